@@ -3,17 +3,42 @@
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Lock
 
 TURN_S = 0.0005
 """How long with `quick_turns`; Python's own default is ten times that."""
 
 
+class _Blocks:
+    """The open blocks of `quick_turns` in all threads: the first one sets the interval, the last resets it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open = 0
+        self._before = 0.0
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._open:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(TURN_S)
+            self._open += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+            if not self._open:
+                sys.setswitchinterval(self._before)
+
+
+_BLOCKS = _Blocks()
+
+
 @contextmanager
 def quick_turns() -> Generator[None]:
     """Have threads take turns quickly for a block, so that the loop does not wait for one with much to do."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
+    _BLOCKS.enter()
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
+        _BLOCKS.leave()

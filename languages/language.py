@@ -330,6 +330,15 @@ class Stage(Protocol):
         """
         ...
 
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Return what a long computation returns; a worker does it on another thread, and other runs go on meanwhile.
+
+        ``work`` must be a pure function of what this run has: of the stage it may use `now`, `info` and
+        `Node.wall_time`, and nothing else. It may be done on any thread. Like `breathe` it is no event, no event is
+        delivered meanwhile, and its caller goes on first. `callboard.languages.computing` is the usual way to it.
+        """
+        ...
+
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         """State what the definition's sources were resolved to."""
         ...

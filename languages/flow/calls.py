@@ -8,7 +8,7 @@ from typing import Any
 
 from callboard.bus.effects import JSON
 from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, Place, apart, evaluated, object_of, violated
+from callboard.languages.flow.frame import Frame, Place, apart, check_arguments, evaluated, object_of
 from callboard.languages.flow.providers import Dispatch, dispatch
 from callboard.languages.flow.result import Fault, Result, is_success, success, superseding
 from callboard.languages.flow.template import Scope
@@ -50,15 +50,12 @@ class CallRun:
         await stage.breathe()
         try:
             scope = self._scope()
-            input = evaluated(call.input, scope, self._view["input"])
+            input = await evaluated(stage, call.input, scope, self._view["input"])
             await stage.breathe()
-            arguments = object_of(call.arguments, scope)
+            arguments = await object_of(stage, call.arguments, scope)
             if call.flow is None:
                 assert call.provider is not None
-                await stage.breathe()
-                violation = self._frame.execution.schema(call.provider).violation(arguments)
-                if violation is not None:
-                    raise Fault(violated("with", violation))
+                await check_arguments(stage, self._frame.execution.schema(call.provider), arguments, "with")
         except Fault as fault:
             return fault.result
         self._metadata = {**self._metadata, "dispatchedAt": format_instant(self._frame.stage.now())}
@@ -101,11 +98,11 @@ class CallRun:
         await self._frame.stage.breathe()
         try:
             if is_success(settled):
-                value = evaluated(self._call.value, scope, settled["value"])
+                value = await evaluated(self._frame.stage, self._call.value, scope, settled["value"])
                 await self._frame.stage.breathe()
-                self._frame.assign(self._call.on_success, scope)
+                await self._frame.assign(self._call.on_success, scope)
                 return success(value)
-            self._frame.assign(self._call.on_failure, scope)
+            await self._frame.assign(self._call.on_failure, scope)
         except Fault as fault:
             return superseding(fault.result, settled)
         return settled

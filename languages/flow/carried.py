@@ -17,6 +17,7 @@ are the interpreter's own.
 from msgspec import Struct
 
 from callboard.bus.effects import JSON
+from callboard.languages.computing import computed
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
 from callboard.languages.flow.frame import aspect, outcome_of
@@ -75,8 +76,8 @@ class Carried(Plain):
                 risen = await self._acted(around, name, arguments, rising)
                 scope = around.contributing(around.with_result(scope, risen))
             if is_success(risen) == is_success(rising):
-                risen = around.shaped(name, scope, risen)
-            around.frame.assign(around.phase(name).assign, scope)
+                risen = await around.shaped(name, scope, risen)
+            await around.frame.assign(around.phase(name).assign, scope)
         except Fault as fault:
             return superseding(fault.result, rising)
         return risen
@@ -149,7 +150,8 @@ class Carried(Plain):
         outcome = await node.call("act", "provider", asked)
         if not isinstance(outcome, Ok):
             raise Fault(as_envelope(outcome.error))
-        if too_deep(outcome.value, DEPTH_MAX + CHAIN_DEPTH_MAX):
+        depth_max = DEPTH_MAX + CHAIN_DEPTH_MAX
+        if await computed(around.frame.stage, lambda: too_deep(outcome.value, depth_max)):
             raise Fault(failure(MALFORMED, f"the answer of {self._contract.uri} {TOO_DEEP}"))
         match outcome.value:
             case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":

@@ -5,10 +5,12 @@ much of the stack is left where the value is walked; so values that come near it
 those that hold little and would be written out without end, because the same part stands in them again and again.
 """
 
+import sys
 from typing import Any
 
 from callboard.bus.effects import JSON
 from callboard.bus.steps import Steps
+from callboard.languages.nesting import nests_deeper
 
 DEPTH_MAX = 128
 """How deep the objects and arrays of a value may nest. A failure may add its chain of causes to that."""
@@ -29,17 +31,7 @@ def too_deep(value: JSON, depth_max: int = DEPTH_MAX) -> bool:
 
     What stands in a value several times is looked into once for each level.
     """
-    level: dict[int, Any] = {0: value} if isinstance(value, dict | list) else {}
-    for _ in range(depth_max):
-        level = {
-            id(below): below
-            for node in level.values()
-            for below in (node.values() if isinstance(node, dict) else node)
-            if isinstance(below, dict | list)
-        }
-        if not level:
-            return False
-    return bool(level)
+    return nests_deeper(value, depth_max, Steps(sys.maxsize))
 
 
 def excess(value: JSON, steps: Steps) -> str | None:

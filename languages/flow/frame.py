@@ -13,6 +13,7 @@ from msgspec import Struct
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
+from callboard.languages.computing import computed
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
 from callboard.languages.flow.template import Scope, Template
@@ -138,14 +139,31 @@ class Frame:
             "failure": self.failure,
         }
 
-    def assign(self, block: Assign, scope: Scope) -> None:
+    async def assign(self, block: Assign, scope: Scope) -> None:
         """Evaluate a block of assignments against the state before it; then all of them hold.
 
         :raises Fault: of an expression
         """
         if block:
-            budget = Budget()
-            self.vars = {**self.vars, **{name: value.evaluate(scope, budget) for name, value in block}}
+            self.vars = {**self.vars, **await calculated(self.stage, scope, lambda: assigned(block, scope))}
+
+
+async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
+    """Evaluate something in a scope; what takes long is done beside the worker's loop, other runs go on meanwhile."""
+    await stage.breathe()
+    mark = scope.mark()
+
+    def from_its_beginning() -> T:
+        scope.rewind(mark)
+        return work()
+
+    return await computed(stage, from_its_beginning)
+
+
+def assigned(block: Assign, scope: Scope) -> dict[str, JSON]:
+    """Evaluate a block of assignments."""
+    budget = Budget()
+    return {name: value.evaluate(scope, budget) for name, value in block}
 
 
 # -- small things that all constructs use -----------------------------------------------------------------------------
@@ -171,19 +189,29 @@ async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
     return settled.value
 
 
-def evaluated(found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
+async def evaluated(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
     """Evaluate a field; one that was not written lets a value pass."""
-    return otherwise if found is None else found.evaluate(scope)
+    return otherwise if found is None else await calculated(stage, scope, lambda: found.evaluate(scope))
 
 
-def predicate(found: Template | None, scope: Scope) -> bool:
+async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSON], what: str) -> None:
+    """Check arguments against their schema.
+
+    :raises Fault: if they do not fit it
+    """
+    violation = await computed(stage, lambda: schema.violation(arguments))
+    if violation is not None:
+        raise Fault(violated(what, violation))
+
+
+async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     """Evaluate a ``when``; one that was not written holds.
 
     :raises Fault: if it is no boolean
     """
     if found is None:
         return True
-    value = found.evaluate(scope)
+    value = await calculated(stage, scope, lambda: found.evaluate(scope))
     if not isinstance(value, bool):
         raise Fault(
             failure("System.ExpressionEvaluationError", f"the predicate gave {value!r:.100}, not true or false")
@@ -212,12 +240,12 @@ def violated(what: str, violation: Violation) -> Result:
     return failure("System.ParameterValidationFailed", f"{what}: {violation.message}", details=details)
 
 
-def object_of(found: Template | None, scope: Scope) -> dict[str, Any]:
+async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
     """Evaluate a ``with``.
 
     :raises Fault: if it is no object
     """
-    arguments = evaluated(found, scope, {})
+    arguments = await evaluated(stage, found, scope, {})
     if not isinstance(arguments, dict):
         refuse("with: is no object", "/type", arguments)
     return arguments

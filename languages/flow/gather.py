@@ -4,9 +4,11 @@ Lanes take dispatches in order, as many lanes as may be active at once; whoever 
 settled the arms run in dispatch order, and then the policy decides (specification: *Step actions*, Gather).
 """
 
+from functools import partial
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.languages.computing import computed
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.document import Call
@@ -55,18 +57,22 @@ class FanOut:
         stage = self._frame.stage
         self._judge()
         if not self._over:
-            self._lanes = [stage.spawn(self._lane()) for _ in range(self._lanes_max)]
+            for _ in range(self._lanes_max):
+                self._lanes.append(stage.spawn(self._lane()))
+                await stage.breathe()
             try:
                 await stage.join(*self._lanes)
             except Cancelled as cancelled:
                 raise self._chained(cancelled) from None
         results: list[Result] = []
         for index, settled in enumerate(self._settled):
+            await stage.breathe()
             run = self._runs.pop(index, None)
             slot = SKIPPED if settled is None else settled
             finished = await run.finish(slot) if run is not None else slot
             # The list of them is a value too, and nests one level deeper.
-            results.append(finished if not too_deep(finished, DEPTH_MAX - 1) else TOO_DEEP_RESULT)
+            deep = await computed(stage, partial(too_deep, finished, DEPTH_MAX - 1))
+            results.append(TOO_DEEP_RESULT if deep else finished)
         return results
 
     async def _lane(self) -> None:

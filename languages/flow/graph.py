@@ -4,6 +4,8 @@ A step enters, acts, shapes and captures, and moves on; a failure goes through i
 frame (specification: *Steps and step mechanics*, *Step actions*).
 """
 
+from functools import partial
+
 from msgspec import Struct
 
 from callboard.bus.effects import JSON
@@ -23,6 +25,7 @@ from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
+    calculated,
     evaluated,
     outcome_of,
 )
@@ -116,16 +119,16 @@ class StepRun:
             case PassStep() as step:
                 self._settle()
                 scope = self._scope()
-                output = evaluated(step.output, scope, self._value)
+                output = await evaluated(self._frame.stage, step.output, scope, self._value)
                 await self._frame.stage.breathe()
-                self._frame.assign(step.assign, scope)
+                await self._frame.assign(step.assign, scope)
                 return Move(step.next, output, "next")
             case SleepStep() as step:
                 return await self._sleep(step)
             case ReturnStep() as step:
-                return success(evaluated(step.value, self._scope(), self._value))
+                return success(await evaluated(self._frame.stage, step.value, self._scope(), self._value))
             case RaiseStep() as step:
-                return self._raise(step)
+                return await self._raise(step)
 
     def _scope(self) -> Scope:
         return Scope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
@@ -153,8 +156,8 @@ class StepRun:
                 await frame.stage.breathe()
                 try:
                     scope = self._scope()
-                    output = evaluated(clause.output, scope, self._value)
-                    frame.assign(clause.assign, scope)
+                    output = await evaluated(frame.stage, clause.output, scope, self._value)
+                    await frame.assign(clause.assign, scope)
                 except Fault as fault:
                     frame.failure = superseding(fault.result, result)
                     return frame.failure
@@ -166,7 +169,7 @@ class StepRun:
 
     async def _call(self, step: CallStep) -> Move:
         frame = self._frame
-        value = evaluated(step.input, self._scope(), self._value)
+        value = await evaluated(frame.stage, step.input, self._scope(), self._value)
         roots = {"step": self._view}
         path = aspect(self._path, "call")
         result = await run_stack(
@@ -183,20 +186,22 @@ class StepRun:
         self._settle(result=result)
         scope = self._scope()
         await frame.stage.breathe()
-        output = evaluated(step.output, scope, result["value"])
+        output = await evaluated(frame.stage, step.output, scope, result["value"])
         await frame.stage.breathe()
-        frame.assign(step.assign, scope)
+        await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
 
     async def _gather(self, step: GatherStep) -> Move:
         frame = self._frame
         results: list[Result] = []
         try:
-            work = enumerated(step, self._scope(), self._value)
+            scope = self._scope()
+            work = await calculated(frame.stage, scope, partial(enumerated, step, scope, self._value))
             self._metadata = {**self._metadata, "dispatchCount": len(work)}
             self._view = {**self._view, "metadata": self._metadata}
             results = [SKIPPED] * len(work)
-            successes = needed(step, self._scope(), len(work))
+            scope = self._scope()
+            successes = await calculated(frame.stage, scope, partial(needed, step, scope, len(work)))
             fan = FanOut(
                 frame,
                 self._path,
@@ -213,28 +218,32 @@ class StepRun:
         if (failed := unmet(results, successes)) is not None:
             raise Fault(failed)
         scope = self._scope()
-        output = evaluated(step.output, scope, [result["value"] for result in results if is_success(result)])
+        values = [result["value"] for result in results if is_success(result)]
+        output = await evaluated(frame.stage, step.output, scope, values)
         await frame.stage.breathe()
-        frame.assign(step.assign, scope)
+        await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
 
     async def _match(self, step: MatchStep) -> Move:
         scope = self._scope()
-        value = evaluated(step.input, scope, self._value)
         stage = self._frame.stage
+        value = await evaluated(stage, step.input, scope, self._value)
         edge, clause = await selected(step, scope.having(match={"input": value, "metadata": self._metadata}), stage)
         self._settle()
         scope = self._scope().having(match={"input": value, "metadata": self._metadata})
-        output = evaluated(clause.output, scope, value)
+        output = await evaluated(stage, clause.output, scope, value)
         await stage.breathe()
-        self._frame.assign(clause.assign, scope)
+        await self._frame.assign(clause.assign, scope)
         return Move(clause.next, output, edge)
 
     async def _sleep(self, step: SleepStep) -> Move:
-        await self._node.sleep("sleep", wakes_at(step, self._scope()), "sleep")
+        scope = self._scope()
+        until = await calculated(self._frame.stage, scope, partial(wakes_at, step, scope))
+        await self._node.sleep("sleep", until, "sleep")
         self._settle()
         return Move(step.next, self._value, "next")
 
-    def _raise(self, step: RaiseStep) -> Result:
-        self._frame.failure = raised(step, self._scope(), self._frame.failure)
-        return self._frame.failure
+    async def _raise(self, step: RaiseStep) -> Result:
+        frame, scope = self._frame, self._scope()
+        frame.failure = await calculated(frame.stage, scope, partial(raised, step, scope, frame.failure))
+        return frame.failure

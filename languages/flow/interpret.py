@@ -3,6 +3,7 @@
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.languages.computing import computed
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
 from callboard.languages.flow.graph import run_graph
@@ -57,7 +58,7 @@ async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, ar
 async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
     parameters = frame.flow.parameters
     await frame.stage.breathe()
-    violation = parameters.violation(arguments)
+    violation = await computed(frame.stage, lambda: parameters.violation(arguments))
     if violation is not None:
         # Nothing of the stack is established: the failure is the frame's Result directly.
         return violated("arguments", violation)

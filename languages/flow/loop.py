@@ -28,8 +28,8 @@ class Loop(Plain):
                 scope = around.scope("onSuccess", rising)
                 again = await around.acts("onSuccess", scope) is not None
                 await around.frame.stage.breathe()
-                carried = around.shaped("onSuccess", scope, rising)
-                around.frame.assign(around.phase("onSuccess").assign, scope)
+                carried = await around.shaped("onSuccess", scope, rising)
+                await around.frame.assign(around.phase("onSuccess").assign, scope)
             except Fault as fault:
                 return fault.result
             if not again:

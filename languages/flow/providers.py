@@ -7,6 +7,7 @@ turn, a question, a child run, so that they park, time out and show up in traces
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from callboard.languages.computing import computed
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.human import HUMAN
 from callboard.languages.flow.contracts.model import MODEL
@@ -51,7 +52,11 @@ async def dispatch(request: Dispatch) -> Reply:
     """Have a provider do its work; whatever goes wrong is its Result."""
     native = NATIVE.get(request.contract.uri)
     reply = await (native(request) if native is not None else carried(request))
-    envelope = 1 if is_success(reply.result) else CHAIN_DEPTH_MAX
-    if too_deep(bounded(reply.result), DEPTH_MAX + envelope) or too_deep(reply.metadata, DEPTH_MAX + 1):
+    if await computed(request.stage, lambda: _nests_too_deep(reply)):
         return Reply(failure(MALFORMED, f"the provider's answer {TOO_DEEP}"))
     return reply
+
+
+def _nests_too_deep(reply: Reply) -> bool:
+    envelope = 1 if is_success(reply.result) else CHAIN_DEPTH_MAX
+    return too_deep(bounded(reply.result), DEPTH_MAX + envelope) or too_deep(reply.metadata, DEPTH_MAX + 1)

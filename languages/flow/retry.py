@@ -2,15 +2,15 @@
 
 import datetime as dt
 import math
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
 from callboard.bus.effects import JSON
-from callboard.languages.cel.budget import Budget
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
-from callboard.languages.flow.frame import duration_of
+from callboard.languages.flow.frame import assigned, calculated, duration_of
 from callboard.languages.flow.matching import matches
 from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, superseding
 from callboard.languages.flow.stack import Around, Inner, Plain
@@ -91,15 +91,15 @@ class Retry(Plain):
                 arguments = await around.acts("onFailure", scope)
                 index = None if arguments is None else self._handling(rising)
                 if index is None or arguments is None:
-                    return self._emit(around, scope, rising)
+                    return await self._emit(around, scope, rising)
                 policy = self._policies[index]
                 policy.met += 1
                 if policy.met >= policy.attempts:
                     exhausted = self._exhausted(rising, index)
-                    return self._emit(around, around.with_result(scope, exhausted), exhausted)
+                    return await self._emit(around, around.with_result(scope, exhausted), exhausted)
                 await frame.stage.breathe()
-                budget = Budget()
-                carried = {name: value.evaluate(scope, budget) for name, value in around.phase("onFailure").assign}
+                block = around.phase("onFailure").assign
+                carried = await calculated(frame.stage, scope, partial(assigned, block, scope))
             except Fault as fault:
                 return superseding(fault.result, rising)
             # It is decided: what interrupts the wait finds the variables that the next run would begin with.
@@ -110,9 +110,9 @@ class Retry(Plain):
     def _handling(self, rising: Result) -> int | None:
         return next((i for i, policy in enumerate(self._policies) if matches(policy.match, rising)), None)
 
-    def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
-        risen = around.shaped("onFailure", scope, rising)
-        around.frame.assign(around.phase("onFailure").assign, scope)
+    async def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
+        risen = await around.shaped("onFailure", scope, rising)
+        await around.frame.assign(around.phase("onFailure").assign, scope)
         return risen
 
     def _exhausted(self, rising: Result, index: int) -> Result:

@@ -14,12 +14,13 @@ from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
+    calculated,
     chain_of,
+    check_arguments,
     checked_envelope,
     evaluated,
     object_of,
     predicate,
-    violated,
 )
 from callboard.languages.flow.result import UNSET, Fault, Result, as_failure, bounded, is_success, success, superseding
 from callboard.languages.flow.template import Scope
@@ -92,30 +93,28 @@ class Around:
         """
         phase, stage = self.phase(name), self.frame.stage
         await stage.breathe()
-        if not predicate(phase.when, scope):
+        if not await predicate(stage, phase.when, scope):
             return None
         declared = self._contract.phases.get(name)
         if declared is not None and declared.structural:
             return {}
         await stage.breathe()
-        arguments = object_of(phase.arguments, scope)
-        await stage.breathe()
-        violation = self.frame.execution.schema(self.entry.provider, name).violation(arguments)
-        if violation is not None:
-            raise Fault(violated(f"{name}.with", violation))
+        arguments = await object_of(stage, phase.arguments, scope)
+        schema = self.frame.execution.schema(self.entry.provider, name)
+        await check_arguments(stage, schema, arguments, f"{name}.with")
         return arguments
 
     def phase(self, name: str) -> Phase:
         return self.entry.phase(name)
 
-    def shaped(self, name: str, scope: Scope, rising: Result) -> Result:
+    async def shaped(self, name: str, scope: Scope, rising: Result) -> Result:
         """Apply what the author wrote at an ascending phase to the Result that leaves it."""
         shape = self.phase(name).shape
         if not shape:
             return rising
         if name == "onSuccess":
-            return success(shape["value"].evaluate(scope))
-        written = checked_envelope(shape, scope)
+            return success(await evaluated(self.frame.stage, shape["value"], scope, None))
+        written = await calculated(self.frame.stage, scope, lambda: checked_envelope(shape, scope))
         return bounded({**rising, "previous": rising, **written})
 
     async def ascend(self, rising: Result) -> Result:
@@ -125,8 +124,8 @@ class Around:
             scope = self.scope(name, rising)
             await self.acts(name, scope)
             await self.frame.stage.breathe()
-            risen = self.shaped(name, scope, rising)
-            self.frame.assign(self.phase(name).assign, scope)
+            risen = await self.shaped(name, scope, rising)
+            await self.frame.assign(self.phase(name).assign, scope)
         except Fault as fault:
             return superseding(fault.result, rising)
         return risen
@@ -165,9 +164,9 @@ class Around:
         if self.descending is not self.input:
             scope = scope.having(middleware={**scope.roots["middleware"], "input": self.descending})
         phase = self.phase("onEntry")
-        down = evaluated(phase.shape.get("output"), scope, self.descending)
+        down = await evaluated(self.frame.stage, phase.shape.get("output"), scope, self.descending)
         await self.frame.stage.breathe()
-        self.frame.assign(phase.assign, scope)
+        await self.frame.assign(phase.assign, scope)
         return down
 
     async def _always(self, behaviour: Behaviour, in_flight: Result) -> Result:
@@ -178,7 +177,7 @@ class Around:
                 await behaviour.leave(self, scope, arguments)
                 # A clean-up's arms may have assigned, and the block reads the variables as they are before it.
                 scope = self.contributing(scope).having(vars=self.frame.vars)
-            self.frame.assign(self.phase("onAlways").assign, scope)
+            await self.frame.assign(self.phase("onAlways").assign, scope)
         except Fault as fault:
             return superseding(fault.result, in_flight)
         return in_flight

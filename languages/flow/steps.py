@@ -13,7 +13,7 @@ async def selected(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Cl
     """Return the first clause that holds, with the name of its edge; no later predicate is evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
-        if predicate(case.when, scope):
+        if await predicate(stage, case.when, scope):
             return f"case.{index}", case
     return "default", step.default
 

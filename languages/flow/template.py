@@ -23,19 +23,33 @@ EXPRESSION_SHOWN_CHARS_MAX = 200
 class Scope:
     """What the expressions of one construct execution read: the binding roots, and its clock."""
 
-    __slots__ = ("_wall", "pin", "roots")
+    __slots__ = ("_read", "_readings", "_wall", "pin", "roots")
 
     def __init__(self, roots: dict[str, JSON], pin: Instant, wall: Callable[[], Instant]) -> None:
         self.roots = roots
         self.pin = pin
         self._wall = wall
+        self._readings: list[Instant] = []
+        self._read = 0
 
     def now(self) -> Instant:
         """The construct's entry instant, the same however often it is asked."""
         return self.pin
 
     def wall_time(self) -> Instant:
-        return self._wall()
+        """Read the clock afresh. What is evaluated again from a `mark` finds the readings that it found before."""
+        if self._read == len(self._readings):
+            self._readings.append(self._wall())
+        self._read += 1
+        return self._readings[self._read - 1]
+
+    def mark(self) -> int:
+        """Return how often the clock has been read, for `rewind`."""
+        return self._read
+
+    def rewind(self, mark: int) -> None:
+        """Begin an evaluation again that began when `mark` was called."""
+        self._read = mark
 
     def having(self, **roots: JSON) -> "Scope":
         """The same construct further on: with these roots set."""

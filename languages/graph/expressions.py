@@ -1,24 +1,41 @@
 """Expressions evaluated: what a condition, or a place in a template, comes to over the values that it sees.
 
-Nothing here is compiled or run by Python; a value costs at most the length of its expression times that of the data.
-Whatever is missing is null.
+Nothing here is compiled or run by Python; a value costs at most the length of its expression times that of the data,
+and what it costs is counted in the `Budget` of its scope. Whatever is missing is null.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
+from itertools import islice, repeat
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
-from callboard.bus.patterns import BadPattern, found
+from callboard.bus.patterns import BadPattern
+from callboard.bus.steps import CHARS_PER_STEP
+from callboard.languages.graph.budget import SCANNED_MAX, Budget
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
 from callboard.languages.json_text import plain_number
 
-__all__ = ["ExpressionInvalid", "Scope", "equal", "evaluate", "holds", "less", "parse", "step_into", "text_of"]
+__all__ = [
+    "ExpressionInvalid",
+    "Scope",
+    "among",
+    "contains",
+    "equal",
+    "evaluate",
+    "holds",
+    "less",
+    "matches",
+    "parse",
+    "step_into",
+    "text_of",
+    "written",
+]
 
 ITEMS_MAX = 100_000
 """How many items ``[*]`` may come to."""
@@ -40,6 +57,7 @@ class Scope(Struct, frozen=True):
     variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     local: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     now_ms: int = 0
+    budget: Budget = field(default_factory=Budget)
 
     def root(self, name: str) -> JSON:
         """Return what a root stands for: one with a sign, a local one, a member of the data, or of the context."""
@@ -64,7 +82,7 @@ class Scope(Struct, frozen=True):
     def _bare(self, name: str) -> JSON:
         if name in self.local:
             return self.local[name]
-        own = step_into(self.data, name) if isinstance(self.data, Mapping) else None
+        own = step_into(self.data, name, self.budget) if isinstance(self.data, Mapping) else None
         if own is not None:
             return own
         match name:
@@ -81,6 +99,7 @@ def holds(text: str, scope: Scope) -> bool:
 
     :raises ExpressionInvalid: if it is no expression
     """
+    scope.budget.take_parsed(text)
     return bool(text.strip()) and bool(evaluate(parse(text), scope))
 
 
@@ -88,7 +107,9 @@ def evaluate(expression: Expression, scope: Scope) -> JSON:
     """Return the value of an expression.
 
     :raises ExpressionInvalid: if it holds a pattern that is none
+    :raises TooManySteps: if it takes more than its budget has
     """
+    scope.budget.take(1)
     match expression:
         case Literal(value):
             return value
@@ -97,7 +118,7 @@ def evaluate(expression: Expression, scope: Scope) -> JSON:
             for i, step in enumerate(steps):
                 if step is EVERY:
                     return _every(value, steps[i + 1 :], scope)
-                value = step_into(value, _step(step, scope))
+                value = step_into(value, _step(step, scope), scope.budget)
             return value
         case Call("||" | "or", arguments):
             return any(bool(evaluate(one, scope)) for one in arguments)
@@ -108,21 +129,21 @@ def evaluate(expression: Expression, scope: Scope) -> JSON:
         case Call("now", ()):
             return scope.now_ms
         case Call(name, arguments):
-            return _FUNCTIONS[name](*[evaluate(one, scope) for one in arguments])
+            return _FUNCTIONS[name](scope.budget, *[evaluate(one, scope) for one in arguments])
 
 
 def _step(step: Any, scope: Scope) -> Any:
     return evaluate(step, scope) if isinstance(step, Literal | Path | Call) else step
 
 
-def step_into(value: JSON, step: Any) -> JSON:
+def step_into(value: JSON, step: Any, budget: Budget) -> JSON:
     """Return a member (its name in any case, if it is not there as written) or an item of a value; null if missing."""
     match value, step:
         case Mapping(), str():
             if step in value:
                 return value[step]
-            lowered = step.lower()
-            return next((value[name] for name in value if name.lower() == lowered), None)
+            name = budget.name_in(value, step)
+            return None if name is None else value[name]
         case list(), bool():
             return None
         case list(), int() if -len(value) <= step < len(value):
@@ -136,16 +157,24 @@ def step_into(value: JSON, step: Any) -> JSON:
 def _every(value: JSON, steps: Sequence[Any], scope: Scope) -> JSON:
     items: list[Any] = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
     for step in steps:
+        scope.budget.take(2 * len(items))
         if step is EVERY:
-            items = [one for item in items if isinstance(item, list) for one in item]
+            items = list(islice((one for item in items if isinstance(item, list) for one in item), ITEMS_MAX + 1))
         else:
-            items = [step_into(item, _step(step, scope)) for item in items]
+            items = [step_into(item, _step(step, scope), scope.budget) for item in items]
         if len(items) > ITEMS_MAX:
             raise ExpressionInvalid(f"[*] comes to more than {ITEMS_MAX} items")
     return items
 
 
 # -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def written(value: JSON, budget: Budget) -> str:
+    """Write a value as `text_of` does, and count that."""
+    text = text_of(value)
+    budget.take_written(len(text))
+    return text
 
 
 def text_of(value: JSON) -> str:
@@ -159,22 +188,31 @@ def text_of(value: JSON) -> str:
             return msgspec.json.encode(value).decode()
 
 
-def equal(left: JSON, right: JSON) -> bool:
+def equal(left: JSON, right: JSON, budget: Budget) -> bool:
     """Whether two JSON values are equal; a boolean is no number."""
+    budget.take(1)
     match left, right:
         case (bool(), _) | (_, bool()):
             return left is right
         case dict(), dict():
-            return left.keys() == right.keys() and all(equal(left[name], right[name]) for name in left)
+            if left.keys() != right.keys():
+                return False
+            # With one frame of Python's stack for each level, and no more: values nest deep.
+            return all(map(equal, left.values(), map(right.__getitem__, left), repeat(budget)))
         case list(), list():
-            return len(left) == len(right) and all(equal(a, b) for a, b in zip(left, right, strict=True))
+            return len(left) == len(right) and all(map(equal, left, right, repeat(budget)))
+        case str(), str():
+            budget.take(min(len(left), len(right)) // CHARS_PER_STEP)
+            return left == right
         case _:
             return left == right
 
 
-def less(left: JSON, right: JSON) -> bool | None:
+def less(left: JSON, right: JSON, budget: Budget) -> bool | None:
     """Whether one value comes before another; None if they have no order. A number and a text of one compare."""
+    budget.take(1)
     if isinstance(left, str) and isinstance(right, str):
+        budget.take(min(len(left), len(right)) // CHARS_PER_STEP)
         return left < right
     a, b = _to_number(left), _to_number(right)
     return None if a is None or b is None else a < b
@@ -186,7 +224,7 @@ def _to_number(value: JSON) -> Any:
 
 
 def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
-    def calculated(*values: JSON) -> JSON:
+    def calculated(_budget: Budget, *values: JSON) -> JSON:
         numbers = [_to_number(value) for value in values]
         if any(number is None for number in numbers):
             return None
@@ -199,54 +237,84 @@ def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
     return calculated
 
 
-def _length(value: JSON) -> JSON:
+def _length(_budget: Budget, value: JSON) -> JSON:
     return len(value) if isinstance(value, str | list | dict) else 0
 
 
-def _contains(value: JSON, wanted: JSON) -> bool:
+def among(value: JSON, items: list[JSON], budget: Budget) -> bool:
+    """Whether a list has an item that is equal to a value."""
+    if len(items) > SCANNED_MAX:
+        return budget.is_among(value, items)
+    return any(equal(item, value, budget) for item in items)
+
+
+def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
+    """Whether a text has another in it, a list an item, an object a member."""
     match value:
         case str():
-            return text_of(wanted) in value
+            budget.take_text(len(value))
+            return written(wanted, budget) in value
         case list():
-            return any(equal(item, wanted) for item in value)
+            return among(wanted, value, budget)
         case Mapping():
             return wanted in value if isinstance(wanted, str) else False
         case _:
             return False
 
 
-def _regex(value: JSON, pattern: JSON, ignore_case: JSON = False) -> bool:
-    written = text_of(pattern)
+def matches(budget: Budget, value: JSON, pattern: JSON, ignore_case: JSON = False) -> bool:
+    """Whether a pattern matches somewhere in a value's text.
+
+    :raises ExpressionInvalid: if the pattern is none
+    """
+    text = text_of(pattern)
     try:
-        return found(f"(?i){written}" if ignore_case else written, text_of(value))
+        return budget.patterns.found(f"(?i){text}" if ignore_case else text, written(value, budget))
     except (BadPattern, UnicodeEncodeError) as bad:
-        raise ExpressionInvalid(f"the pattern {written!r:.100} is none: {bad}") from None
+        raise ExpressionInvalid(f"the pattern {text!r:.100} is none: {bad}") from None
+
+
+def _not_equal(budget: Budget, left: JSON, right: JSON) -> bool:
+    return not equal(left, right, budget)
+
+
+def _equal(budget: Budget, left: JSON, right: JSON) -> bool:
+    return equal(left, right, budget)
+
+
+def _texts(calculate: Callable[..., JSON], budget: Budget, *values: JSON) -> JSON:
+    """Call a function of texts with values as text."""
+    return calculate(*[written(value, budget) for value in values])
+
+
+def _not(_budget: Budget, value: JSON) -> bool:
+    return not value
 
 
 _FUNCTIONS: dict[str, Callable[..., JSON]] = {
-    "!": lambda value: not value,
-    "not": lambda value: not value,
-    "===": equal,
-    "==": equal,
-    "!==": lambda left, right: not equal(left, right),
-    "!=": lambda left, right: not equal(left, right),
-    "<": lambda left, right: less(left, right) is True,
-    ">": lambda left, right: less(right, left) is True,
-    "<=": lambda left, right: less(right, left) is False,
-    ">=": lambda left, right: less(left, right) is False,
+    "!": _not,
+    "not": _not,
+    "===": _equal,
+    "==": _equal,
+    "!==": _not_equal,
+    "!=": _not_equal,
+    "<": lambda budget, left, right: less(left, right, budget) is True,
+    ">": lambda budget, left, right: less(right, left, budget) is True,
+    "<=": lambda budget, left, right: less(right, left, budget) is False,
+    ">=": lambda budget, left, right: less(left, right, budget) is False,
     "len": _length,
-    "contains": _contains,
-    "startswith": lambda value, start: text_of(value).startswith(text_of(start)),
-    "endswith": lambda value, end: text_of(value).endswith(text_of(end)),
-    "lower": lambda value: text_of(value).lower(),
-    "upper": lambda value: text_of(value).upper(),
-    "tonumber": _to_number,
+    "contains": contains,
+    "startswith": partial(_texts, str.startswith),
+    "endswith": partial(_texts, str.endswith),
+    "lower": partial(_texts, str.lower),
+    "upper": partial(_texts, str.upper),
+    "tonumber": lambda _budget, value: _to_number(value),
     "clamp": _arithmetic(lambda value, low, high: max(low, min(value, high))),
     "add": _arithmetic(lambda *values: sum(values)),
     "sub": _arithmetic(lambda left, right: left - right),
     "mul": _arithmetic(lambda *values: reduce(lambda a, b: a * b, values)),
     "div": _arithmetic(lambda left, right: left / right),
     "mod": _arithmetic(lambda left, right: left % right),
-    "regex": _regex,
-    "coalesce": lambda *values: next((value for value in values if value is not None), None),
+    "regex": matches,
+    "coalesce": lambda _budget, *values: next((value for value in values if value is not None), None),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.paths import encode_id
+from callboard.languages.computing import computed
 from callboard.languages.graph.agenda import Agenda, Task
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, Execution
@@ -42,11 +43,15 @@ async def interpret(plan: Plan[Graph], stage: Stage) -> End:
     except Cancelled as cancelled:
         return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
     if failed is None:
-        return End("completed", walk.execution.output(), walk.told("SUCCESS"))
+        told = await computed(stage, lambda: walk.told("SUCCESS"))
+        await stage.breathe()
+        return End("completed", walk.execution.output(), told)
     node, failure = failed
     message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
     error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
-    return End("failed", walk.execution.output(), walk.told("ERROR", node, error), error)
+    told = await computed(stage, lambda: walk.told("ERROR", node, error))
+    await stage.breathe()
+    return End("failed", walk.execution.output(), told, error)
 
 
 FailedNode = tuple[str, Failure]
@@ -117,7 +122,9 @@ class _Walk:
         return await self._visitor.visit(task)
 
     async def _breathe(self) -> None:
-        """Count a node; after `TASKS_IN_A_TURN_MAX` without a delivered event sleep, so that events are delivered."""
+        """Draw breath, and count a node; after `TASKS_IN_A_TURN_MAX` without a delivered event sleep, so that events
+        are delivered."""
+        await self._stage.breathe()
         turn = self._stage.turn()
         self._tasks_in_turn = self._tasks_in_turn + 1 if turn == self._turn else 1
         self._turn = turn

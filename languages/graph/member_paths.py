@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from callboard.bus.effects import JSON
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.expressions import Scope, evaluate, parse, step_into
 from callboard.languages.graph.rules import MEMBER_PATHS
 
@@ -17,16 +18,19 @@ _WHOLE = ("data", "input", "item")
 """What the value itself may be called at the head of a path, where it has no member of that name."""
 
 
-def member_at(path: str, value: JSON, scope: Callable[[], Scope], rules: int) -> JSON:
+def member_at(path: str, value: JSON, scope: Callable[[], Scope], rules: int, budget: Budget) -> JSON:
     """Return what a path comes to in a value; ``scope`` is what it sees if it is an expression.
 
     :raises ExpressionInvalid: if it is neither
     """
+    budget.take_text(len(path))
     if rules < MEMBER_PATHS or _NAMES.fullmatch(path.strip()) is None:
+        budget.take_parsed(path)
         return evaluate(parse(path), scope())
     first, *others = names = path.strip().split(".")
-    if first in _WHOLE and not (isinstance(value, dict) and step_into(value, first) is not None):
+    if first in _WHOLE and not (isinstance(value, dict) and step_into(value, first, budget) is not None):
         names = others
     for name in names:
-        value = step_into(value, name)
+        budget.take(1)
+        value = step_into(value, name, budget)
     return value

@@ -3,12 +3,14 @@
 The names are the design document's; times are milliseconds of the epoch.
 """
 
+import sys
 from functools import cmp_to_key
 
 from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.paths import activation_id
+from callboard.bus.steps import Steps
 from callboard.languages.graph.agenda import Task
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.times import ms
@@ -25,6 +27,9 @@ CANCELED = "CANCELED"
 """Code of a node's error that was stopped from outside."""
 
 EXECUTION_FAILED = "EXECUTION_FAILED"
+
+RECORD_STEPS = 10
+"""How many steps it takes to tell one run of a node."""
 
 
 class Record(Struct):
@@ -135,6 +140,7 @@ class Execution:
 
     def told(self, status: str, ended: Instant, error: JSON = None, current: str | None = None) -> dict[str, JSON]:
         """Return the whole as an Execution; it ends no sooner than its nodes."""
+        Steps(sys.maxsize).take(RECORD_STEPS * (len(self._latest) + sum(map(len, self._runs.values()))))
         ended = max([ended, *(record.ended for record in self._latest.values() if record.ended)])
         return {
             "id": self.run,

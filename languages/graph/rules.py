@@ -28,5 +28,8 @@ WHOLE_INPUT = 7
 CONTENT_MEMBERS = 8
 """Texts for people are about the input's ``content``, where it has one, and find the members of that by their names."""
 
-LATEST = 8
+BOUNDED_WORK = 9
+"""A node's work on its data has a bound: the steps it takes, the text it writes, the depth of what it puts out."""
+
+LATEST = 9
 """The generation of the runs that are admitted now."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.bus.effects import JSON
+from callboard.bus.steps import CHARS_PER_STEP, Steps
 from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import PLAIN_OBJECTS, WHOLE_INPUT
@@ -16,8 +17,15 @@ UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
 """Types whose output has what the outside brought, whatever is declared."""
 
 
-def shaped(node: GraphNode, ports: Ports, rules: int) -> Ports:
-    """Shape each port's payload; names that begin with an underscore are no ports."""
+def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
+    """Shape each port's payload; names that begin with an underscore are no ports.
+
+    :raises TooManySteps: if it takes too many
+    """
+    for payload in ports.values():
+        members = payload.values() if isinstance(payload, dict) else ()
+        # A text may be read as the JSON of what is declared.
+        steps.take(sum([1 + len(one) // CHARS_PER_STEP if isinstance(one, str) else 1 for one in members]))
     return {port: shaped_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
 
 

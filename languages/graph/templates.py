@@ -1,21 +1,22 @@
 """Templates: texts in which ``{{ expression }}`` stands for its value, at any depth of objects and lists.
 
 What is between the braces and is no expression stays as it is; so does ``{{$placeholder}}``, which stands for a value
-that is still to be filled in.
+that is still to be filled in. One pass over a text fills it in: what it costs grows with the text and its values.
 """
 
-import re
+from collections.abc import Iterator
 
 from callboard.bus.effects import JSON
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, text_of
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, written
 
 PLACEHOLDER = "{{$placeholder}}"
 
-_PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_OPENING, _CLOSING = "{{", "}}"
 
 
 def rendered(value: JSON, scope: Scope) -> JSON:
     """Return a value with all templates in it filled in; names of members are left alone."""
+    scope.budget.take(1)
     match value:
         case str():
             return rendered_text(value, scope)
@@ -29,14 +30,31 @@ def rendered(value: JSON, scope: Scope) -> JSON:
 
 def rendered_text(text: str, scope: Scope) -> str:
     """Fill a text in; null is empty."""
+    scope.budget.take_text(len(text))
+    return "".join(_pieces(text, scope)) if _OPENING in text else text
 
-    def filled(match: re.Match[str]) -> str:
-        try:
-            return text_of(evaluate(parse(match[1]), scope))
-        except ExpressionInvalid:
-            return match[0]
 
-    return _PLACE.sub(filled, text) if "{{" in text else text
+def _pieces(text: str, scope: Scope) -> Iterator[str]:
+    """Yield a text piece by piece: what is between places as it is, a place as its value."""
+    at = 0
+    while (opening := text.find(_OPENING, at)) >= 0:
+        # A place ends at the next closing pair, whatever is before that.
+        closing = text.find(_CLOSING, opening + len(_OPENING))
+        if closing < 0:
+            break
+        yield text[at:opening]
+        at = closing + len(_CLOSING)
+        yield _filled(text[opening:at], scope)
+    yield text[at:]
+
+
+def _filled(place: str, scope: Scope) -> str:
+    """Return the value of a place, or the place itself if what is in it is no expression."""
+    scope.budget.take_parsed(place)
+    try:
+        return written(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)
+    except ExpressionInvalid:
+        return place
 
 
 def is_placeholder(value: JSON) -> bool:

@@ -1,19 +1,34 @@
 """One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
 
+import sys
 from collections.abc import Awaitable
+from functools import partial
 
 from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.steps import Steps
+from callboard.languages.computing import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
+from callboard.languages.graph.rules import BOUNDED_WORK
 from callboard.languages.graph.runners.catalog import runner_of
 from callboard.languages.graph.shaping import Ports, refused, shaped, travelling
 from callboard.languages.graph.times import after
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
+from callboard.languages.nesting import nests_deeper
+
+DEPTH_MAX = 500
+"""How deep a payload may nest that a node puts out: each IF, for one, puts what it gets into an object."""
+
+TOO_DEEP = "graph.too_deep"
+"""The code of the failure of a node whose output nests deeper."""
+
+TASKS_AT_ONCE_MAX = 500
+"""How many runs below a fan-out are put on the agenda on the loop's thread."""
 
 RETRIES_MAX = 1_000
 """However many attempts a node wants."""
@@ -34,6 +49,7 @@ class Visitor(Struct, frozen=True):
     async def visit(self, task: Task) -> Failure | None:
         """Run a node and hand on what it delivers; return why it failed, if it did."""
         node_spec = self.graph.nodes[task.node]
+        await self.stage.breathe()
         inputs = self.agenda.inputs(task)
         path = task.path
         node = self.stage.enter(path, "node", node=node_spec.id, name=node_spec.name, input=inputs)
@@ -62,19 +78,26 @@ class Visitor(Struct, frozen=True):
             record.ended = node.exit("failed", _exit_record(record), deliveries)
             return deliveries
         record.status, record.credits = "COMPLETED", int(number(node_spec.setting("credit_cost")))
+        await self.stage.breathe()
         record.ended = node.exit("ok", _exit_record(record))
         self.execution.complete(record)
         self.context.remember(node_spec, record.output_data)
-        self._hand_on(task, node, deliveries)
+        await self._hand_on(task, node, deliveries)
         return None
 
-    def _hand_on(self, task: Task, node: Node, deliveries: dict[int, Delivery]) -> None:
+    async def _hand_on(self, task: Task, node: Node, deliveries: dict[int, Delivery]) -> None:
         for wire in self.graph.outgoing[task.node]:
             delivery = deliveries[wire.index]
             if delivery is not None:
                 names = {"count": len(delivery.values)} if isinstance(delivery, Items) else {}
                 node.route(wire.target, f"port {wire.output_key}", wire.index, output_key=wire.output_key, **names)
-        self.agenda.finish(task, deliveries, f"{node.path}#{node.iteration}")
+        address = f"{node.path}#{node.iteration}"
+        tasks = sum(len(delivery.values) for delivery in deliveries.values() if isinstance(delivery, Items))
+        if tasks > TASKS_AT_ONCE_MAX:
+            # Nothing else of this execution goes on meanwhile, so the agenda may be changed there too.
+            await self.stage.compute(lambda: self.agenda.finish(task, deliveries, address))
+        else:
+            self.agenda.finish(task, deliveries, address)
 
 
 def _exit_record(record: Record) -> dict[str, JSON]:
@@ -108,11 +131,25 @@ class _Run(Struct):
         if isinstance(outcome, Failure):
             return outcome
         self.record.details.update(outcome.details)
-        ports = shaped(self.spec, outcome.ports, self.visitor.stage.info.rules)
-        self.record.output_data = ports
+        try:
+            self.record.output_data = ports = await computed(self.visitor.stage, partial(self._shaped, outcome.ports))
+        except NodeFailed as failed:
+            return _exception(failed)
         if refusal := refused(outcome.ports):
             return _refusal(*refusal)
         return await self._delivered(ports)
+
+    def _shaped(self, made: Ports) -> Ports:
+        """Shape what the runner put out.
+
+        :raises NodeFailed: if it nests too deep
+        """
+        rules = self.visitor.stage.info.rules
+        steps = Steps(sys.maxsize)
+        if rules >= BOUNDED_WORK and nests_deeper(made, DEPTH_MAX + 1, steps):
+            message = f"the node's output nests deeper than {DEPTH_MAX} levels; pass on less of what it got"
+            raise NodeFailed(TOO_DEEP, message, final=True)
+        return shaped(self.spec, made, rules, steps)
 
     async def _attempts(self) -> Outcome | Failure:
         for attempt in range(self.record.retries_max + 1):

@@ -2,21 +2,32 @@
 runner comes to.
 """
 
+import sys
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
+from callboard.languages.computing import computed
+from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
 from callboard.languages.graph.member_paths import member_at
+from callboard.languages.graph.rules import BOUNDED_WORK
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TOO_MUCH = "graph.too_much"
+"""The code of the failure of a node whose work takes more than it may."""
 
 
 class NodeFailed(Exception):
@@ -143,7 +154,7 @@ class Meter(Struct):
 
 class Work(Struct, frozen=True):
     """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded;
-    ``spend`` takes what a model's turn has cost.
+    ``spend`` takes what a model's turn has cost. ``budget`` is what the work on the data may take.
     """
 
     stage: Stage
@@ -153,11 +164,30 @@ class Work(Struct, frozen=True):
     arrivals: list[JSON]
     context: Context
     spend: Callable[[Usage], None] = lambda _usage: None
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def rules(self) -> int:
         """Which generation of rules the execution goes by."""
         return self.stage.info.rules
+
+    async def computed(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
+        """Return what a pure function makes of this work; what takes long is done beside the worker's loop.
+
+        :raises NodeFailed: if the function raises it, or takes more than a node may
+        """
+        try:
+            return await computed(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
+        except TooManySteps as error:
+            raise NodeFailed(TOO_MUCH, f"the node's work {error}; give it less data", final=True) from None
+        except TooMuchText:
+            message = f"the node's work writes out more than {CHARS_MAX} characters; give it less data"
+            raise NodeFailed(TOO_MUCH, message, final=True) from None
+        except RecursionError:
+            raise NodeFailed(TOO_MUCH, "the node's data nests too deep to work on; flatten it", final=True) from None
+
+    def _new_budget(self) -> Budget:
+        return Budget() if self.rules >= BOUNDED_WORK else Budget(sys.maxsize, sys.maxsize)
 
     @property
     def metered(self) -> Node:
@@ -218,6 +248,7 @@ class Work(Struct, frozen=True):
             variables=self.context.variables,
             local=local,
             now_ms=ms(self.stage.now()),
+            budget=self.budget,
         )
 
     def holds(self, condition: str, scope: Scope | None = None) -> bool:
@@ -245,7 +276,7 @@ class Work(Struct, frozen=True):
 
         :raises ExpressionInvalid: if it is none
         """
-        return member_at(path, item, lambda: self.scope(item, **local), self.rules)
+        return member_at(path, item, lambda: self.scope(item, **local), self.rules, self.budget)
 
 
 Runner = Callable[[Work], Awaitable[Outcome]]

@@ -3,7 +3,8 @@
 A coroutine is suspended at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
 but `Driver.run` resumes coroutines, the order in which they run is a function of the order of wakes alone, and the
 same in live runs and in replay (rule R1). In long work a coroutine may *draw breath* (`Driver.breathe`): it pauses
-without waiting for anything, `Driver.run` returns early, and its next call resumes that coroutine first.
+without waiting for anything, `Driver.run` returns early, and its next call resumes that coroutine first. It may wait
+for a `Computation` (`Driver.compute`) in the same way; the caller of `Driver.run` may carry that out on another thread.
 
 Tasks form a tree. Cancelling one interrupts its subtree, leaves first: a task gets `Cancelled` raised at its await when
 everything it spawned has settled. A task under a shield is not interrupted until it leaves it, and a task that has been
@@ -12,7 +13,8 @@ interrupted once is not interrupted again.
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from callboard.bus.effects import Failure
@@ -67,7 +69,56 @@ class _Breath:
 _BREATH = _Breath()
 
 
-def _never() -> bool:
+class Computation:
+    """Work that a coroutine awaits: it takes long, and needs nothing of the driver. Its coroutine is resumed before any
+    other that is ready."""
+
+    __slots__ = ("_error", "_value", "_work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work: Callable[[], Any] | None = work
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def __await__(self) -> Generator["Computation", None, Any]:
+        yield self
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def carry_out(self) -> None:
+        """Do the work, once; later calls do nothing. May be called on any thread."""
+        work, self._work = self._work, None
+        if work is not None:
+            try:
+                self._value = work()
+            except Exception as error:
+                self._error = error
+
+
+Home = Callable[[Callable[[], Any]], Any]
+
+_HOME: ContextVar[Home | None] = ContextVar("home", default=None)
+
+
+@contextmanager
+def at_home(home: Home) -> Generator[None]:
+    """Make ``home`` what `done_at_home` uses inside the block: it calls a function on the thread of the run's loop."""
+    token = _HOME.set(home)
+    try:
+        yield
+    finally:
+        _HOME.reset(token)
+
+
+def done_at_home(function: Callable[[], T]) -> T:
+    """Call a function where the run's events are numbered, also from a computation on another thread."""
+    home = _HOME.get()
+    return function() if home is None else home(function)
+
+
+def never_pressed() -> bool:
+    """The ``pressed`` of a driver that has no other runs beside it."""
     return False
 
 
@@ -141,8 +192,10 @@ class Shield:
 class Driver:
     """The scheduler of one run's coroutines. ``pressed`` says whether long work should pause for other runs."""
 
-    def __init__(self, pressed: Callable[[], bool] = _never) -> None:
+    def __init__(self, pressed: Callable[[], bool] = never_pressed) -> None:
         self._pressed = pressed
+        self.computation: Computation | None = None
+        """What a coroutine waits for since `run` has returned; the next `run` carries it out if the caller has not."""
         self._breathing = False
         self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
         self._current: Task[Any] | None = None
@@ -164,11 +217,14 @@ class Driver:
         return bool(self._ready)
 
     def run(self) -> None:
-        """Resume whoever can go on, until nobody can or somebody draws breath.
+        """Resume the coroutines that are ready, until none is or one draws breath or waits for a computation.
 
         Any exception of a coroutine but `Cancelled` passes through: a fault of the interpreter.
         """
         self._breathing = False
+        computation, self.computation = self.computation, None
+        if computation is not None:
+            computation.carry_out()
         while self._ready and not self._breathing:
             task, value, error = self._ready.popleft()
             self._step(task, value, error)
@@ -198,6 +254,7 @@ class Driver:
         what `check_alive` is for.
         """
         root, self._root = self._root, None
+        self.computation = None
         self._ready.clear()
         if root is not None:
             self._dropping = True
@@ -249,6 +306,14 @@ class Driver:
         self.check_alive()
         if self._pressed():
             await _BREATH
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """Return what a function returns, which takes long and needs nothing of the driver: `run` returns early, and
+        its caller may carry the computation out on another thread. What this run does is the same either way."""
+        self.check_alive()
+        if self._pressed is never_pressed:
+            return work()
+        return await Computation(work)
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
         """Start a coroutine as a child of the current task."""
@@ -311,8 +376,9 @@ class Driver:
         except Cancelled as cancelled:
             self._finish(task, Unwound(cancelled.cause, cancelled.owner))
         else:
-            if wait is _BREATH:
+            if wait is _BREATH or isinstance(wait, Computation):
                 self._breathing = True
+                self.computation = wait if isinstance(wait, Computation) else None
                 self._ready.appendleft((task, None, None))
                 return
             if not isinstance(wait, Wait):

@@ -11,7 +11,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Instant
 from callboard.projections.warned import WarnedFold
-from callboard.runtime.interpreter.driver import Driver
+from callboard.runtime.interpreter.driver import Driver, done_at_home
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.usage import UsageFold
@@ -98,7 +98,10 @@ class Ledger:
         self._sink.abandon(key)
 
     def read_clock(self, node: Execution, key: str) -> Instant:
-        """Read the unpinned clock: as it was recorded, or now."""
+        """Read the unpinned clock: as it was recorded, or now. A computation on another thread may do so too."""
+        return done_at_home(lambda: self._read_clock(node, key))
+
+    def _read_clock(self, node: Execution, key: str) -> Instant:
         self._driver.check_alive()
         recorded = self._journal.take_fact((ev.ClockRead.type, node.path, node.iteration, node.attempt, key))
         if recorded is None:

@@ -19,6 +19,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.languages.planning import planned
 from callboard.runtime.interpreter.asks import Parting
+from callboard.runtime.interpreter.driver import Computation
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.ledger import Sink
 from callboard.runtime.interpreter.stage import Stage
@@ -125,7 +126,9 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
         pass
 
 
-def replaying(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> Iterator[None]:
+def replaying(
+    stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]
+) -> Iterator[Computation | None]:
     """Replay likewise, piece by piece."""
     recorded = ev.payload_of(started)
     assert isinstance(recorded, ev.RunStart)
@@ -137,14 +140,15 @@ def replaying(stage: Stage, admission: Admitted, started: Event, events: Sequenc
             yield from delivering(stage, event)
 
 
-def delivering(stage: Stage, event: Event) -> Iterator[None]:
-    """Deliver one event, piece by piece; between them its interpreter draws breath."""
+def delivering(stage: Stage, event: Event) -> Iterator[Computation | None]:
+    """Deliver one event, piece by piece; between them its interpreter draws breath, or waits for a computation."""
     yield from to_rest(stage, lambda: stage.deliver(event))
 
 
-def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[None]:
+def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[Computation | None]:
+    """Take a step, and go on until the interpreter is at rest; yield what it waits for in between."""
     step()
-    yield
+    yield stage.computation
     while stage.unfinished:
         stage.go_on()
-        yield
+        yield stage.computation

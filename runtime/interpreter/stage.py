@@ -26,7 +26,7 @@ from callboard.languages.language import (
     Unwound,
 )
 from callboard.runtime.interpreter.asks import Asks, Parting
-from callboard.runtime.interpreter.driver import Driver, Task, Wait
+from callboard.runtime.interpreter.driver import Computation, Driver, Task, Wait, never_pressed
 from callboard.runtime.interpreter.journal import Journal, is_actors_own
 from callboard.runtime.interpreter.ledger import Ledger, Sink
 from callboard.runtime.interpreter.nodes import StageNode
@@ -35,10 +35,6 @@ from callboard.runtime.interpreter.waits import Bound, Waits
 T = TypeVar("T")
 
 EXPIRED = Failure(code="expired", message="the time bound ran out", type="cancellation")
-
-
-def _never() -> bool:
-    return False
 
 
 class Stage:
@@ -54,7 +50,7 @@ class Stage:
         seed: str,
         breakpoints: Sequence[str] = (),
         parting: Parting | None = None,
-        pressed: Callable[[], bool] = _never,
+        pressed: Callable[[], bool] = never_pressed,
     ) -> None:
         self.info = info
         self.driver = Driver(pressed)
@@ -93,6 +89,11 @@ class Stage:
     def unfinished(self) -> bool:
         """Whether the interpreter draws breath: `go_on` before the next event is delivered."""
         return self.driver.unfinished
+
+    @property
+    def computation(self) -> Computation | None:
+        """What the interpreter waits for while it is unfinished, if that can be carried out on another thread."""
+        return self.driver.computation
 
     def go_on(self) -> None:
         """Let the interpreter go on where it has drawn breath."""
@@ -207,6 +208,9 @@ class Stage:
 
     async def breathe(self) -> None:
         await self.driver.breathe()
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        return await self.driver.compute(work)
 
     def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
         self.ledger.state(ev.SourcesResolved(sources=sources), "", 1, 1)

@@ -29,6 +29,7 @@ from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages,
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
+from callboard.runtime.interpreter.driver import Computation
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
 from callboard.runtime.run.activation import Activation, Command, Services
@@ -283,7 +284,7 @@ class RunActor:
         self._flight.over()
         del self._reports, self._children, self._kin
 
-    def _replaying(self, events: list[Event]) -> Iterator[None]:
+    def _replaying(self, events: list[Event]) -> Iterator[Computation | None]:
         """Put a new interpreter in place and bring it to where the log ends."""
         self._drop_interpreter()
         sink = LiveSink(self._runlog, self._flight)
@@ -410,7 +411,7 @@ class RunActor:
         elif event.type == ev.RunParked.type:
             self._ending = "parked"
 
-    async def _work(self, pieces: Iterator[None]) -> None:
+    async def _work(self, pieces: Iterator[Computation | None]) -> None:
         """Let the interpreter go on, piece by piece."""
         with self._guard():
             self._long = await self._services.pace.work(pieces, of=self.ref.run, long=self._long)

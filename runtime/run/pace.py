@@ -2,16 +2,23 @@
 
 Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
 piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
-comes to it meanwhile, so its log is the same.
+comes to it meanwhile, so its log is the same. What an interpreter computes at length (`Driver.compute`) is carried out
+on a thread beside the loop; the loop waits for that thread at most `TURN_S` of `callboard.bus.turns` at a time.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 
 import anyio
 import anyio.lowlevel
+from anyio import from_thread, to_thread
+from anyio.lowlevel import RunVar
+from msgspec import Struct
+
+from callboard.bus.turns import quick_turns
+from callboard.runtime.interpreter.driver import Computation, at_home
 
 SLICE_S = 0.01
 """How long the loop may be kept by runs before it looks at everything else."""
@@ -23,12 +30,37 @@ IDLE_SHARE = 0.05
 """If everything else had to do for less than this share of a slice, nobody is there to rest for."""
 
 
+COMPUTATIONS_MAX = 4
+"""How many computations of one worker's runs are carried out at the same time; each has a thread."""
+
+CarryOut = Callable[[Computation], Awaitable[None]]
+
+
+async def on_a_thread(computation: Computation) -> None:
+    """Carry a computation out beside the loop. If the run is given up meanwhile, its thread ends unheeded."""
+
+    def carry_out() -> None:
+        with at_home(from_thread.run_sync):
+            computation.carry_out()
+
+    with quick_turns():
+        await to_thread.run_sync(carry_out, abandon_on_cancel=True, limiter=_computations())
+
+
+async def on_the_loop(computation: Computation) -> None:
+    """Carry a computation out at once, where time is virtual and no thread is waited for."""
+    computation.carry_out()
+
+
 class Pace:
     """Slices the work of one worker's runs. With an infinite ``slice_s`` no work is interrupted."""
 
-    def __init__(self, slice_s: float = SLICE_S, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, slice_s: float = SLICE_S, clock: Callable[[], float] = monotonic, carry_out: CarryOut = on_a_thread
+    ) -> None:
         self._slice_s = slice_s
         self._clock = clock
+        self._carry_out = on_the_loop if slice_s == math.inf else carry_out
         self._since: float | None = None
         self._long = anyio.Lock()
         self.doing = ""
@@ -47,39 +79,39 @@ class Pace:
     def _looked(self) -> None:
         self._since = None
 
-    async def work(self, pieces: Iterator[None], *, of: str = "", long: bool = False) -> bool:
+    async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:
         """Do somebody's work piece by piece; return whether it kept the loop for long.
 
         ``long`` says that it will probably do so. Of such work, and of what turns out to be such, only one piece is
-        done at a time, and behind it the loop has time for others.
+        done at a time, and behind it the loop has time for others. What the work computes beside the loop does not
+        count as such a piece: other long work goes on meanwhile.
         """
-        done = kept = False
+        piece, kept = _Piece(), False
         if not long:
             while self.pressed():
                 await anyio.lowlevel.checkpoint()
-            done, kept = await self._piece(pieces, of)
-        while not done:
+            piece = await self._piece(pieces, of)
+            kept = piece.long
+        while not piece.last:
+            if piece.computation is not None:
+                await self._carry_out(piece.computation)
             async with self._long:
-                done, long = await self._piece(pieces, of)
-                kept = kept or long
+                piece = await self._piece(pieces, of)
+                kept = kept or piece.long
         return kept
 
-    async def _piece(self, pieces: Iterator[None], of: str) -> tuple[bool, bool]:
-        """Work until the loop has been kept long enough, and rest if so, unless nobody else has anything to do.
-
-        Return whether that was all, and whether it took long.
-        """
+    async def _piece(self, pieces: Iterator[Computation | None], of: str) -> "_Piece":
+        """Work until the loop has been kept long enough, and rest if so, unless nobody else has anything to do."""
         self.doing = of
         try:
-            done, took = self._slice(pieces)
+            piece, took = self._slice(pieces)
         finally:
             self.doing = ""
-        long = took > self._slice_s
-        if long or not done:
+        if piece.long:
             others = await self._looked_around()
             if others >= self._slice_s * IDLE_SHARE:
                 await anyio.sleep(took * REST_SHARE)
-        return done, long or not done
+        return piece
 
     async def _looked_around(self) -> float:
         """Let the loop look at everything else once; return how long that took."""
@@ -87,10 +119,36 @@ class Pace:
         await anyio.lowlevel.checkpoint()
         return self._clock() - began
 
-    def _slice(self, pieces: Iterator[None]) -> tuple[bool, float]:
-        """Do pieces until the loop has been kept long enough; return whether those were all, and how long it took."""
+    def _slice(self, pieces: Iterator[Computation | None]) -> tuple["_Piece", float]:
+        """Do pieces until the loop has been kept long enough, or something is to be computed beside it; return what
+        that came to, and how long it took."""
         began = self._clock()
-        for _ in pieces:
+        for computation in pieces:
+            if computation is not None:
+                took = self._clock() - began
+                return _Piece(long=took > self._slice_s, computation=computation), took
             if self.pressed():
-                return False, self._clock() - began
-        return True, self._clock() - began
+                return _Piece(long=True), self._clock() - began
+        took = self._clock() - began
+        return _Piece(long=took > self._slice_s, last=True), took
+
+
+class _Piece(Struct, frozen=True):
+    """What a slice of some work came to: whether it kept the loop long, whether it was the last, and what is to be
+    carried out before the next."""
+
+    long: bool = False
+    last: bool = False
+    computation: Computation | None = None
+
+
+_LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("computations")
+
+
+def _computations() -> anyio.CapacityLimiter:
+    """The loop's limiter of computations, of which there is one, however many paces there are."""
+    limiter = _LIMITER.get(None)
+    if limiter is None:
+        limiter = anyio.CapacityLimiter(COMPUTATIONS_MAX)
+        _LIMITER.set(limiter)
+    return limiter

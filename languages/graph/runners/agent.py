@@ -31,7 +31,7 @@ MAX_ITERATIONS = "max_iterations"
 
 async def agent(work: Work) -> Outputs:
     """AI_AGENT: a model answers the user's message, with what is attached to the node."""
-    said = user_message(work)
+    said = await work.computed(user_message)
     meter = Meter()
     work = replace(work, spend=meter.also(work.spend))
     attached = [work.context.graph.attached[name] for name in work.spec.attached if name in work.context.graph.attached]
@@ -40,7 +40,7 @@ async def agent(work: Work) -> Outputs:
     remembered = await recall(work, memories, said)
     async with AsyncExitStack() as stack:
         offered = await _opened(work, stack, tools)
-        request = _request(work, said, remembered, offered)
+        request = await work.computed(_request, said, remembered, offered)
         policy = Policy(_turns_max(work), lasting=work.rules >= LASTING_SETTINGS)
         talk = await converse(work.stage, work.metered, request, policy)
     made, details = _outputs(work, talk, meter.usage)

@@ -36,12 +36,21 @@ SERVICES = {
 async def external(work: Work) -> Outputs:
     """EXTERNAL_ACTION: what a service answers."""
     service = SERVICES.get(work.spec.subtype)
-    if service is None or (service == "email" and _url(work)):
+    if service is None or (service == "email" and await work.computed(_url)):
         return await _called(work)
+    request = await work.computed(_request, service)
+    outcome = await work.node.call("service", "service", request)
+    if isinstance(outcome, Failed):
+        raise failed_effect(outcome.error)
+    return result(outcome.value, service=service, action=request["action"])
+
+
+def _request(work: Work, service: str) -> dict[str, JSON]:
+    """Return what the service is asked for."""
     declared = work.spec.spec.configurations if work.spec.spec is not None else {}
     configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
     configurations = {name: value for name, value in configured.items() if value is not None}
-    request: dict[str, JSON] = {
+    return {
         "service": service,
         "action": text_of(work.given("action_type")) or work.text("action_type", "action"),
         "configurations": {
@@ -53,29 +62,30 @@ async def external(work: Work) -> Outputs:
         "user_id": work.context.user_id,
         "workflow_id": work.context.graph.id,
     }
-    outcome = await work.node.call("service", "service", request)
-    if isinstance(outcome, Failed):
-        raise failed_effect(outcome.error)
-    return result(outcome.value, service=service, action=request["action"])
 
 
 async def _called(work: Work) -> Outputs:
     """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
-    url = _url(work)
-    if not url:
+    arguments = await work.computed(_arguments)
+    if not arguments["url"]:
         return await passthrough(work)
+    payload, details = await requested(work, arguments)
+    return Outputs(result(payload).ports, details)
+
+
+def _arguments(work: Work) -> dict[str, JSON]:
+    """Return what the ``http`` provider is asked for."""
     headers = work.rendered(work.setting("headers"))
     arguments: dict[str, JSON] = {
         "method": work.text("method").upper() or "POST",
-        "url": url,
+        "url": _url(work),
         "headers": {name: text_of(value) for name, value in headers.items()} if isinstance(headers, dict) else {},
         "timeout": f"PT{max(0.001, work.number('timeout_seconds', 'timeout', otherwise=TIMEOUT_S)):.3f}S",
         "expect": ANY_STATUS,
     }
     if arguments["method"] not in ("GET", "HEAD", "OPTIONS"):
         arguments["json"] = _message(work) if work.spec.subtype == "EMAIL" else _body(work)
-    payload, details = await requested(work, arguments)
-    return Outputs(result(payload).ports, details)
+    return arguments
 
 
 def _url(work: Work) -> str:

@@ -4,11 +4,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON
-from callboard.bus.patterns import BadPattern, found
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.code import Returned, run_code
-from callboard.languages.graph.expressions import ExpressionInvalid, equal, evaluate, less, parse, text_of
+from callboard.languages.graph.expressions import (
+    ExpressionInvalid,
+    among,
+    contains,
+    equal,
+    evaluate,
+    less,
+    matches,
+    parse,
+    text_of,
+)
 from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.shaping import Ports
@@ -21,7 +32,11 @@ Test = Callable[[JSON], bool]
 async def filter_items(work: Work) -> Outputs:
     """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
     items = work.items()
-    verdicts = await _verdicts(work, items)
+    return await work.computed(_filtered, items, await _verdicts(work, items))
+
+
+def _filtered(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
+    work.budget.take(len(items))
     errors: list[JSON] = []
     passed: list[JSON] = []
     excluded: list[JSON] = []
@@ -65,6 +80,10 @@ async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
         returned = await run_code(work.node, "filter", function, items)
         return [_checked(work, one) for one in returned]
+    return await work.computed(_tested, items)
+
+
+def _tested(work: Work, items: list[JSON]) -> list[bool | str]:
     test = _test(work)
     verdicts: list[bool | str] = []
     for item in items:
@@ -93,7 +112,9 @@ def _test(work: Work) -> Test:
             expression = parse(written)
         except ExpressionInvalid as invalid:
             raise NodeFailed("graph.expression", str(invalid)) from None
-        return lambda item: bool(evaluate(expression, work.scope(item=item)))
+        work.budget.take_parsed(written)
+        scope = work.scope()
+        return lambda item: bool(evaluate(expression, replace(scope, local={"item": item})))
     conditions = conditions_of(work, work.setting("conditions"))
     return lambda item: holding(work, conditions, item)
 
@@ -105,6 +126,7 @@ def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
 
 def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
     """Whether an item passes conditions, as the node's ``logical_operator`` joins them; without any it does."""
+    work.budget.take(1)
     held = (one.holds(work, item) for one in conditions)
     match text_of(work.setting("logical_operator")).upper():
         case "OR":
@@ -116,7 +138,10 @@ def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
 
 
 class Condition(Struct, frozen=True):
-    """A condition on a field, which is a path into the item; an empty one is the item itself."""
+    """A condition on a field, which is a path into the item; an empty one is the item itself.
+
+    If it is ``folded``, case makes no difference: ``wanted`` is folded already.
+    """
 
     field: str
     operator: str
@@ -135,11 +160,11 @@ class Condition(Struct, frozen=True):
                 return self.nulls == "include"
             value = ""
         if self.range is not None:
-            return self.range.holds(value)
+            return self.range.holds(value, work.budget)
         operator = _OPERATORS.get(self.operator)
         if operator is None:
             raise ExpressionInvalid(f"there is no operator {self.operator!r}, only {', '.join(_OPERATORS)}")
-        return operator(_folded(value), _folded(self.wanted)) if self.folded else operator(value, self.wanted)
+        return operator(work.budget, _folded(value, work.budget) if self.folded else value, self.wanted)
 
 
 class Range(Struct, frozen=True):
@@ -149,10 +174,13 @@ class Range(Struct, frozen=True):
     high: JSON
     inclusive: bool
 
-    def holds(self, value: JSON) -> bool:
+    def holds(self, value: JSON, budget: Budget) -> bool:
         ends = [(self.low, value)] if self.low is not None else []
         ends += [(value, self.high)] if self.high is not None else []
-        return all(less(after, before) is False if self.inclusive else less(before, after) for before, after in ends)
+        return all(
+            less(after, before, budget) is False if self.inclusive else less(before, after, budget)
+            for before, after in ends
+        )
 
 
 def _range(work: Work, written: dict[str, Any]) -> Range | None:
@@ -164,61 +192,48 @@ def _range(work: Work, written: dict[str, Any]) -> Range | None:
 
 
 def _condition(work: Work, written: dict[str, Any]) -> Condition:
+    folded = work.setting("case_sensitive") is False
+    wanted = work.rendered(written.get("value"))
     return Condition(
         field=text_of(written.get("field")),
         operator=text_of(written.get("operator") or "equals").lower(),
-        wanted=work.rendered(written.get("value")),
+        wanted=_folded(wanted, work.budget) if folded else wanted,
         nulls=text_of(work.setting("null_handling")),
-        folded=work.setting("case_sensitive") is False,
+        folded=folded,
         range=_range(work, written),
     )
 
 
-def _folded(value: JSON) -> JSON:
+def _folded(value: JSON, budget: Budget) -> JSON:
+    budget.take(1)
     match value:
         case str():
+            budget.take_text(len(value))
             return value.casefold()
         case list():
-            return [_folded(item) for item in value]
+            return [_folded(item, budget) for item in value]
         case _:
             return value
 
 
-def _within(value: JSON, wanted: JSON) -> bool:
-    return any(equal(value, one) for one in wanted) if isinstance(wanted, list) else equal(value, wanted)
+def _within(budget: Budget, value: JSON, wanted: JSON) -> bool:
+    return among(value, wanted, budget) if isinstance(wanted, list) else equal(value, wanted, budget)
 
 
-def _contains(value: JSON, wanted: JSON) -> bool:
-    match value:
-        case str():
-            return text_of(wanted) in value
-        case list():
-            return _within(wanted, value)
-        case dict():
-            return isinstance(wanted, str) and wanted in value
-        case _:
-            return False
+Operator = Callable[[Budget, JSON, JSON], bool]
 
-
-def _matches(value: JSON, wanted: JSON) -> bool:
-    try:
-        return found(text_of(wanted), text_of(value))
-    except (BadPattern, UnicodeEncodeError) as bad:
-        raise ExpressionInvalid(f"the pattern {text_of(wanted)!r:.100} is none: {bad}") from None
-
-
-_NAMED: dict[tuple[str, ...], Callable[[JSON, JSON], bool]] = {
-    ("equals", "==", "===", "eq"): equal,
-    ("not_equals", "!=", "!==", "ne"): lambda value, wanted: not equal(value, wanted),
-    ("greater_than", ">", "gt"): lambda value, wanted: less(wanted, value) is True,
-    ("less_than", "<", "lt"): lambda value, wanted: less(value, wanted) is True,
-    (">=", "greater_than_or_equal", "gte"): lambda value, wanted: less(value, wanted) is False,
-    ("<=", "less_than_or_equal", "lte"): lambda value, wanted: less(wanted, value) is False,
+_NAMED: dict[tuple[str, ...], Operator] = {
+    ("equals", "==", "===", "eq"): lambda budget, value, wanted: equal(value, wanted, budget),
+    ("not_equals", "!=", "!==", "ne"): lambda budget, value, wanted: not equal(value, wanted, budget),
+    ("greater_than", ">", "gt"): lambda budget, value, wanted: less(wanted, value, budget) is True,
+    ("less_than", "<", "lt"): lambda budget, value, wanted: less(value, wanted, budget) is True,
+    (">=", "greater_than_or_equal", "gte"): lambda budget, value, wanted: less(value, wanted, budget) is False,
+    ("<=", "less_than_or_equal", "lte"): lambda budget, value, wanted: less(wanted, value, budget) is False,
     ("in",): _within,
-    ("not_in",): lambda value, wanted: not _within(value, wanted),
-    ("contains",): _contains,
-    ("not_contains",): lambda value, wanted: not _contains(value, wanted),
-    ("regex", "matches"): _matches,
+    ("not_in",): lambda budget, value, wanted: not _within(budget, value, wanted),
+    ("contains",): contains,
+    ("not_contains",): lambda budget, value, wanted: not contains(budget, value, wanted),
+    ("regex", "matches"): matches,
 }
 
 _OPERATORS = {name: operator for names, operator in _NAMED.items() for name in names}

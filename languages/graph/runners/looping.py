@@ -1,5 +1,7 @@
 """Runners that fan out: LOOP, WHILE and FOR_EACH. All rounds are known before the first of them runs."""
 
+from msgspec.structs import replace
+
 from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.runners.passing import passthrough
@@ -12,6 +14,10 @@ ROUNDS_MAX = 100_000
 
 async def loop(work: Work) -> Outputs:
     """LOOP: an item for each round on ``iteration``, a summary on ``completed`` and ``result``."""
+    return await work.computed(_looped)
+
+
+def _looped(work: Work) -> Outputs:
     match work.setting("loop_type"):
         case "for_each":
             rounds = _each(work)
@@ -26,7 +32,7 @@ async def while_loop(work: Work) -> Outputs:
     """WHILE: a LOOP of that type, if it has a condition."""
     if not work.setting("loop_condition", "condition_expression"):
         return await passthrough(work)
-    return _outputs(work, _while(work))
+    return await work.computed(lambda counted: _outputs(counted, _while(counted)))
 
 
 async def for_each(work: Work) -> Outputs:
@@ -43,6 +49,7 @@ async def for_each(work: Work) -> Outputs:
 
 def _outputs(work: Work, rounds: list[JSON]) -> Outputs:
     variable = work.text("iteration_variable") or "index"
+    work.budget.take(len(rounds))
     items: list[JSON] = [{variable: value} for value in rounds]
     summary = {
         "final_result": work.inputs.get(RESULT),
@@ -76,6 +83,7 @@ def _while(work: Work) -> list[JSON]:
     condition = work.setting("loop_condition", "condition_expression")
     written = condition if isinstance(condition, str) else ""
     rounds: list[JSON] = []
-    while len(rounds) < _most(work) and work.holds(written, work.scope(iteration=len(rounds))):
+    scope, most = work.scope(), _most(work)
+    while len(rounds) < most and work.holds(written, replace(scope, local={"iteration": len(rounds)})):
         rounds.append(len(rounds))
     return rounds

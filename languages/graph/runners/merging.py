@@ -1,6 +1,7 @@
 """The runner of MERGE: everything that arrived, one after the other."""
 
 from callboard.bus.effects import JSON, canonical
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
 from callboard.languages.graph.rules import INCLUSIVE_RANGES
@@ -9,12 +10,16 @@ from callboard.languages.graph.work import Outputs, Work, result
 
 async def merge(work: Work) -> Outputs:
     """Concatenate what arrived, lists spread; a union may drop what has equal keys."""
+    return await work.computed(_merged)
+
+
+def _merged(work: Work) -> Outputs:
     merged: list[JSON] = []
     for value in work.arrivals:
         merged += value if isinstance(value, list) else [value]
     kept = merged
     if work.setting("merge_strategy") == "union":
-        kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"))
+        kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"), work.budget)
     mapping = [{"source": RESULT, "range": [0, len(kept) - 1]}] if kept else []
     if work.rules < INCLUSIVE_RANGES and merged:
         mapping = [{"source": RESULT, "range": [0, len(merged)]}]
@@ -27,17 +32,18 @@ async def merge(work: Work) -> Outputs:
     return result({"merged_data": kept, "merge_stats": stats, "source_mapping": mapping})
 
 
-def _distinct(items: list[JSON], handling: str, key: str) -> list[JSON]:
+def _distinct(items: list[JSON], handling: str, key: str, budget: Budget) -> list[JSON]:
     """Keep the first, or the last, of equal items where that is asked for, in the order of those that stay."""
     if handling not in ("remove_duplicates", "keep_first", "keep_last"):
         return items
     kept: dict[bytes, JSON] = {}
     for item in reversed(items) if handling == "keep_last" else items:
-        kept.setdefault(_identity(item, key), item)
+        kept.setdefault(_identity(item, key, budget), item)
     return list(reversed(kept.values())) if handling == "keep_last" else list(kept.values())
 
 
-def _identity(item: JSON, key: str) -> bytes:
-    if key and isinstance(item, dict) and (value := step_into(item, key)) is not None:
-        return canonical(["key", value])
-    return canonical(["item", item])
+def _identity(item: JSON, key: str, budget: Budget) -> bytes:
+    named = step_into(item, key, budget) if key and isinstance(item, dict) else None
+    made = canonical(["item", item] if named is None else ["key", named])
+    budget.take_text(len(made))
+    return made

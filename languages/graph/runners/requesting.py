@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
@@ -24,6 +25,15 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 async def http_request(work: Work) -> Outputs:
     """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
+    payload, details = await requested(work, await work.computed(_arguments))
+    return Outputs(result(payload).ports, details)
+
+
+def _arguments(work: Work) -> dict[str, JSON]:
+    """Return what the provider is asked for, all templates filled in.
+
+    :raises NodeFailed: if no URL is given
+    """
     url = work.text("url", "endpoint").strip()
     if not url:
         raise NodeFailed("graph.configuration", "no URL is given", final=True)
@@ -38,8 +48,7 @@ async def http_request(work: Work) -> Outputs:
         "expect": ANY_STATUS,
     }
     _add_body(arguments, work, method)
-    payload, details = await requested(work, arguments)
-    return Outputs(result(payload).ports, details)
+    return arguments
 
 
 async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
@@ -53,7 +62,7 @@ async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, J
         raise failed_effect(outcome.error)
     match outcome.value:
         case {"result": {"type": "success", "value": dict(answer)}, "metadata": dict(metadata)}:
-            return _account(answer, metadata, arguments)
+            return await work.computed(_account, answer, metadata, arguments)
         case {"result": {"code": str(code), **envelope}}:
             raise failed_effect(Failure(code, text_of(envelope.get("message")), details=envelope.get("details")))
         case odd:
@@ -61,10 +70,10 @@ async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, J
 
 
 def _account(
-    answer: dict[str, Any], metadata: dict[str, Any], arguments: dict[str, Any]
+    work: Work, answer: dict[str, Any], metadata: dict[str, Any], arguments: dict[str, Any]
 ) -> tuple[dict[str, JSON], dict[str, JSON]]:
     status, headers = answer["status"], answer.get("headers", {})
-    text, parsed = _body(answer, headers)
+    text, parsed = _body(answer, headers, work.budget)
     success = 200 <= status < 300
     url = metadata.get("url", arguments["url"])
     account = {
@@ -87,12 +96,15 @@ def _account(
     return account, details
 
 
-def _body(answer: dict[str, Any], headers: dict[str, Any]) -> tuple[str, JSON]:
+def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tuple[str, JSON]:
     """Return a body as text, and as the JSON that it is, if it is."""
     body = answer.get("body")
     kind = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
     if not isinstance(body, str) or (kind == "application/json" or kind.endswith("+json")):
-        return ("" if body is None else msgspec.json.encode(body).decode()), body
+        text = "" if body is None else msgspec.json.encode(body).decode()
+        budget.take_text(len(text))
+        return text, body
+    budget.take_text(len(body))
     if "encoding" in answer:
         return body, None
     try:

@@ -3,12 +3,17 @@
 from functools import cmp_to_key
 
 from callboard.bus.effects import JSON
+from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.graph.rules import NULLS_LAST
 from callboard.languages.graph.work import Outputs, Work, result
 
 
 async def sort(work: Work) -> Outputs:
     """Sort items by a field, stably; what has no common order is left as it is."""
+    return await work.computed(_sorted)
+
+
+def _sorted(work: Work) -> Outputs:
     items = work.items()
     override = work.given("sort_override")
     wanted = override if isinstance(override, dict) else {}
@@ -38,11 +43,13 @@ def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int
     numbers = all(isinstance(keys[i], int | float) for i in present)
     if not numbers and not all(isinstance(keys[i], str) for i in present):
         return None, 0
-    comparisons = 0
+    comparisons, budget = 0, work.budget
+    budget.take(len(keys))
 
     def compared(one: int, two: int) -> int:
         nonlocal comparisons
         comparisons += 1
+        budget.take(1 if numbers else 1 + min(len(keys[one]), len(keys[two])) // CHARS_PER_STEP)
         return (keys[one] > keys[two]) - (keys[one] < keys[two])
 
     indices = sorted(present, key=cmp_to_key(compared), reverse=descending)

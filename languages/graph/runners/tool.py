@@ -10,12 +10,7 @@ from callboard.languages.language import Failed
 
 async def tool(work: Work) -> Outputs:
     """TOOL: a tool's result; what the tool itself refuses is ``success: false``."""
-    name = text_of(work.given("tool_name")) or work.text("tool_name")
-    if not name:
-        raise NodeFailed("graph.configuration", "no tool is named (tool_name)", final=True)
-    arguments = next((given for key in ("function_args", "args") if (given := work.given(key)) is not None), None)
-    if arguments is None:
-        arguments = work.rendered(work.setting("function_args", "args")) or {}
+    name, arguments = await work.computed(_call)
     start = work.stage.now()
     async with work.node.toolbox(served(work.spec, work.context).sources) as opened:
         if isinstance(opened, Failed):
@@ -30,3 +25,17 @@ async def tool(work: Work) -> Outputs:
         "cached": False,
     }
     return result(payload, tool_name=name, tool_parameters=arguments, tool_result=payload["result"])
+
+
+def _call(work: Work) -> tuple[str, JSON]:
+    """Return the tool's name and its arguments.
+
+    :raises NodeFailed: if no tool is named
+    """
+    name = text_of(work.given("tool_name")) or work.text("tool_name")
+    if not name:
+        raise NodeFailed("graph.configuration", "no tool is named (tool_name)", final=True)
+    arguments = next((given for key in ("function_args", "args") if (given := work.given(key)) is not None), None)
+    if arguments is None:
+        arguments = work.rendered(work.setting("function_args", "args")) or {}
+    return name, arguments

@@ -1,12 +1,14 @@
 """The runner of DATA_TRANSFORMATION: items mapped, picked, put in order, grouped and counted."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from callboard.bus.effects import JSON, canonical
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.code import run_code
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import equal, text_of
+from callboard.languages.graph.expressions import text_of, written
 from callboard.languages.graph.runners.filtering import conditions_of, holding
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.templates import rendered
@@ -24,12 +26,11 @@ async def transform(work: Work) -> Outputs:
     items = work.items()
     listed = isinstance(whole, list) or (isinstance(whole, dict) and isinstance(whole.get("data"), list))
     if type is not None:
-        one = _TYPES.get(operation)
-        made = [one(work, item) for item in items] if one else list(items)
+        made = await work.computed(_each, _TYPES.get(operation, _unchanged), items)
     elif operation == "custom" or (operation == "map" and not _mapping(work) and _script(work)):
         made = await _custom(work, items)
     else:
-        made = _OPERATIONS.get(operation, lambda _work, given: list(given))(work, items)
+        made = await work.computed(_OPERATIONS.get(operation, _all), items)
     single = not listed and len(made) == 1 and operation not in _GATHERING
     payload = {
         "transformed_data": made[0] if single else made,
@@ -74,6 +75,15 @@ def _templated(work: Work, item: JSON) -> JSON:
     return rendered(work.setting("template_map") or {}, work.scope(item, item=item))
 
 
+def _unchanged(_work: Work, item: JSON) -> JSON:
+    return item
+
+
+def _each(work: Work, one: Callable[[Work, JSON], JSON], items: Sequence[JSON]) -> list[JSON]:
+    work.budget.take(len(items))
+    return [one(work, item) for item in items]
+
+
 _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
     "mapping": _mapped,
     "jsonpath": _picked,
@@ -85,8 +95,12 @@ _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
 # -- by operation ------------------------------------------------------------------------------------------------------
 
 
+def _all(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+    return list(items)
+
+
 def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    return [_mapped(work, item) for item in items]
+    return _each(work, _mapped, items)
 
 
 def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:
@@ -113,8 +127,15 @@ def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], li
     groups: dict[bytes, tuple[dict[str, JSON], list[JSON]]] = {}
     for item in items:
         key = {field: _at(work, item, field) for field in fields}
-        groups.setdefault(canonical(key), (key, []))[1].append(item)
+        groups.setdefault(_key(work, key), (key, []))[1].append(item)
     return list(groups.values())
+
+
+def _key(work: Work, value: JSON) -> bytes:
+    """Return what is the same for values that are grouped together."""
+    made = canonical(value)
+    work.budget.take_text(len(made))
+    return made
 
 
 def _group(work: Work, items: Sequence[JSON]) -> list[JSON]:
@@ -135,6 +156,7 @@ def _aggregated(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
     named: dict[str, Any] = how if isinstance(how, dict) else {"function": how}
     values = [_at(work, item, text_of(named.get("field") or target)) for item in members]
     present = [value for value in values if value is not None]
+    work.budget.take(len(values))
     name = text_of(named.get("function")).lower()
     function = _AGGREGATES.get(name)
     if function is None:
@@ -156,16 +178,33 @@ _AGGREGATES: dict[str, Callable[[list[Any]], JSON]] = {
 }
 
 
-def _flatten(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _flatten(work: Work, items: Sequence[JSON]) -> list[JSON]:
     """Spread lists in the list; members of members become members with dotted names."""
-    spread: Iterable[JSON] = (one for item in items for one in (item if isinstance(item, list) else [item]))
-    return [_flat(item) if isinstance(item, dict) else item for item in spread]
+    return [_flat(item, work.budget) if isinstance(item, dict) else item for item in _spread(work, items)]
 
 
-def _flat(item: dict[str, JSON], before: str = "") -> dict[str, JSON]:
+def _spread(work: Work, items: Sequence[JSON]) -> Iterator[JSON]:
+    """Yield the items of lists in a list in their place."""
+    for item in items:
+        inside: Iterable[JSON] = item if isinstance(item, list) else [item]
+        work.budget.take(1 + len(item) if isinstance(item, list) else 1)
+        yield from inside
+
+
+def _flat(item: dict[str, JSON], budget: Budget) -> dict[str, JSON]:
     made: dict[str, JSON] = {}
-    for name, value in item.items():
-        made |= _flat(value, f"{before}{name}.") if isinstance(value, dict) and value else {f"{before}{name}": value}
+    open_ways: list[tuple[str, Iterator[tuple[str, JSON]]]] = [("", iter(item.items()))]
+    while open_ways:
+        before, members = open_ways[-1]
+        name, value = next(members, (None, None))
+        if name is None:
+            open_ways.pop()
+            continue
+        budget.take_written(len(before) + len(name))
+        if isinstance(value, dict) and value:
+            open_ways.append((f"{before}{name}.", iter(value.items())))
+        else:
+            made[f"{before}{name}"] = value
     return made
 
 
@@ -173,16 +212,59 @@ def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
     """Merge objects that agree in the first of the fields to group by, those of the first list in front."""
     listed = work.setting("group_by_fields")
     field = text_of(work.setting("join_key", "merge_key") or (listed[0] if isinstance(listed, list) and listed else ""))
-    spread = [one for item in items for one in (item if isinstance(item, list) else [item])]
-    joined: list[JSON] = []
-    for item in spread:
-        key = _at(work, item, field) if field else None
-        found = next((i for i, one in enumerate(joined) if key is not None and equal(_at(work, one, field), key)), None)
-        if found is None or not isinstance(item, dict):
-            joined.append(item)
+    joined = _Joined(work, field)
+    for item in _spread(work, items):
+        joined.add(item)
+    return joined.items
+
+
+class _Joined:
+    """What a join has come to: its items, and where the first with each key is."""
+
+    def __init__(self, work: Work, field: str) -> None:
+        self.items: list[JSON] = []
+        self._work = work
+        self._field = field
+        self._keys: list[Any] = []
+        self._places: dict[Any, list[int]] = {}
+
+    def add(self, item: JSON) -> None:
+        """Merge an object into the first item with its key, or add it as an item of its own."""
+        key = self._key(item)
+        found = self._first(key) if isinstance(item, dict) else None
+        before = self.items[found] if found is not None else None
+        if found is None or not isinstance(before, dict):
+            self._place(len(self.items), key)
+            self.items.append(item)
+            return
+        self._work.budget.take((len(before) + len(item)) // MEMBERS_PER_STEP)
+        merged = self.items[found] = {**before, **item}
+        # The key may be an expression of several members: that of both together may be another one.
+        self._place(found, self._key(merged))
+
+    def _key(self, item: JSON) -> Any:
+        value = _at(self._work, item, self._field) if self._field else None
+        return None if value is None else self._work.budget.identity(value)
+
+    def _place(self, index: int, key: Any) -> None:
+        if index < len(self._keys):
+            if self._keys[index] == key:
+                return
+            self._keys[index] = key
         else:
-            joined[found] = {**joined[found], **item}
-    return joined
+            self._keys.append(key)
+        if key is not None:
+            heappush(self._places.setdefault(key, []), index)
+
+    def _first(self, key: Any) -> int | None:
+        places = self._places.get(key, []) if key is not None else []
+        while places and self._keys[places[0]] != key:
+            heappop(places)  # its item has another key by now
+        return places[0] if places else None
+
+
+MEMBERS_PER_STEP = 8
+"""How many members of objects are one step, where they are copied."""
 
 
 def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
@@ -193,8 +275,8 @@ def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
     rows: dict[bytes, dict[str, JSON]] = {}
     for item in items:
         key = _at(work, item, index) if index else None
-        row = rows.setdefault(canonical(key), {index: key} if index else {})
-        row[text_of(_at(work, item, columns))] = _at(work, item, values)
+        row = rows.setdefault(_key(work, key), {index: key} if index else {})
+        row[written(_at(work, item, columns), work.budget)] = _at(work, item, values)
     return list(rows.values())
 
 

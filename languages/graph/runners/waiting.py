@@ -41,7 +41,7 @@ async def wait(work: Work) -> Outcome:
     condition = work.setting("wait_condition")
     attempts = 1 if condition else 0
     now = work.stage.now()
-    if isinstance(condition, str) and _met(work, condition):
+    if isinstance(condition, str) and await work.computed(_met, condition):
         return _waited(work, ["completed"], now, now, attempts, met=True)
     if (event := work.given("trigger_event")) is not None:
         return _waited(work, ["completed"], now, now, attempts, met=True, data=event)
@@ -92,7 +92,7 @@ async def timeout(work: Work) -> Outcome:
     """TIMEOUT: the data, on ``completed`` if the condition holds at once, else on ``timeout`` when the time is up."""
     data = work.inputs.get(RESULT)
     condition = work.setting("condition_expression", "expression")
-    if isinstance(condition, str) and work.holds(condition):
+    if isinstance(condition, str) and await work.computed(Work.holds, condition):
         port = "timeout" if work.setting("immediate_timeout") is True else "completed"
         return Outputs({port: data, RESULT: data})
     seconds = number(work.setting("timeout_seconds")) or number(work.setting("timeout_ms")) / 1000

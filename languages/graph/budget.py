@@ -1,0 +1,107 @@
+"""What one piece of a node's work may take: the steps of its expressions, templates and runners, the size of what it
+writes, and what it has looked up already.
+
+A step is about what one node of an expression takes, and the same work takes the same number of steps everywhere.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.bus.patterns import Patterns
+from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
+
+STEPS_MAX = 20_000_000
+"""How many steps one piece of work may take, such as a whole DATA_TRANSFORMATION: some tens of seconds."""
+
+CHARS_MAX = 32_000_000
+"""How many characters one piece of work may write out, templates that are filled in and values as text."""
+
+PARSED_CHARS_PER_STEP = 4
+"""How many characters of an expression are one step, where it is read."""
+
+SCANNED_MAX = 16
+"""How many items a list may have that are compared one by one; a longer one is hashed once."""
+
+
+class TooMuchText(Exception):
+    """A piece of work writes out more than `CHARS_MAX` characters."""
+
+
+class Budget(Steps):
+    """The steps of one piece of work."""
+
+    __slots__ = ("_chars_left", "_folded", "_identities", "patterns")
+
+    def __init__(self, steps_max: int = STEPS_MAX, chars_max: int = CHARS_MAX) -> None:
+        super().__init__(steps_max)
+        self.patterns = Patterns(self)
+        self._chars_left = chars_max
+        # With the list or object itself: as long as that is kept, no other one has its identity.
+        self._identities: dict[int, tuple[list[JSON], set[Any] | None]] = {}
+        self._folded: dict[int, tuple[Mapping[str, JSON], dict[str, str]]] = {}
+
+    def take_written(self, chars: int) -> None:
+        """Count characters that are written out.
+
+        :raises TooMuchText: if they are too many
+        :raises TooManySteps: if they take too many steps
+        """
+        self.take_text(chars)
+        self._chars_left -= chars
+        if self._chars_left < 0:
+            raise TooMuchText
+
+    def take_parsed(self, text: str) -> None:
+        """Count what it takes to read an expression, whether this process has read it before or not.
+
+        :raises TooManySteps: if it takes too many
+        """
+        self.take(1 + len(text) // PARSED_CHARS_PER_STEP)
+
+    def is_among(self, value: JSON, items: list[JSON]) -> bool:
+        """Whether a list has an item that is equal to a value. A list that is asked about again is hashed once,
+        however often that is."""
+        wanted, found = self.identity(value), self._identities.get(id(items))
+        if found is None:
+            self._identities[id(items)] = items, None
+            return any(self.identity(item) == wanted for item in items)
+        identities = found[1]
+        if identities is None:
+            identities = {self.identity(item) for item in items}
+            self._identities[id(items)] = items, identities
+        return wanted in identities
+
+    def name_in(self, value: Mapping[str, JSON], name: str) -> str | None:
+        """Return the first name of an object's members that is a name in another case; None if there is none."""
+        self.take(1)
+        if len(value) <= SCANNED_MAX:
+            lowered = name.lower()
+            return next((one for one in value if one.lower() == lowered), None)
+        found = self._folded.get(id(value))
+        if found is None:
+            self.take(len(value))
+            names: dict[str, str] = {}
+            for one in value:
+                names.setdefault(one.lower(), one)
+            found = self._folded[id(value)] = value, names
+        return found[1].get(name.lower())
+
+    def identity(self, value: JSON) -> Any:
+        """Return what is equal for two values exactly when they are: a number is no boolean, and 1 is 1.0."""
+        self.take(1)
+        match value:
+            case bool():
+                return "bool", value
+            case list():
+                return "list", tuple(map(self.identity, value))
+            case Mapping():
+                return "dict", frozenset(zip(value, map(self.identity, value.values()), strict=True))
+            case str():
+                self.left -= len(value) // CHARS_PER_STEP
+                return value
+            case _:
+                return value
+
+
+__all__ = ["Budget", "TooManySteps", "TooMuchText"]
