@@ -30,6 +30,9 @@ COMMON = (
 )
 """Patterns of the variables that a process of Python tools gets on a shared server besides those that are lent."""
 
+SHIPPED = "callboard."
+"""How the path of a function begins that ships with Callboard."""
+
 SECRET_CHARS_MIN = 6
 """A shorter secret is not looked for in the values of other variables."""
 
@@ -105,10 +108,14 @@ class Lending(Struct, frozen=True):
         return bool(names.intersection(hosts)) and (scheme == "https" or self.reach.allows(host, port))
 
     def _moved(self, source: PythonTools) -> Iterator[str]:
-        """Yield what a source says of a connector's address, unless it names the worker's own."""
+        """Yield how a source would have a connector's secret sent elsewhere: to an address that is not the worker's, or
+        to another service."""
         for key, text in source.config.items():
             if key in ADDRESSES and text != self.env.get(key, "") and text != f"${{{key}}}":
                 yield f"the Python tools say where {key} is; only the worker's environment says it"
+            for variable in references({key: text}) if _ships(source) else ():
+                if variable in CONNECTORS and variable != key and variable not in self.brought:
+                    yield f"the Python tools use {variable} as {key}, which is sent to another service"
 
     def _receiver(self, use: "_Use") -> str:
         """Where a value goes: to a host, to the address of a connector that ships, or to a program."""
@@ -134,10 +141,9 @@ class _Use(Struct, frozen=True):
 
 def _uses(source: ToolSource) -> Iterator[_Use]:
     match source:
-        case PythonTools(functions=functions):
-            ships = all(path.startswith("callboard.actors.skills.") for path in functions.values())
+        case PythonTools():
             for variable in references(source.config):
-                yield _Use(variable, "the Python tools", connector=ships)
+                yield _Use(variable, "the Python tools", connector=_ships(source))
         case McpTools(name=name, command=[program, *_]):
             for variable in sorted(set(source.env.values())):
                 yield _Use(variable, f"MCP server {name} ({program})")
@@ -150,6 +156,11 @@ def _uses(source: ToolSource) -> Iterator[_Use]:
                 yield _Use(variable, f"MCP server {name}", host, origin)
         case _:
             return
+
+
+def _ships(source: PythonTools) -> bool:
+    """Whether one of the functions is Callboard's own."""
+    return any(path.startswith(SHIPPED) for path in source.functions.values())
 
 
 def _shown(origin: Origin) -> str:

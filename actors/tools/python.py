@@ -19,6 +19,7 @@ import anyio
 import msgspec
 import structlog
 
+from callboard.actors.lending.variables import SHIPPED
 from callboard.actors.tools.failures import described, last_words, tool_failed, with_printed
 from callboard.actors.tools.lent import fill
 from callboard.actors.tools.python_frames import Call, Describe, Described, Logged, Refused, Reported, Returned, Setup
@@ -31,9 +32,6 @@ from callboard.bus.effects import JSON, PythonTools, ToolSpec
 HOSTS_MAX = 8
 """How many calls of one source run at the same time; further ones wait for a process."""
 
-SHIPPED = "callboard."
-"""How the path of a function begins that ships: it gets the addresses of the connectors from the worker."""
-
 _log: Any = structlog.get_logger("callboard.tools.python")
 
 
@@ -45,6 +43,7 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
     """
     config = fill(source.config, environment.env, "the configuration of the Python tools")
     if any(path.startswith(SHIPPED) for path in source.functions.values()):
+        # A connector is where the worker's environment says, whatever the source leaves out.
         config |= environment.lending.addresses()
     transport = PythonTransport(source, config, environment)
     try:

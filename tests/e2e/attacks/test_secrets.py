@@ -239,6 +239,20 @@ async def test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out(
         assert api.last.path.startswith("/github/repos/acme/shop/issues/7")
 
 
+async def test_a_connector_does_not_send_the_secret_of_another(tmp_path: Path) -> None:
+    path = "callboard.actors.skills.github:get_issue"
+    with attacker() as other:
+        async with house(tmp_path, {**worker_env(), "GITHUB_API_URL": other.url}) as connection:
+            for k, text in enumerate(("${SLACK_BOT_TOKEN}", "a ${SLACK_BOT_TOKEN}")):
+                source = {"type": "python", "functions": {"look": path}, "config": {"GITHUB_TOKEN": text}}
+                outcome = await attack(connection, f"r{k}", "flow", flow(source, repo="acme/shop", number=7))
+                assert "SLACK_BOT_TOKEN as GITHUB_TOKEN" in outcome.text
+            # Another variable may hold a token of GitHub's.
+            source = {"type": "python", "functions": {"look": path}, "config": {"GITHUB_TOKEN": "${SHOP_TOKEN}"}}
+            await attack(connection, "own", "flow", flow(source, repo="acme/shop", number=7))
+        assert other.leaked == {"SHOP_TOKEN"}
+
+
 async def test_no_run_gets_a_stored_credential(tmp_path: Path) -> None:
     """An account is stored, and the worker has no variable of the same name."""
     env = {name: value for name, value in worker_env().items() if name != "GITHUB_TOKEN"}

@@ -44,6 +44,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "test_secrets:test_a_connector_keeps_to_its_address_where_a_source_leaves_that_out",
         "test_secrets:test_a_redirect_takes_no_secret_of_a_connector_to_another_server",
     ),
+    "The tools of a shipped skill do not send the secret of one connector to the service of another.": (
+        "test_secrets:test_a_connector_does_not_send_the_secret_of_another",
+    ),
     "No redirect of an MCP server takes a header to another server.": (
         "test_addresses:test_a_redirect_takes_no_header_to_another_server",
     ),
