@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "diff": "diff:diff",
         "replay": "replay:replay",
         "verify": "verify:verify",
+        "doctor": "doctor:doctor",
         "rebuild": "rebuild:rebuild",
         "page": "page:page",
     },
