@@ -1,17 +1,17 @@
-"""Permits: which Python functions and which programs of MCP servers definitions may have a worker run.
+"""Permits: which Python functions, programs of MCP servers and NATS subjects definitions may have a worker use.
 
 A pattern is that of `fnmatch`, ``*`` for any letters, ``?`` for one, and has to match from end to end: a function's
 dotted path (``acme_tools.*``), a program with its arguments as a shell would write them (``npx -y @acme/*``).
 """
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from callboard.actors.tools.failures import tool_failed
-from callboard.bus.effects import McpTools, PythonTools, ToolSource
+from callboard.bus.effects import McpTools, NatsTools, PythonTools, ToolSource
 
 OWN = "callboard"
 """The package whose functions are Callboard's own."""
@@ -20,16 +20,22 @@ COMMAND_CHARS_MAX = 500
 """A command in a refusal is cut here."""
 
 
+def _any_subject(_subject: str) -> None:
+    return None
+
+
 class Permits(Struct, frozen=True):
     """Patterns of what may be run; None permits everything.
 
     ``shipped`` are the functions of Callboard itself that are tools; where ``python`` is given, it permits no others of
-    Callboard.
+    Callboard. ``refuses_subject`` takes the NATS subject of a tool and returns why the run may not use it, or None
+    (`callboard.bus.outgoing`).
     """
 
     python: Sequence[str] | None = None
     mcp_commands: Sequence[str] | None = None
     shipped: Collection[str] | None = None
+    refuses_subject: Callable[[str], str | None] = _any_subject
 
     def check(self, sources: Sequence[ToolSource]) -> None:
         """Check the sources of a toolbox before any of them is opened.
@@ -38,8 +44,8 @@ class Permits(Struct, frozen=True):
         """
         refused = [what for source in sources for what in self._refused(source)]
         if refused:
-            settings = "tools_allow_python, tools_allow_mcp_commands"
-            message = f"this worker may not run {'; '.join(refused)}; its settings {settings} say what it may"
+            settings = "tools_allow_python, tools_allow_mcp_commands, tools_allow_nats"
+            message = f"this worker does not permit {'; '.join(refused)}; see its settings {settings}"
             raise tool_failed("tool.refused", message, {"refused": refused}, retryable=False)
 
     def _is_a_tool(self, path: str) -> bool:
@@ -58,8 +64,11 @@ class Permits(Struct, frozen=True):
                 line = shlex.join(command)
                 if not _permitted(line, self.mcp_commands):
                     yield f"the program {line[:COMMAND_CHARS_MAX]} (MCP server {source.name})"
+            case NatsTools(subject=subject):
+                if (reason := self.refuses_subject(subject)) is not None:
+                    yield reason
             case _:
-                # A URL, a NATS subject or a script has this worker run nothing.
+                # For a URL or a script this worker runs no program.
                 return
 
 

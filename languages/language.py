@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
+from callboard.bus.outgoing import Addressed
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -422,7 +423,8 @@ class Needs(Struct, frozen=True):
 
     ``model`` says whether it may ask one. Environment variables by name: of ``skills`` those that each wants, of
     ``borrowed`` those that something else wants, by what that is; ``environment`` has those whose values tools may be
-    given, which are secrets. ``providers`` are the URIs of those that do not ship.
+    given, which are secrets. ``providers`` are the URIs of those that do not ship. ``subjects`` are the NATS subjects
+    that it asks on, as far as they are written out.
     """
 
     model: bool = True
@@ -430,6 +432,7 @@ class Needs(Struct, frozen=True):
     borrowed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     environment: list[str] = field(default_factory=list[str])
     providers: list[str] = field(default_factory=list[str])
+    subjects: list[Addressed] = field(default_factory=list[Addressed])
 
     def unset(self, variables: Mapping[str, str]) -> dict[str, list[str]]:
         """Return the variables that are wanted and not set, or empty, by what wants them; only what lacks one."""

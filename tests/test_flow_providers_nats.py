@@ -14,6 +14,8 @@ from nats.micro.request import Request as ServiceRequest
 
 from callboard.actors.providers.nats import NATS, Nats
 from callboard.actors.providers.provider import Answer
+from callboard.bus.outgoing import OutgoingPolicy
+from callboard.bus.tenant_requests import TenantRequests
 from callboard.bus.tracecontext import sent_as, within
 from tests.flow_providers import code_of, flow_of, played, request, value_of
 from tests.flows import FlowTheatre
@@ -21,7 +23,7 @@ from tests.test_tools_nats import connection
 
 
 async def ask(nc: Client, input: Any = None, **arguments: Any) -> Answer:
-    return await Nats(nc, "cb").execute(request(NATS, input, **arguments))
+    return await Nats(TenantRequests(nc, OutgoingPolicy("cb"))).execute(request(NATS, input, **arguments))
 
 
 @asynccontextmanager
@@ -169,7 +171,7 @@ async def test_a_worker_without_a_connection(tmp_path: Path) -> None:
 async def test_in_a_run(tmp_path: Path) -> None:
     async with connection(tmp_path) as nc, serving(nc):
         theatre = FlowTheatre()
-        theatre.providers[NATS] = lambda: Nats(nc, "cb")
+        theatre.providers[NATS] = lambda: Nats(TenantRequests(nc, OutgoingPolicy("cb")))
         told, _ = await played(theatre, flow_of(NATS, service="numbers", endpoint="double"), {"n": 4})
         assert told["value"] == 8
         assert told["metadata"]["subject"] == "numbers.double"

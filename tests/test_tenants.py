@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from callboard.bus.accounts import HEARD, SAID
+from callboard.bus.accounts import ASKED, HEARD, SAID
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
@@ -89,7 +89,7 @@ async def test_each_has_its_own_runs_and_reaches_no_other(place: Place) -> None:
         assert not [subject for subject in told if ".bob" in subject]
         await hearing.unsubscribe()
 
-        for pattern in (*SAID, *HEARD):
+        for pattern in (*SAID, *ASKED, *HEARD):
             subject = pattern.format(prefix="cb", tenant="bob").replace(">", "one.kill")
             with pytest.raises(NoRespondersError):
                 await ada.request(subject, start("three"), timeout=30)

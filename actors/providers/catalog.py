@@ -43,6 +43,7 @@ class Providers:
             "run": job.ref.run,
             "path": job.event.path,
             "asked_at": job.event.time,
+            "tenant": job.ref.tenant,
         }
         if "phase" not in request:
             answer = _answer(uri, await _called(provider.execute, Request(**names)))

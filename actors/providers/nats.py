@@ -1,7 +1,8 @@
-"""The ``nats`` provider: a request on a subject, or to a service found by its name, over the worker's connection.
+"""The ``nats`` provider: a request on a subject, or to a service found by its name.
 
-Services are those of the NATS service API: ``$SRV.INFO.<name>`` tells their endpoints, and the headers
-``Nats-Service-Error-Code`` and ``Nats-Service-Error`` of a reply that it is an error.
+`callboard.bus.tenant_requests` checks every subject, and sends the request in the tenant's account where there is one.
+Services are those of the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
+``Nats-Service-Error-Code`` and ``Nats-Service-Error`` mark a reply that is an error.
 """
 
 import base64
@@ -15,9 +16,11 @@ from msgspec import Struct
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.bus import tracecontext
+from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.outgoing import malformed
+from callboard.bus.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
 
 NATS = "mwl:provider.call/callboard/nats/v1"
@@ -30,10 +33,6 @@ TIMEOUT_MAX_S = 3_600.0
 DISCOVERY_TIMEOUT_S = 2.0
 """How long finding a service may take, of the call's own time."""
 
-SUBJECT_CHARS_MAX = 1_000
-"""A subject that exceeds the server's control line (4 KiB) would cost the worker its connection."""
-
-_SUBJECT = re.compile(r"[^\s.*>]+(?:\.[^\s.*>]+)*")
 _SERVICE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -56,12 +55,14 @@ class _Found(Struct, frozen=True):
     service: dict[str, Any]
 
 
-class Nats:
-    """Asks on subjects, except the server's own and those below ``prefix``, which are this runtime's."""
+_CODES = {"invalid": "InvalidRequest", "refused": "Refused"}
 
-    def __init__(self, nc: "Client", prefix: str) -> None:
-        self._nc = nc
-        self._prefix = prefix
+
+class Nats:
+    """Asks on the subjects that `TenantRequests` permits to the tenant of a run."""
+
+    def __init__(self, requests: TenantRequests) -> None:
+        self._requests = requests
 
     async def execute(self, request: Request) -> Answer:
         from nats.errors import ConnectionClosedError, MaxPayloadError, NoRespondersError
@@ -73,12 +74,15 @@ class Nats:
         try:
             headers = _headers(arguments.get("headers", {}), request)
             with anyio.fail_after(timeout_s):
-                subject = await self._subject(arguments, metadata)
+                subject = await self._subject(request.tenant, arguments, metadata)
                 payload = _payload(arguments.get("payload", request.input))
-                # Its own bound is the same as ours, which is the one that counts.
-                reply = await self._nc.request(subject, payload, timeout=timeout_s + 1, headers=headers)
+                # The client's own bound is longer than ours, so that ours decides.
+                reply = await self._requests.request(request.tenant, subject, payload, timeout_s + 1, headers)
         except _Refused as refused:
             return Answer(refused.answer.result, metadata)
+        except SubjectRefused as refused:
+            metadata.pop("subject", None)
+            return failure(f"{PREFIX}.{_CODES[refused.kind]}", str(refused), retryable=False, **metadata)
         except NoRespondersError:
             message = f"nobody listens on {metadata['subject']}"
             return failure(f"{PREFIX}.NoResponders", message, retryable=True, **metadata)
@@ -86,29 +90,27 @@ class Nats:
             message = f"no reply within {arguments.get('timeout', TIMEOUT)}"
             return failure(f"{PREFIX}.Timeout", message, type="timeout", retryable=True, **metadata)
         except MaxPayloadError:
-            message = f"the request is larger than the {self._nc.max_payload} bytes of one message"
+            message = "the request is larger than the server permits for one message"
             return failure(f"{PREFIX}.PayloadTooLarge", message, retryable=False, **metadata)
+        except AccountUnknown as error:
+            return failure(f"{PREFIX}.ConnectionFailed", str(error), retryable=True, **metadata)
         except (ConnectionClosedError, OSError) as error:
             message = f"the worker has no connection: {type(error).__name__}: {error}"
             return failure(f"{PREFIX}.ConnectionFailed", message, retryable=True, **metadata)
         return _answer(reply, metadata)
 
-    async def _subject(self, arguments: dict[str, Any], metadata: dict[str, Any]) -> str:
-        if "service" in arguments:
-            found = await self._discovered(arguments["service"], arguments.get("endpoint"))
+    async def _subject(self, tenant: str, arguments: dict[str, Any], metadata: dict[str, Any]) -> str:
+        if "service" not in arguments:
+            subject = arguments["subject"]
+        else:
+            found = await self._discovered(tenant, arguments["service"], arguments.get("endpoint"))
             metadata["service"] = found.service
             subject = found.subject
-        else:
-            subject = arguments["subject"]
-        if not _SUBJECT.fullmatch(subject) or len(subject) > SUBJECT_CHARS_MAX:
-            raise _Refused("InvalidRequest", f"{subject!r:.200} is no subject: words joined by dots, without wildcards")
-        if f"{subject}.".startswith(("$", "_INBOX.", f"{self._prefix}.")):
-            raise _Refused("Refused", f"{subject} is no subject for flows: it is the server's own, or this runtime's")
         metadata["subject"] = subject
         return subject
 
-    async def _discovered(self, name: str, endpoint: str | None) -> _Found:
-        """Find a service's endpoint; the first instance that answers tells of it.
+    async def _discovered(self, tenant: str, name: str, endpoint: str | None) -> _Found:
+        """Find a service's endpoint in the description of the first instance that answers.
 
         :raises _Refused: ``NoResponders`` if there is no such service, ``UnknownEndpoint``
         """
@@ -116,22 +118,26 @@ class Nats:
         from nats.errors import TimeoutError as NatsTimeout
 
         if not _SERVICE.fullmatch(name):
-            raise _Refused("InvalidRequest", f"{name!r:.200} is no service's name: letters, digits, - and _")
+            message = f"{name!r:.200} is not a service's name: letters, digits, - and _"
+            raise _Refused("InvalidRequest", message, retryable=False)
         try:
-            reply = await self._nc.request(f"$SRV.INFO.{name}", b"", timeout=DISCOVERY_TIMEOUT_S)
+            reply = await self._requests.describe(tenant, name, DISCOVERY_TIMEOUT_S)
             info = msgspec.json.decode(reply.data)
-            endpoints: dict[str, str] = {one["name"]: one["subject"] for one in info["endpoints"]}
+            endpoints: dict[str, Any] = {one["name"]: one["subject"] for one in info["endpoints"]}
         except (NoRespondersError, NatsTimeout):
             raise _Refused("NoResponders", f"there is no service {name!r}", retryable=True) from None
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
-            raise _Refused("NoResponders", f"the service {name!r} does not say what it offers: {error}") from error
+        except (*JSON_ERRORS, KeyError, TypeError):
+            raise _Refused("NoResponders", f"the service {name!r} does not describe its endpoints") from None
         wanted = endpoint if endpoint is not None else next(iter(endpoints), "")
         if wanted not in endpoints or (endpoint is None and len(endpoints) > 1):
             known = ", ".join(sorted(endpoints)) or "none"
-            asked = f"no endpoint {endpoint!r}" if endpoint is not None else "not one endpoint that could be meant"
+            asked = f"no endpoint {endpoint!r}" if endpoint is not None else "several endpoints, and none was named"
             raise _Refused("UnknownEndpoint", f"the service {name!r} has {asked}; it has {known}")
+        subject = endpoints[wanted]
+        if not isinstance(subject, str) or malformed(subject) is not None:
+            raise _Refused("NoResponders", f"the endpoint {wanted!r} of the service {name!r} has no subject to ask on")
         service = {member: info[member] for member in ("name", "id", "version") if member in info}
-        return _Found(endpoints[wanted], service)
+        return _Found(subject, service)
 
 
 def _headers(given: dict[str, str], request: Request) -> dict[str, str]:

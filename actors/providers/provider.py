@@ -25,6 +25,7 @@ class Request(Struct, frozen=True):
     run: str
     path: str
     asked_at: dt.datetime
+    tenant: str = ""
 
 
 class ActionRequest(Request, frozen=True):

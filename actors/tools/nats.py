@@ -11,12 +11,15 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 
-from callboard.actors.tools.failures import described, shortened, tool_failed
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
+from callboard.actors.tools.failures import described, tool_failed
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import JSON, NatsTools, ToolSpec
+from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.outgoing import shown
+from callboard.bus.tenant_requests import SubjectRefused
 
 Request = Callable[[str, bytes, float], Awaitable[bytes]]
-"""Sends a payload to a subject and waits so many seconds for the reply."""
+"""Sends a payload to a subject and waits so many seconds for the reply; raises `SubjectRefused` if it may not."""
 
 TIMEOUT_SLACK_S = 5.0
 """How much longer than the tool's own limit we wait for a request function that does not keep it."""
@@ -29,7 +32,9 @@ async def open_nats(source: NatsTools, environment: ToolEnvironment) -> AsyncGen
     :raises ToolFailed: ``tool.unavailable`` if the worker lends no request function
     """
     if environment.request is None:
-        raise tool_failed("tool.unavailable", f"the tools on subject {source.subject} need a worker connected to NATS")
+        raise tool_failed(
+            "tool.unavailable", f"the tools on subject {shown(source.subject)} need a worker connected to NATS"
+        )
     yield NatsTransport(source, environment.request, environment.seconds(source))
 
 
@@ -46,7 +51,8 @@ class NatsTransport:
         """Ask for one call and wait for its reply.
 
         :raises ToolFailed: ``tool.failed`` if the other side says so, ``tool.timeout``, ``tool.unavailable`` if nobody
-            listens, ``tool.bad_output`` if the reply is not of the form above
+            listens, ``tool.refused`` if the run may not ask on this subject, ``tool.bad_output`` if the reply is not of
+            the form above
         """
         asked = {"tool": tool, "input": input, "run": context.run, "path": context.path}
         payload = msgspec.json.encode({**asked, "idempotency_key": context.idempotency_key})
@@ -60,6 +66,8 @@ class NatsTransport:
         try:
             with anyio.fail_after(timeout_s + TIMEOUT_SLACK_S):
                 return await self._request(subject, payload, timeout_s)
+        except SubjectRefused as error:
+            raise tool_failed("tool.refused", f"tool {tool} is not asked: {error}", retryable=False) from error
         except NoRespondersError as error:
             message = f"nobody answers tool {tool} on subject {subject}; start a service that subscribes to it"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
@@ -74,10 +82,11 @@ class NatsTransport:
             raise tool_failed("tool.unavailable", message, retryable=True) from error
 
     def _read(self, tool: str, reply: bytes) -> JSON:
+        """Return the output in a reply. No error quotes a reply of another form: it may not be meant for this run."""
         try:
             answer = msgspec.json.decode(reply)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            answer = reply.decode("utf-8", "replace")
+        except JSON_ERRORS:
+            raise self._bad_output(tool, f"{len(reply)} bytes that are not JSON") from None
         match answer:
             case {"error": {"message": str(message), **rest}}:
                 code, retryable = rest.get("code"), rest.get("retryable")
@@ -88,6 +97,9 @@ class NatsTransport:
             case {"output": output}:
                 return output
             case _:
-                expected = 'expected {"output": …} or {"error": {"code", "message"}}'
-                message = f"tool {tool} on subject {self._source.subject} replied {shortened(repr(answer), 200)}"
-                raise tool_failed("tool.bad_output", f"{message}; {expected}")
+                raise self._bad_output(tool, f"{len(reply)} bytes of JSON of another form")
+
+    def _bad_output(self, tool: str, found: str) -> ToolFailed:
+        expected = 'expected {"output": …} or {"error": {"code", "message"}}'
+        message = f"tool {tool} on subject {self._source.subject} replied with {found}; {expected}"
+        return tool_failed("tool.bad_output", message)

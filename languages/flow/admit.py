@@ -16,6 +16,7 @@ from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.rules import LATEST
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
+from callboard.languages.flow.subjects import subjects
 from callboard.languages.language import RULES, Definition, Needs, Plan
 
 BORROWED = "tools"
@@ -51,6 +52,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
             borrowed={BORROWED: borrowed} if borrowed else {},
             environment=borrowed,
             providers=sorted(reached - set(CONTRACTS)),
+            subjects=list(subjects(definition.document)),
         ),
         warnings=definition.warnings,
         shortfalls=_shortfalls,

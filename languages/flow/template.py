@@ -114,38 +114,38 @@ class Expression:
 class ObjectTemplate:
     """An object with an expression somewhere in it."""
 
-    __slots__ = ("_members",)
+    __slots__ = ("members",)
 
     def __init__(self, members: dict[str, Template]) -> None:
-        self._members = members
+        self.members = members
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
-        return {name: member.evaluate(scope, budget) for name, member in self._members.items()}
+        return {name: member.evaluate(scope, budget) for name, member in self.members.items()}
 
 
 class ArrayTemplate:
     """An array with an expression somewhere in it."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("items",)
 
     def __init__(self, items: list[Template]) -> None:
-        self._items = items
+        self.items = items
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
-        return [item.evaluate(scope, budget) for item in self._items]
+        return [item.evaluate(scope, budget) for item in self.items]
 
 
 class Built:
     """An object or array with an expression somewhere in it, as a whole."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("made",)
 
     def __init__(self, made: ObjectTemplate | ArrayTemplate) -> None:
-        self._made = made
+        self.made = made
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
         budget = budget or Budget()
-        return _bounded(self._made.evaluate(scope, budget), budget)
+        return _bounded(self.made.evaluate(scope, budget), budget)
 
 
 def _bounded(value: JSON, budget: Budget) -> JSON:
@@ -162,6 +162,21 @@ def template(value: JSON) -> Template:
     """Compile a field's value."""
     made = _template(value)
     return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
+
+
+def written(found: Template) -> JSON:
+    """Return a field's value as far as it is written out: None stands in the place of each expression."""
+    match found:
+        case Literal():
+            return found.value
+        case Built():
+            return written(found.made)
+        case ObjectTemplate():
+            return {name: written(member) for name, member in found.members.items()}
+        case ArrayTemplate():
+            return [written(item) for item in found.items]
+        case _:
+            return None
 
 
 def _template(value: JSON) -> Template:

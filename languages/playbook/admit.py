@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON
+from callboard.bus.effects import JSON, NatsTools
 from callboard.bus.events import Problem
+from callboard.bus.outgoing import Addressed
 from callboard.languages.language import Definition, Needs, Plan
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
@@ -56,7 +57,11 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             "first_step": state.place(playbook),
         },
         outline=outline(playbook),
-        needs=Needs(model=any(map(_needs_model, playbook.steps)), environment=borrowed(options.connections)),
+        needs=Needs(
+            model=any(map(_needs_model, playbook.steps)),
+            environment=borrowed(options.connections),
+            subjects=list(_subjects(options)),
+        ),
         warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
     )
@@ -108,6 +113,13 @@ def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:
         if call is not None and call.connection_name not in options.connections:
             message = f"Step {step.label} calls {call.connection_name!r}, which nobody serves; only a script can answer"
             yield Problem("UNKNOWN_CONNECTION", message, "options.connections", step.line, severity="warning")
+
+
+def _subjects(options: Options) -> Iterator[Addressed]:
+    """Yield the NATS subjects of the connections."""
+    for name in options.connections:
+        if isinstance(source := options.source(name), NatsTools):
+            yield Addressed(source.subject, f"options.connections.{name}.subject")
 
 
 def _all(playbook: Playbook) -> Iterator[Step]:

@@ -88,7 +88,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         arguments={},
         options=_recorded(options, skills, shipped),
         outline=outline(document),
-        needs=needs(skills, shipped, options.config),
+        needs=needs(document, skills, shipped, options.config),
         warnings=(
             *warnings,
             *unknown_inputs(document.inputs, given),

@@ -4,9 +4,10 @@ A shipped skill holds only where the run's start recorded it as one that the wor
 replays without it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from callboard.bus.events import Environment
+from callboard.bus.outgoing import Addressed
 from callboard.languages.language import Needs
 from callboard.languages.skills.shipped import PREFIX, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import (
@@ -32,12 +33,21 @@ def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequenc
     return merged([shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {})
 
 
-def needs(own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
+def needs(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
     """Return ``Plan.needs``: see `callboard.languages.workflow.admit.admit`."""
     asked = {name: env for name, env in _asked(own.values(), config) if env}
     asked |= {f"{PREFIX}{name}": env for name, env in _asked(shipped.values(), config)}
     secret = {name for skill in (*own.values(), *shipped.values()) for name in secret_env(skill, config)}
-    return Needs(skills=asked, environment=sorted(secret))
+    return Needs(skills=asked, environment=sorted(secret), subjects=list(_subjects(document, [own, shipped])))
+
+
+def _subjects(document: Workflow, defined: Sequence[Skills]) -> Iterator[Addressed]:
+    """Yield the NATS subjects of the tools that nodes list."""
+    listed = dict.fromkeys(name for node in document.nodes.values() for name in node.skills)
+    for skill in (skills[name] for name in listed for skills in defined if name in skills):
+        for tool in skill.tools:
+            if tool.nats:
+                yield Addressed(tool.nats, f"skills.{skill.id}.tools.{tool.name}.nats")
 
 
 def _asked(skills: Iterable[Skill], config: dict[str, str]) -> Iterable[tuple[str, list[str]]]:

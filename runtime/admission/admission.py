@@ -29,10 +29,12 @@ from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
+from callboard.bus.outgoing import OutgoingPolicy
 from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
+from callboard.bus.tenant_requests import TenantRequests
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
@@ -54,9 +56,6 @@ log = structlog.get_logger(__name__)
 
 ADMISSION = "admission"
 """Name of the durable consumer that all workers admit from."""
-
-REPLY_CHARS_MAX = 1_000
-"""Longest such subject: one that exceeds the server's control line (4 KiB) would cost us the connection."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
@@ -98,8 +97,10 @@ class Admission:
         forks: Forks,
         guest: bool = False,
         allowances: Allowances | None = None,
+        outgoing: TenantRequests | None = None,
     ) -> None:
         self._allowances = allowances
+        self._outgoing = outgoing or TenantRequests(log.nc, OutgoingPolicy(log.subjects.prefix))
         self._home = worker if guest else ""
         self._tells = Tells(log, ADMISSION)
         self._check = check
@@ -173,11 +174,19 @@ class Admission:
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
+        """Publish a verdict where the sender wants it, if answers may go there."""
         reply = delivery.headers.get(REPLY_HEADER, "")
-        # Below our own prefix only the log's guarded writers write.
-        ours = f"{reply}.".startswith((f"{self._log.subjects.prefix}.", "$"))
-        if reply and len(reply) <= REPLY_CHARS_MAX and not ours:
-            self._outbox.send(reply, msgspec.json.encode(verdict))
+        for subject in self._outgoing.answer_subjects(self._tenant_of(delivery), reply):
+            self._outbox.send(subject, msgspec.json.encode(verdict))
+
+    def _tenant_of(self, delivery: Delivery) -> str:
+        """Return the tenant of a message; empty if its subject names none."""
+        try:
+            tenant, _, _ = self._log.subjects.parse_inbound(delivery.subject)
+            token(tenant)
+        except ValueError:
+            return ""
+        return tenant
 
     # -- starts -------------------------------------------------------------------------------------------------------
 
@@ -281,6 +290,8 @@ class Admission:
         start, plan = await self._planned(ref.tenant, start, examined.size)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
+        if not isinstance(plan, list):
+            unserved += self._outgoing.problems(ref.tenant, plan.needs.subjects)
         warnings = [problem for problem in unserved if problem.severity == "warning"]
         unserved = [problem for problem in unserved if problem.severity == "error"]
         problems = [*examined.problems, *_check_id(run), *unserved, *refused]

@@ -25,10 +25,12 @@ from nats.micro.service import EndpointStats
 from nats.micro.service import Service as MicroService
 
 from callboard.bus.log import NoAnswer
+from callboard.bus.outgoing import OutgoingPolicy
 from callboard.bus.subjects import name_of
 from callboard.bus.tracecontext import read, within
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.client import VERDICT_WAIT_S
+from callboard.runtime.api.door import open_door
 from callboard.runtime.api.outcomes import Verb, error_body, outcome
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.shapes import schemas_of
@@ -56,6 +58,9 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
     """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
     error: Exception | None = None
     counts: dict[str, Count] = {}
+    policy = OutgoingPolicy(
+        connection.log.subjects.prefix, connection.config.nats_inbox_prefix, connection.config.tools_allow_nats
+    )
     service = await add_service(
         connection.nc,
         name=NAME,
@@ -68,7 +73,7 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
         listings = Listings(
             connection.log, tasks, connection.config.data_dir / FOLDER, prices=connection.config.price_table()
         )
-        endpoint = _Endpoint(connection, tasks)
+        endpoint = _Endpoint(connection, tasks, policy)
         verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s).all()
         try:
             for name, verb in verbs.items():
@@ -80,8 +85,9 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
                 )
             # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
             # its ping overtakes commands that wait to be written.
-            await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
-            yield
+            async with open_door(connection, tasks):
+                await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
+                yield
         except Exception as caught:
             # Raised below: the task group would wrap it.
             error = caught
@@ -135,13 +141,16 @@ def _counted(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
 class _Endpoint:
     """Takes requests in: each gets a task of its own, since the client library calls back one after the other."""
 
-    def __init__(self, connection: "Connection", tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, connection: "Connection", tasks: anyio.abc.TaskGroup, policy: OutgoingPolicy) -> None:
         self._nc = connection.nc
         self._tasks = tasks
+        self._policy = policy
         self._active = 0
 
     def handler(self, verb: Verb, count: Count) -> Callable[[Request], Awaitable[None]]:
         async def handle(request: Request) -> None:
+            if self._is_misdirected(request):
+                return
             if self._active >= REQUESTS_MAX:
                 busy = ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered")
                 await self._send(request, busy, count, monotonic_ns())
@@ -150,6 +159,21 @@ class _Endpoint:
             self._tasks.start_soon(self._answer, verb, request, count)
 
         return handle
+
+    def _is_misdirected(self, request: Request) -> bool:
+        """Whether the answer to a request would go to a subject that is not for answers; it is not carried out then.
+
+        The server lets a client name any reply subject, and we may publish where the client may not.
+        """
+        try:
+            tenant = name_of(request.subject.split(".")[-2])
+        except ValueError:
+            return False
+        reply = request._msg.reply  # pyright: ignore[reportPrivateUsage] - the library has no other name
+        fault = self._policy.fault_of_reply(tenant, reply) if reply else None
+        if fault is not None:
+            logger.warning("request names a reply subject that is not for answers", subject=request.subject)
+        return fault is not None
 
     async def _answer(self, verb: Verb, request: Request, count: Count) -> None:
         began = monotonic_ns()

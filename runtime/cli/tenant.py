@@ -52,6 +52,16 @@ def list_(settings: Settings, accounts: Path) -> None:
     told(listed(accounts), settings)
 
 
+@tenant.command("refresh", epilog=exits.EXIT_CODES)
+@_accounts
+@settings_options
+def refresh(settings: Settings, accounts: Path) -> None:
+    """Write the file of accounts in the form of this version. Tenants and keys stay as they are."""
+    from callboard.runtime.cli.tenants import refreshed, told
+
+    told(refreshed(accounts), settings)
+
+
 @tenant.command("remove", epilog=exits.EXIT_CODES)
 @click.argument("name")
 @_accounts

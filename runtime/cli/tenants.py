@@ -53,6 +53,14 @@ def listed(file: Path) -> Accounts:
         raise TenantUnusable(error.strerror or str(error), str(file), "Begin with `callboard tenant add`.") from error
 
 
+def refreshed(file: Path) -> Accounts:
+    """Write a file of accounts again, in the form of this version.
+
+    :raises OperatorError: if it cannot be read or written
+    """
+    return _written(file, listed(file))
+
+
 def removed(name: str, file: Path) -> Accounts:
     """Remove a tenant's account from a file.
 

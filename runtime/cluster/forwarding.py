@@ -12,6 +12,9 @@ from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 _KEPT = (REPLY_HEADER, WORKER_HEADER, TRACEPARENT, TRACESTATE)
 """Headers of users that go along."""
 
+_ACKNOWLEDGED = "$JS.ACK."
+"""How the subject begins on which a delivery is acknowledged."""
+
 
 def headers_of(delivery: Delivery) -> dict[str, str]:
     """Return the headers under which a delivery's body is passed on."""
@@ -32,6 +35,8 @@ def delivery_of(message: Msg, send: Replies) -> Delivery:
     :raises KeyError, ValueError: if it is none
     """
     headers = message.headers or {}
+    if not headers["Cb-Reply"].startswith(_ACKNOWLEDGED):
+        raise ValueError("its reply subject does not acknowledge a message of a stream")
     return Delivery(
         subject=headers["Cb-Subject"],
         data=message.data,

@@ -34,6 +34,7 @@ from callboard.runtime.settings.oidc_settings import OIDC, OidcSettings
 from callboard.runtime.settings.price_settings import PRICES
 from callboard.runtime.settings.provider_settings import PROVIDERS, ProviderSettings
 from callboard.runtime.settings.retention_settings import RETENTION, RetentionRule
+from callboard.runtime.settings.subject_settings import AllowedSubjects
 from callboard.runtime.settings.tables import Table, secrets_in
 from callboard.runtime.settings.tenant_settings import TENANTS, TenantSettings
 from callboard.runtime.settings.vector_settings import VECTORS, VectorSettings
@@ -60,6 +61,9 @@ _OF_A_SERVER = (
     "nats_domain",
 )
 """Settings that are about a server of one's own."""
+
+_EMBEDDED = {"nats_inbox_prefix": "_INBOX", "nats_tenant_accounts": "off"}
+"""What such settings are at an embedded server."""
 
 _PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key", "credentials_key_file")
 _FOLDERS = ("prompt_folders",)
@@ -91,6 +95,9 @@ class Config(BaseModel):
     nats_cert: Path | None = Field(None, description="our certificate for the NATS server")
     nats_key: Path | None = Field(None, description="the key of our certificate")
     nats_domain: Name | None = Field(None, pattern=r"^[^\s.*>]+$", description="JetStream domain that is meant")
+    nats_tenant_accounts: Literal["auto", "on", "off"] = Field(
+        "auto", description="whether requests of runs go to accounts of their tenants; auto: the server tells"
+    )
     nats_inbox_prefix: str = Field("_INBOX", pattern=r"^[^\s*>]+$", description="where answers of the server go")
     nats_context: Name | None = Field(None, description="context of the tool `nats`, or its file, with all of this")
     data_dir: Path = Field(Path(".callboard"), description="where the embedded server keeps its store")
@@ -131,6 +138,9 @@ class Config(BaseModel):
     tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
     tools_allow_mcp_commands: Patterns | None = Field(
         None, description="programs that may be started as MCP servers; none: all"
+    )
+    tools_allow_nats: AllowedSubjects | None = Field(
+        None, description="NATS subjects on which runs may ask, as a list or by tenant; none: all that are not reserved"
     )
     shared: Literal["auto", "on", "off"] = Field(
         "auto", description="whether runs are of others, who get of the environment only what `tenants` says"
@@ -219,7 +229,7 @@ class Config(BaseModel):
 
     def at(self, url: str) -> Self:
         """Return a copy that speaks to an embedded server which stands: its URL has all that it asks for."""
-        return self.model_copy(update={"nats_url": url, "nats_inbox_prefix": "_INBOX", **dict.fromkeys(_OF_A_SERVER)})
+        return self.model_copy(update={**dict.fromkeys(_OF_A_SERVER), "nats_url": url, **_EMBEDDED})
 
     def credentials(self) -> Credentials:
         """Return what `callboard.bus.connection.connect` presents to the server."""
@@ -282,7 +292,7 @@ class Config(BaseModel):
         if isinstance(value, tuple):
             return ", ".join(map(str, value))
         if isinstance(value, dict):
-            return ", ".join(f"{key}={one}" for key, one in value.items())
+            return ", ".join(f"{key}={' '.join(one) if isinstance(one, tuple) else one}" for key, one in value.items())
         return without_secrets(str(value)) if name == "nats_url" else str(value)
 
 

@@ -53,6 +53,7 @@ async def open_worker(
     outbox = Outbox(connection.nc)
     lent = os.environ if env is None else env
     services = Services(config, connection.nc, outbox, worker=name, env=lent, log=connection.log, guest=guest)
+    await services.outgoing.prepare()
     admission = Admission(
         connection.log,
         outbox,
@@ -61,6 +62,7 @@ async def open_worker(
         check=services.check,
         forks=services.forks,
         allowances=services.allowances,
+        outgoing=services.outgoing,
     )
     watch = StoreWatch(connection)
     worker = Worker(

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nats.aio.client import Client
-
 from callboard.actors.providers.http import HTTP, Http, HttpRules
 from callboard.actors.providers.nats import NATS, Nats
 from callboard.actors.providers.process import PROCESS, Process
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
+from callboard.bus.tenant_requests import TenantRequests
 from callboard.languages.language import Plan
 from callboard.languages.problems import Tree, hint_at
 from callboard.languages.provider_contract import contract_of
@@ -28,7 +27,7 @@ class Providing:
     ``offered`` is how each that a worker carries out is made; the others are made of the run's own effects.
     """
 
-    def __init__(self, settings: ProviderSettings, nc: Client, prefix: str, env: Mapping[str, str]) -> None:
+    def __init__(self, settings: ProviderSettings, requests: TenantRequests, env: Mapping[str, str]) -> None:
         """Find what is installed.
 
         :raises ConfigInvalid: if something named cannot be used
@@ -36,7 +35,7 @@ class Providing:
         self.installed = {one.uri: one for one in installed(settings)}
         self.offered: dict[str, Callable[[], Any]] = {
             HTTP: lambda: Http(http_rules(settings)),
-            NATS: lambda: Nats(nc, prefix),
+            NATS: lambda: Nats(requests),
             PROCESS: lambda: Process(process_rules(settings, env)),
             **{uri: one.opens for uri, one in self.installed.items()},
         }

@@ -33,10 +33,12 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Event, Problem
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.outgoing import OutgoingPolicy
 from callboard.bus.queue import Outbox
 from callboard.bus.redaction import Redaction
 from callboard.bus.stream import bucket_of
 from callboard.bus.subjects import RunRef
+from callboard.bus.tenant_requests import TenantRequests, other_prefixes
 from callboard.languages.language import Language, Plan
 from callboard.runtime.access.credentials import Wallet
 from callboard.runtime.access.keyring import keyring_of
@@ -56,9 +58,6 @@ from callboard.runtime.worker.secrets import Secrets, providers_of
 
 MODEL_TIMEOUT_S = 1_200.0
 """Longest model turn, all tries of its adapter included."""
-
-SUBJECT_CHARS_MAX = 1_000
-"""Longest subject of a tool: one that exceeds the server's control line (4 KiB) would cost us the connection."""
 
 
 class Services:
@@ -87,6 +86,12 @@ class Services:
         self.effects = anyio.CapacityLimiter(config.effects_active_max)
         self._secrets = Secrets(config, env)
         self._lender = Lender(config, env, guest=guest)
+        self.outgoing = TenantRequests(
+            nc,
+            OutgoingPolicy(config.prefix, config.nats_inbox_prefix, config.tools_allow_nats),
+            config.nats_tenant_accounts,
+            partial(other_prefixes, log.requests, log.stream),
+        )
         self.forks = Forks(log, self.definitions, partial(self._environment, config.tenant), self.secrets)
         self.children = Admission(
             log,
@@ -97,6 +102,7 @@ class Services:
             forks=self.forks,
             guest=guest,
             allowances=self.allowances,
+            outgoing=self.outgoing,
         )
         self._config = config
         self._nc = nc
@@ -104,7 +110,7 @@ class Services:
         self._env = env
         self._log = log
         self._models = Models(env, allow_scripts=config.allow_scripts, providers=providers_of(config))
-        self._providing = Providing(config.providers, nc, config.prefix, self._lender.env)
+        self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
@@ -221,13 +227,14 @@ class Services:
             env=self._lender.named_by(ref.tenant, admission.start),
             inherited=self._lender.of_processes(ref.tenant),
             lending=self._lender.lending(ref.tenant, admission.start),
-            request=self._request,
+            request=partial(self._request, ref.tenant),
             script=script,
             redact=Redaction(self.secrets(admission)).text,
             timeout_s=self._config.tool_timeout_s,
             keep=keep,
         )
-        permits = self._lender.permits(ref.tenant)
+        refuses_subject = partial(self.outgoing.refusal, ref.tenant)
+        permits = msgspec.structs.replace(self._lender.permits(ref.tenant), refuses_subject=refuses_subject)
         prompts = Prompts(self._config.prompt_folders, tools, permits)
 
         async def prompt(_job: Job, request: JSON) -> tuple[JSON, JSON]:
@@ -269,10 +276,8 @@ class Services:
     def _offline(self, plan: Plan[Any]) -> bool:
         return self._config.offline or bool(plan.options.get("offline", False))
 
-    async def _request(self, subject: str, payload: bytes, timeout: float) -> bytes:
-        if len(subject) > SUBJECT_CHARS_MAX:
-            raise ValueError(f"a subject has at most {SUBJECT_CHARS_MAX} characters")
-        return (await self._nc.request(subject, payload, timeout=timeout, headers=tracecontext.headers())).data
+    async def _request(self, tenant: str, subject: str, payload: bytes, timeout: float) -> bytes:
+        return (await self.outgoing.request(tenant, subject, payload, timeout, tracecontext.headers())).data
 
     async def aclose(self) -> None:
         """Close what models, providers and the sandbox hold open."""

@@ -36,7 +36,7 @@ NATS = shipped(
         "ServiceError": "The reply is an error of a NATS service; details has code, description and body.",
         "UnknownEndpoint": "The service has no such endpoint, or several and none was named.",
         "PayloadTooLarge": "The request does not fit one message.",
-        "Refused": "The subject is the server's own or this runtime's.",
+        "Refused": "The subject is the server's or a Callboard runtime's, or the worker does not permit it.",
         "InvalidRequest": "The subject or a header cannot be sent.",
         "ConnectionFailed": "The worker is not connected. Retryable.",
     },

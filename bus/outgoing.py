@@ -1,0 +1,150 @@
+"""Outgoing subjects: the policy for every subject that the runtime publishes or asks on for a run or for a message.
+
+Such a subject comes from a definition, a start, a tell, a header or a service's description. The runtime's account may
+use every subject of the log, so the runtime checks the subject before it sends anything. `fault` is for requests of
+runs, `fault_of_reply` for the subject at which a message wants its answer, which may also be an inbox.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+SUBJECT_BYTES_MAX = 1_000
+"""Longest subject. The server ends a connection that exceeds its control line (4 KiB)."""
+
+SHOWN_CHARS_MAX = 100
+"""An error shows this much of a subject."""
+
+EVERYONE = "*"
+"""The key of an allow-list that holds for each tenant without a list of its own."""
+
+NOBODY = "none"
+"""A pattern that permits nothing, as the other settings of this kind have it."""
+
+INBOX = "_INBOX"
+
+Allowed = Mapping[str, Sequence[str]]
+"""Patterns of subjects by tenant."""
+
+_WORD = re.compile(r"[^\s.*>\x00-\x20\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]+")
+_PATTERN_WORD = re.compile(r"\*|[^\s.*>\x00-\x20\x7f-\x9f]+")
+
+_ANSWERS_OF_IMPORTS = "_R_"
+"""First token of the subject at which a server takes the answer to a request from another account."""
+
+_GATEWAY = "_GR_"
+_GATEWAY_TOKENS = 3
+"""A reply subject that came through a gateway is ``_GR_.<cluster>.<server>.<subject>``."""
+
+
+class Fault(Struct, frozen=True):
+    """Why a subject is not used: it is not a subject, or it is not for runs."""
+
+    kind: Literal["invalid", "refused"]
+    reason: str
+
+
+class Addressed(Struct, frozen=True):
+    """A subject that a definition or a start spells out, and where it does so."""
+
+    subject: str
+    where: str
+
+
+class OutgoingPolicy(Struct, frozen=True):
+    """Which subjects runs may ask on, and where messages may have their answers sent.
+
+    ``prefix`` is the runtime's own, ``inbox_prefix`` that of its connection. ``allowed`` None permits every subject
+    that is not reserved.
+    """
+
+    prefix: str
+    inbox_prefix: str = INBOX
+    allowed: Allowed | None = None
+
+    def fault(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
+        """Return why a run of this tenant may not ask on a subject; ``others`` are prefixes of other runtimes."""
+        if (fault := malformed(subject)) is not None:
+            return fault
+        if subject.startswith(("$", "_")):
+            return Fault("refused", "subjects that begin with $ or _ belong to the NATS server")
+        if _below(subject, self.inbox_prefix):
+            return Fault("refused", f"subjects below {self.inbox_prefix} are inboxes of the runtime")
+        return self._owned(subject, others) or self._unlisted(tenant, subject)
+
+    def fault_of_reply(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
+        """Return why the answer to a message for this tenant may not go to a subject."""
+        if (fault := malformed(subject)) is not None:
+            return fault
+        if subject.startswith(f"{_GATEWAY}."):
+            return self.fault_of_reply(tenant, ".".join(subject.split(".")[_GATEWAY_TOKENS:]), others)
+        if subject.startswith("$"):
+            return Fault("refused", "subjects that begin with $ belong to the NATS server")
+        if (fault := self._owned(subject, others)) is not None or self.is_inbox(subject):
+            return fault
+        return self._unlisted(tenant, subject)
+
+    def is_inbox(self, subject: str) -> bool:
+        """Whether a subject is one at which a client awaits an answer to its own request."""
+        return subject.startswith((INBOX, f"{_ANSWERS_OF_IMPORTS}.")) or _below(subject, self.inbox_prefix)
+
+    def _owned(self, subject: str, others: frozenset[str]) -> Fault | None:
+        if _below(subject, self.prefix):
+            return Fault("refused", f"subjects below {self.prefix} belong to this runtime")
+        if any(_below(subject, other) for other in others):
+            return Fault("refused", "the subject belongs to another Callboard runtime")
+        return None
+
+    def _unlisted(self, tenant: str, subject: str) -> Fault | None:
+        if self.allowed is None:
+            return None
+        patterns = self.allowed.get(tenant, self.allowed.get(EVERYONE, ()))
+        if any(matches(pattern, subject) for pattern in patterns):
+            return None
+        return Fault(
+            "refused", f"the setting tools_allow_nats does not permit it for tenant {tenant[:SHOWN_CHARS_MAX]}"
+        )
+
+
+def malformed(subject: str) -> Fault | None:
+    """Return why a text is not a subject that a message can be sent to."""
+    if not subject or not all(map(_WORD.fullmatch, subject.split("."))):
+        return Fault("invalid", "expected words joined by dots, without wildcards, spaces and control characters")
+    try:
+        size = len(subject.encode())
+    except UnicodeEncodeError:
+        return Fault("invalid", "the subject is not valid Unicode")
+    if size > SUBJECT_BYTES_MAX:
+        return Fault("invalid", f"the subject has {size} bytes, at most {SUBJECT_BYTES_MAX} are possible")
+    return None
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject fits a pattern: ``*`` stands for one word, a last ``>`` for one or more."""
+    if pattern == NOBODY:
+        return False
+    wanted, words = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        return len(words) >= len(wanted) and _alike(wanted[:-1], words)
+    return len(words) == len(wanted) and _alike(wanted, words)
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text is a pattern of subjects."""
+    *words, last = text.split(".")
+    return all(map(_PATTERN_WORD.fullmatch, words)) and (last == ">" or _PATTERN_WORD.fullmatch(last) is not None)
+
+
+def shown(subject: str) -> str:
+    """Return a subject as an error shows it, on one line."""
+    return repr(subject if len(subject) <= SHOWN_CHARS_MAX else f"{subject[:SHOWN_CHARS_MAX]}…")
+
+
+def _alike(wanted: Sequence[str], words: Sequence[str]) -> bool:
+    return all(one in ("*", word) for one, word in zip(wanted, words, strict=False))
+
+
+def _below(subject: str, prefix: str) -> bool:
+    return f"{subject}.".startswith(f"{prefix}.")

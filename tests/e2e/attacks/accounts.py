@@ -1,0 +1,87 @@
+"""A server with an account for each of two tenants, and a worker that may run neither Python nor programs as tools."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+from nats.aio.client import Client
+
+from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.api.service import open_service
+from callboard.runtime.cli import exits
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.cli_stage import ONE_NODE, Place
+from tests.test_connection import nats_server
+from tests.test_tenants import user
+
+ATTACKER, VICTIM = "acme", "globex"
+SECRET = "the victim's own words"
+PATIENCE_S = 30.0
+
+
+class House(Struct, frozen=True):
+    """The two tenants' own connections, and the runtime's."""
+
+    url: str
+    runtime: Connection
+    attacker: Client
+    victim: Client
+
+    async def attack(self, verb: str, /, **asked: Any) -> Any:
+        """Ask the service as the attacker."""
+        return await self._asked(self.attacker, ATTACKER, verb, asked)
+
+    async def defend(self, verb: str, /, **asked: Any) -> Any:
+        """Ask the service as the victim."""
+        return await self._asked(self.victim, VICTIM, verb, asked)
+
+    async def _asked(self, nc: Client, tenant: str, verb: str, asked: dict[str, Any]) -> Any:
+        body = json.dumps(asked).encode()
+        return json.loads((await nc.request(f"cb.api.{tenant}.{verb}", body, timeout=PATIENCE_S)).data)
+
+    async def performed(self, **start: Any) -> Any:
+        """Have a run of the attacker performed; return its end."""
+        verdict = await self.attack("start", **start)
+        assert verdict.get("status") == "accepted", verdict
+        return await self.attack("result", run_id=verdict["run_id"], wait_s=PATIENCE_S)
+
+
+@asynccontextmanager
+async def house(place: Place, **settings: Any) -> AsyncGenerator[House]:
+    """Open the house; the worker has these settings besides."""
+    for tenant in (ATTACKER, VICTIM):
+        assert place.here("tenant", "add", tenant).exit_code == exits.OK
+    async with nats_server(place.folder, 'include "accounts.conf"') as url:
+        seed = (place.folder / "callboard.nk").read_text().strip()
+        given = {
+            "nats_url": url,
+            "nats_nkey_seed": seed,
+            "allow_scripts": True,
+            "tools_allow_python": ["none"],
+            "tools_allow_mcp_commands": ["none"],
+            **settings,
+        }
+        config = load(given, env={}, cwd=place.folder)
+        async with (
+            open_connection(config) as connection,
+            open_worker(connection, {}),
+            open_service(connection),
+            user(place, url, ATTACKER) as attacker,
+            user(place, url, VICTIM) as victim,
+        ):
+            yield House(url, connection, attacker, victim)
+
+
+def victims_start(run_id: str, **more: Any) -> dict[str, Any]:
+    """A start of the victim whose run goes on until it is told to stop."""
+    return {
+        "definition": {"source": ONE_NODE},
+        "run_id": run_id,
+        "input": {"said": SECRET},
+        "model": "scripted",
+        "script": {"turns": {"a": [{"text": SECRET, "delay_ms": 120_000}]}},
+        **more,
+    }
