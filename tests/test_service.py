@@ -430,7 +430,7 @@ async def test_a_start_by_an_unknown_name_is_refused(caller: Caller) -> None:
 # -- the micro service itself -----------------------------------------------------------------------------------------
 
 
-RUNS = ("start", "tell", "runs", "count", "costs", "questions", "show", "result", "trace", "state", "events")
+RUNS = ("start", "tell", "runs", "count", "costs", "questions", "show", "result", "trace", "state", "events", "value")
 
 
 async def test_it_is_discoverable_as_a_micro_service(connection: Connection, caller: Caller) -> None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from callboard.bus.commands import Registration, StartRun, Verb
 from callboard.runtime.api import bodies
 from callboard.runtime.api.forking import ForkRun
+from callboard.runtime.api.values import ReadValue
 from callboard.runtime.api.verbs import Verbs
 
 
@@ -35,6 +36,7 @@ REQUESTS: Mapping[str, type] = {
     "trace": bodies.OneRun,
     "state": bodies.OneRun,
     "events": bodies.PageOfEvents,
+    "value": ReadValue,
     "definition": Registration,
     "versions": bodies.OneName,
     "rollback": bodies.Rollback,

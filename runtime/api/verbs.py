@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from callboard.bus import events as ev
+from callboard.bus.blobs import TooLarge
 from callboard.bus.commands import Registration
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
@@ -71,6 +72,7 @@ from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.retrying import NowhereToFork
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.settling import NotTaken, told
+from callboard.runtime.api.values import ENCRYPTED_BYTES_MAX, ReadValue, ValuePart, part_of_value
 from callboard.runtime.api.version_lists import listed
 from callboard.runtime.run.reactions import parse_tell
 from callboard.runtime.schedules.schedule import Schedule
@@ -137,6 +139,7 @@ class Verbs:
             "trace": self.trace,
             "state": self.state,
             "events": self.events,
+            "value": self.value,
             "definition": self.definition,
             "versions": self.versions,
             "rollback": self.rollback,
@@ -386,6 +389,20 @@ class Verbs:
             if len(found) < at_once:
                 return
             after = found[-1].sequence
+
+    async def value(self, tenant: str, body: bytes) -> ValuePart:
+        """Return a part of a large value of a run, by the sha256 that an event names."""
+        request = read_body(body, ReadValue)
+        try:
+            found = await part_of_value(self._log, RunRef(tenant, request.run_id), request)
+        except TooLarge:
+            message = f"the value is encrypted and has more than {ENCRYPTED_BYTES_MAX} bytes"
+            raise ApiError(413, "api.too_large", message, run_id=request.run_id) from None
+        if found is None:
+            raise ApiError(
+                404, "value.unknown", "the run has no such large value, or it ends before", run_id=request.run_id
+            )
+        return found
 
     def _client(self, tenant: str) -> Client:
         return Client(self._log, tenant)

@@ -1,0 +1,130 @@
+"""Large values in the accounts of tenants: each stores and reads those of its own runs, and no others."""
+
+import base64
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
+
+from tests.cli_stage import ONE_NODE, Place
+from tests.e2e.attacks.accounts import ATTACKER, VICTIM, House, house
+
+PIECE_BYTES = 500_000
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+async def store(nc: Client, tenant: str, run: str, data: bytes) -> str:
+    """Store a large value as a tenant's own client does; return its sha256."""
+    digest = sha256(data).hexdigest()
+    pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
+    for i, piece in enumerate(pieces):
+        subject, headers = f"cb.blob.{tenant}.{run}.{digest}.{i}", {"Cb-Chunks": str(len(pieces))}
+        answer = json.loads((await nc.request(subject, piece, headers=headers, timeout=30)).data)
+        assert answer["stream"] == "CB_CALLBOARD", answer
+    return digest
+
+
+async def read(opened: House, who: str, run: str, digest: str) -> bytes | str:
+    """Read a large value part by part; return it, or the code of the error."""
+    ask = opened.attack if who == ATTACKER else opened.defend
+    found, piece, offset = b"", 0, 0
+    while True:
+        part = await ask("value", run_id=run, sha256=digest, piece=piece, offset=offset)
+        if "error" in part:
+            return part["error"]["code"]
+        found += base64.b64decode(part["data"])
+        if not part["more"]:
+            return found
+        piece, offset = part["piece"], part["offset"]
+
+
+def start(run: str, **more: Any) -> dict[str, Any]:
+    script = {"default": {"data": {"words": "word " * 200_000}}}
+    return {"definition": {"source": ONE_NODE}, "run_id": run, "model": "scripted", "script": script, **more}
+
+
+async def values_of(opened: House, who: str, run: str) -> list[str]:
+    ask = opened.attack if who == ATTACKER else opened.defend
+    events = (await ask("events", run_id=run))["events"]
+    return [digest for one in events for digest in one["event"].get("blobs") or []]
+
+
+async def test_a_large_start_and_a_large_output_pass_through_the_tenants_own_account(place: Place) -> None:
+    async with house(place) as opened:
+        text = json.dumps({"words": "say " * 600_000}).encode()
+        digest = await store(opened.victim, VICTIM, "large-1", text)
+        again = await store(opened.victim, VICTIM, "large-1", text)
+        assert again == digest
+        verdict = await opened.defend("start", **start("large-1", blobs={"input": digest}))
+        assert verdict.get("status") == "accepted", verdict
+        assert (await opened.defend("result", run_id="large-1", wait_s=30)).get("status", "completed") == "completed"
+        assert await read(opened, VICTIM, "large-1", digest) == text
+        kept = await values_of(opened, VICTIM, "large-1")
+        assert len(kept) >= 2
+        for one in kept:
+            found = await read(opened, VICTIM, "large-1", one)
+            assert isinstance(found, bytes)
+            assert sha256(found).hexdigest() == one
+            # The attacker knows the run and the digests, and may call a run of its own alike.
+            assert await read(opened, ATTACKER, "large-1", one) == "value.unknown"
+            with pytest.raises(NoRespondersError):
+                await opened.attacker.request(f"cb.api.{VICTIM}.value", b"{}", timeout=30)
+
+
+async def test_a_start_brings_in_no_value_of_another_tenant(place: Place) -> None:
+    async with house(place) as opened:
+        text = json.dumps("mine alone " * 1_000).encode()
+        digest = await store(opened.victim, VICTIM, "same-id", text)
+        answer = await opened.attack("start", **start("same-id", blobs={"input": digest}))
+        assert [problem["code"] for problem in answer["error"]["problems"]] == ["start.blob_missing"]
+
+
+async def test_an_encrypted_value_is_read_by_its_tenant(place: Place) -> None:
+    async with house(place) as opened:
+        verdict = await opened.defend("start", **start("secret-1", encryption_key="k"))
+        assert verdict.get("status") == "accepted", verdict
+        await opened.defend("result", run_id="secret-1", wait_s=30)
+        kept = await values_of(opened, VICTIM, "secret-1")
+        assert kept
+        found = [await read(opened, VICTIM, "secret-1", one) for one in kept]
+        assert any(isinstance(one, bytes) and b"word word" in one for one in found)
+        assert {await read(opened, ATTACKER, "secret-1", one) for one in kept} == {"value.unknown"}
+
+
+NOT_PIECES = (
+    ("r.{digest}.64", {"Cb-Chunks": "1"}),
+    ("r.{digest}.0", {}),
+    ("r.{digest}.0", {"Cb-Chunks": "65"}),
+    ("r.{digest}.0", {"Cb-Chunks": "0"}),
+    ("r.{digest}.x", {"Cb-Chunks": "1"}),
+    ("r.{digest}", {"Cb-Chunks": "1"}),
+    ("r.DIGEST.0", {"Cb-Chunks": "1"}),
+    ("r.{digest}.0.0", {"Cb-Chunks": "1"}),
+)
+
+
+async def test_what_is_not_a_piece_is_not_stored(place: Place) -> None:
+    async with house(place) as opened:
+        before = (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq
+        for rest, headers in NOT_PIECES:
+            subject = f"cb.blob.{ATTACKER}.{rest.format(digest='ab' * 32)}"
+            answer = json.loads((await opened.attacker.request(subject, b"x", headers=headers, timeout=30)).data)
+            assert answer["error"]["code"] == 400, (rest, answer)
+        assert (await opened.runtime.nc.jetstream().stream_info("CB_CALLBOARD")).state.last_seq == before
+
+
+async def test_a_piece_that_is_stored_is_not_replaced(place: Place) -> None:
+    async with house(place) as opened:
+        digest = await store(opened.attacker, ATTACKER, "r", b'"first"')
+        subject = f"cb.blob.{ATTACKER}.r.{digest}.0"
+        answer = await opened.attacker.request(subject, b"other", headers={"Cb-Chunks": "1"}, timeout=30)
+        assert json.loads(answer.data)["duplicate"] is True
+        assert await read(opened, ATTACKER, "r", digest) == b'"first"'
