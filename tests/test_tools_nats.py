@@ -12,7 +12,9 @@ import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from pydantic import BaseModel, ValidationError
 
+from callboard.actors.tools.failures import described
 from callboard.actors.tools.nats import open_nats
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, NatsTools, ToolSpec
@@ -147,3 +149,14 @@ async def test_any_other_error_of_the_request_is_unavailable() -> None:
         with pytest.raises(ToolFailed) as caught:
             await transport.call("ring", {}, CONTEXT)
     assert "ConnectionResetError: gone" in caught.value.failure.message
+
+
+def test_a_reply_that_a_model_refuses_is_not_quoted() -> None:
+    class Reply(BaseModel):
+        status: int
+
+    with pytest.raises(ValidationError) as caught:
+        Reply.model_validate({"status": "the secret"})
+    found = described(caught.value)
+    assert "status: int_parsing" in found
+    assert "secret" not in found

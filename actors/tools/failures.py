@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from pydantic_core import ValidationError
 
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import JSON, Failure
@@ -12,6 +13,9 @@ MESSAGE_CHARS_MAX = 2000
 
 LINE_CHARS_MAX = 1_000
 """A longer line of what was printed, or of a traceback, is left out: cut, it could show a part of a secret."""
+
+FAULTS_MAX = 5
+"""A validation error names this many places."""
 
 SAID_CHARS_MAX = 200
 """The last line that was printed is quoted in a failure's message if it is no longer than this."""
@@ -59,14 +63,27 @@ def tool_failed(
 
 
 def described(error: BaseException) -> str:
-    """Name an exception: its type and its words; groups of one are looked through."""
+    """Name an exception: its type and its words; groups of one are looked through.
+
+    What pydantic refuses is not quoted: it may be a reply that was not meant for the run.
+    """
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, BaseExceptionGroup):
         group: BaseExceptionGroup[Any] = error
         return "; ".join(described(member) for member in group.exceptions)
+    if isinstance(error, ValidationError):
+        faults = error.errors(include_input=False, include_url=False, include_context=False)
+        words = "; ".join(f"{_place(fault['loc'])}{fault['type']}" for fault in faults[:FAULTS_MAX])
+        return f"{type(error).__name__}: {words}"
     try:
         words = str(error)
     except Exception as broken:  # a foreign __str__ may fail; its own failure must not hide the first one
         words = f"(its text cannot be read: {type(broken).__name__})"
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    """Return where a fault is, as the beginning of its text."""
+    named = ".".join(str(step) for step in location if isinstance(step, int) or step.isidentifier())
+    return f"{shortened(named, SAID_CHARS_MAX)}: " if named else ""
