@@ -42,11 +42,17 @@ class Permits(Struct, frozen=True):
 
         :raises ToolFailed: ``tool.refused``, naming everything that may not be run
         """
-        refused = [what for source in sources for what in self._refused(source)]
-        if refused:
+        runs = [what for source in sources for what in self._refused(source)]
+        subjects = [what for source in sources if (what := self._unasked(source)) is not None]
+        if runs or subjects:
+            told = [f"this worker may not run {'; '.join(runs)}"] if runs else []
+            told += [f"this run may not ask on {'; '.join(subjects)}"] if subjects else []
             settings = "tools_allow_python, tools_allow_mcp_commands, tools_allow_nats"
-            message = f"this worker does not permit {'; '.join(refused)}; see its settings {settings}"
-            raise tool_failed("tool.refused", message, {"refused": refused}, retryable=False)
+            message = f"{'; '.join(told)}; the settings {settings} say what is permitted"
+            raise tool_failed("tool.refused", message, {"refused": [*runs, *subjects]}, retryable=False)
+
+    def _unasked(self, source: ToolSource) -> str | None:
+        return self.refuses_subject(source.subject) if isinstance(source, NatsTools) else None
 
     def _is_a_tool(self, path: str) -> bool:
         """Whether a function is not Callboard's own, or one of those that are tools."""
@@ -64,11 +70,8 @@ class Permits(Struct, frozen=True):
                 line = shlex.join(command)
                 if not _permitted(line, self.mcp_commands):
                     yield f"the program {line[:COMMAND_CHARS_MAX]} (MCP server {source.name})"
-            case NatsTools(subject=subject):
-                if (reason := self.refuses_subject(subject)) is not None:
-                    yield reason
             case _:
-                # For a URL or a script this worker runs no program.
+                # For a URL, a NATS subject or a script this worker runs no program.
                 return
 
 
