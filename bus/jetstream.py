@@ -177,14 +177,17 @@ class JetStreamLog:
             return await self._taken_in(publish_turn(self.requests, messages))
         return await self._taken_in(publish_chain(self.requests, messages))
 
-    async def publish(self, message: Message) -> int:
-        """Publish a message that is no event; return its stream sequence.
+    async def publish(self, message: Message, *, frees_room: bool = False) -> int:
+        """Publish a message that is not an event; return its stream sequence.
+
+        One that ``frees_room``, such as the mark of a purge, is published even while the store takes nothing else in.
 
         :raises Refused: if it has a guard, and that does not hold
         :raises Full: if there is no room
         :raises NoAnswer: if no answer came
         """
-        self.room.check()
+        if not frees_room:
+            self.room.check()
         return await self._taken_in(publish(self.requests, message))
 
     async def publish_once(self, message: Message, id: str) -> int:

@@ -21,8 +21,12 @@ from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.log import Full
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
+
+MARK_TRIES = 5
+"""How often room is made for a mark in a full store. Others that wait for room may take it first."""
 
 FORKS_MAX = 3
 """So many forks of a run are looked for: one is enough to keep it."""
@@ -109,7 +113,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> 
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
-    await log.publish(_mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
+    await _publish_mark(log, ref, _mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
 
 
 async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
@@ -118,7 +122,35 @@ async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
-    await log.publish(_mark(log, ref, mark, {}))
+    await _publish_mark(log, ref, _mark(log, ref, mark, {}))
+
+
+async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> None:
+    """Store a mark. If the store is full, make room for it first, with messages that a run at rest does not need.
+
+    A purge that is broken off in between leaves the run as it was, but for those messages.
+    """
+    for attempt in range(MARK_TRIES):
+        try:
+            await log.publish(message, frees_room=True)
+        except Full:
+            if not await _make_room(log, ref) and attempt:
+                raise
+        else:
+            return
+    await log.publish(message, frees_room=True)
+
+
+async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
+    """Erase what a run at rest does not need: the message that started it, and the commands that it was given. Return
+    how many messages that was."""
+    first = await log.last_of_type(ref, RunAccepted.type)
+    removed = 0
+    if first is not None and await _started_by(log, ref, first.event.cause):
+        removed += await erase(log, first.event.cause)
+    for filter in log.subjects.pointless(ref):
+        removed += await erase_all(log, filter)
+    return removed
 
 
 async def finish(log: JetStreamLog, ref: RunRef) -> int:

@@ -31,6 +31,9 @@ RENEW_PAUSE_S = 5.0
 RENEW_PAUSE_MAX_S = 300.0
 """Shortest time between two new starts; doubled with each that follows soon after another."""
 
+GAINED_BYTES = 4 * 1024 * 1024
+"""A disk that has so much more room than at the last start has been cleared."""
+
 CANNOT_WRITE = "write error"
 """In what an ill server says."""
 
@@ -42,6 +45,7 @@ class ServerRoom:
         self._store = store
         self._renew_pause_s = RENEW_PAUSE_S
         self._renewed_at: float | None = None
+        self._free_then = 0
 
     async def usage(self, monitoring_port: int) -> Usage | None:
         """Return how much the server holds, and how much the disk lets it hold by now; None if it does not say."""
@@ -59,7 +63,7 @@ class ServerRoom:
         """
         if CANNOT_WRITE in ill:
             could = await to_thread.run_sync(self._store.takes)
-            return "it could not write, and there is room" if could and self._may_renew() else ""
+            return "it could not write, and there is room" if could and await self._may_renew() else ""
         told = await usage(monitoring_port) if not ill else None
         if told is None:
             return ""
@@ -73,12 +77,16 @@ class ServerRoom:
             log.warning("embedded server cannot be told how much room there is", error=str(error))
             return ""
         too_much = now.left < LOWER_BELOW_BYTES and told.left > 2 * max(now.left, 0) + SLACK_BYTES
-        return "it believes to have more room than its disk has left" if too_much and self._may_renew() else ""
+        return "it believes to have more room than its disk has left" if too_much and await self._may_renew() else ""
 
-    def _may_renew(self) -> bool:
-        now = anyio.current_time()
-        if self._renewed_at is not None and now < self._renewed_at + self._renew_pause_s:
+    async def _may_renew(self) -> bool:
+        """Whether the server may be started again now. Starts in a row wait ever longer, unless the disk has gained
+        room since the last one: then the reason of the last failure is gone."""
+        now, free = anyio.current_time(), await to_thread.run_sync(self._store.free)
+        gained = free > self._free_then + GAINED_BYTES
+        if self._renewed_at is not None and now < self._renewed_at + self._renew_pause_s and not gained:
             return False
+        self._free_then = free
         lately = self._renewed_at is not None and now < self._renewed_at + 2 * RENEW_PAUSE_MAX_S
         self._renew_pause_s = min(2 * self._renew_pause_s, RENEW_PAUSE_MAX_S) if lately else RENEW_PAUSE_S
         self._renewed_at = now

@@ -28,8 +28,10 @@ DISK_RESERVE_BYTES = 128 * 1024 * 1024
 """Disk left free: a store that reaches it refuses messages and stays readable; one that hits the wall breaks."""
 
 DISK_RESERVE_SHARE = 0.05
-DISK_RESERVE_BYTES_MIN = 4 * 1024 * 1024
-"""On a small disk the reserve is this share of what is free, and no less than that: the server's own files grow too."""
+DISK_RESERVE_BYTES_MIN = 16 * 1024 * 1024
+DISK_RESERVE_SHARE_MAX = 0.25
+"""On a small disk the reserve is this share of what is free, and not less than the minimum: the server writes a file of
+the store (8 MiB) again to remove a run from it, and its own files grow too. It is a quarter of a tiny disk at most."""
 
 FULL = ("no space left", "quota exceeded")
 """What systems say of a full disk."""
@@ -197,7 +199,8 @@ class ServerStore:
                 used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
             free = shutil.disk_usage(self.home).free
         # What has been kept free stays so while the disk fills up.
-        reserve = int(min(DISK_RESERVE_BYTES, max(DISK_RESERVE_BYTES_MIN, free * DISK_RESERVE_SHARE)))
+        least = min(DISK_RESERVE_BYTES_MIN, free * DISK_RESERVE_SHARE_MAX)
+        reserve = int(min(DISK_RESERVE_BYTES, max(least, free * DISK_RESERVE_SHARE)))
         self._reserve = max(self._reserve, reserve)
         return max(1, used + free - self._reserve)
 
@@ -224,6 +227,11 @@ class ServerStore:
             with contextlib.suppress(OSError):
                 probe.unlink()
         return True
+
+    def free(self) -> int:
+        """Return how many bytes the disk has free."""
+        with self._usable():
+            return shutil.disk_usage(self.home).free
 
     def _write_holders(self, server_pid: int) -> None:
         os.ftruncate(self.lock_fd, 0)

@@ -232,6 +232,12 @@ class Subjects:
         families = ("run.{}.>", "blob.{}.>", "tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
         return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
 
+    def pointless(self, ref: RunRef) -> list[str]:
+        """Filters over what the stream has of a run that nothing reads once the run has ended: commands and alarms."""
+        run = f"{token(ref.tenant)}.{token(ref.run)}"
+        families = ("tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
+        return [f"{self.prefix}.{family.format(run)}" for family in families]
+
     def definition(self, tenant: str, name: str) -> str:
         return f"{self.prefix}.def.{token(tenant)}.{token(name)}"
 

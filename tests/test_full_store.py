@@ -29,6 +29,7 @@ from callboard.bus.errors import RunLost, StoreFull
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.log import EventLog, Full, append, store_blob
 from callboard.bus.memory import MemoryLog
+from callboard.bus.purging import Gone
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import FRESH_S, TOLD_PAUSE_S, Room
 from callboard.bus.server import EmbeddedServer
@@ -37,11 +38,12 @@ from callboard.bus.serverstore import ServerStore
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.language import End
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.runtime.api.client import Client
+from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.service import open_service
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.main import cli
+from callboard.runtime.operations.purging import purge_run
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker import store_watch
 from callboard.runtime.worker.bootstrap import open_worker
@@ -260,7 +262,11 @@ async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(mo
     async def nothing(*_: Any) -> dict[str, Any]:
         return {}
 
+    async def no_loss(*_: Any) -> int:
+        return 0
+
     monkeypatch.setattr(store_watch, "api", nothing)
+    monkeypatch.setattr(store_watch, "lost_bytes", no_loss)
     connection: Any = SimpleNamespace(server=Server(), log=SimpleNamespace(room=Room(), requests=None, stream="s"))
     watch = store_watch.StoreWatch(connection)
     with capture_logs() as logs:
@@ -479,6 +485,26 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
             "the store takes in again what it is given",
         ]
         assert hall.said[0]["code"] == "store.full"
+
+
+async def test_a_full_store_can_be_emptied_by_purging(tmp_path: Path) -> None:
+    """The remedy that the error names needs room for the marks of the purged runs."""
+    runs = ("one", "two", "three")
+    async with hall_at(tmp_path) as hall:
+        for run in runs:
+            await hall.client.start(start(run))
+            assert await hall.status(run) == "completed"
+        await fill(hall.connection.log)
+        with pytest.raises(StoreFull):
+            await hall.client.start(start("four"))
+        for run in runs:
+            assert await purge_run(hall.client, run, Gone(by="ada")) > 0
+            with pytest.raises(UnknownRun):
+                await hall.client.events(run)
+        assert (await hall.client.start(start("four"))).status == "accepted"
+        assert await hall.status("four") == "completed"
+        again = await hall.client.start(start("one"))
+        assert [problem.code for problem in again.problems] == ["run.purged"]
 
 
 async def test_of_many_starts_each_is_admitted_or_told_that_there_is_no_room(tmp_path: Path) -> None:

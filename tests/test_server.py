@@ -314,7 +314,8 @@ def test_the_end_of_the_log_is_read_for_the_cause(
 @pytest.mark.parametrize(
     ("free", "reserve"),
     [
-        (10**7, serverstore.DISK_RESERVE_BYTES_MIN),
+        (10**7, int(10**7 * serverstore.DISK_RESERVE_SHARE_MAX)),
+        (10**8, serverstore.DISK_RESERVE_BYTES_MIN),
         (10**9, 5 * 10**7),
         (10**12, serverstore.DISK_RESERVE_BYTES),
     ],
