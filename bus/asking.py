@@ -12,7 +12,7 @@ import msgspec
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.line import Line
+from callboard.bus.line import NO_LEADER, Line
 from callboard.bus.log import NoAnswer
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Lost, Requests, Silent
 
@@ -31,17 +31,22 @@ DIRECT_GET_TIMEOUT_S = 2 * REQUEST_TIMEOUT_S
 """How long the messages of one batched get may take."""
 
 
+class NoLeader(NoAnswer):
+    """The cluster elects a leader, and answers when it has one."""
+
+
 async def again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and again whenever the connection was lost or no answer came.
+    """Ask, and again whenever the connection was lost, no answer came, or the cluster had no leader.
 
     :raises Lost: if that is so for `LOSS_PATIENCE_S` seconds
+    :raises NoLeader: likewise
     :raises Silent: if there was no answer for `SILENCE_PATIENCE_S` seconds
     """
     begun = anyio.current_time()
     while True:
         try:
             return await ask()
-        except Lost:
+        except (Lost, NoLeader):
             if anyio.current_time() >= begun + LOSS_PATIENCE_S:
                 raise
         except Silent:
@@ -56,7 +61,14 @@ async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[st
     :raises NoAnswer: if no answer came
     """
     asked = msgspec.json.encode(body)
-    return msgspec.json.decode(await again(lambda: requests.request(requests.nc.js(verb), asked)))
+
+    async def ask() -> dict[str, Any]:
+        answer = msgspec.json.decode(await requests.request(requests.nc.js(verb), asked))
+        if (answer.get("error") or {}).get("err_code") in NO_LEADER:
+            raise NoLeader(f"{verb}: {answer['error'].get('description')}")
+        return answer
+
+    return await again(ask)
 
 
 async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:

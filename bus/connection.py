@@ -29,7 +29,7 @@ from callboard.bus.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
-from callboard.bus.line import Line
+from callboard.bus.line import NO_LEADER, Line
 
 log = structlog.get_logger(__name__)
 
@@ -51,13 +51,15 @@ TRY_WAIT_S = 5
 DRAIN_WAIT_S = 10
 CLOSE_WAIT_S = 1.0
 PROBE_WAIT_S = 5.0
+LEADER_WAIT_S = 30.0
+"""How long a cluster may take to elect the leader of its JetStream."""
+
 PROBE_TRY_S = 1.0
 PROBE_PAUSE_S = 0.2
 DENIED_MAX = 100
 SEEN_MAX = 100
 """Different errors of one outage that are told apart; a repetition is logged at level debug."""
 
-_NOT_READY_YET = 10008
 _INFO = "INFO"
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*exceeded", re.IGNORECASE)
@@ -294,8 +296,10 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
         raise ServerTooOld(shown, ".".join(map(str, found)), ".".join(map(str, SERVER_VERSION_MIN)))
-    problem: CallboardError = JetStreamDisabled(shown, f"no answer within {PROBE_WAIT_S:g} s")
-    with anyio.CancelScope(deadline=anyio.current_time() + PROBE_WAIT_S) as waiting:
+    problem: CallboardError = JetStreamDisabled(shown, "JetStream does not answer")
+    # Whether its leader is being elected, only a cluster can say, and only once that is over.
+    patience_s = LEADER_WAIT_S if client.in_cluster else PROBE_WAIT_S
+    with anyio.CancelScope(deadline=anyio.current_time() + patience_s) as waiting:
         watch.while_waiting = waiting
         while True:
             try:
@@ -303,13 +307,15 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             except NoRespondersError:
                 raise JetStreamDisabled(shown, "the server runs without it") from None
             except NatsTimeoutError:
-                continue  # it may have been lost with the connection
+                # It may have been lost with the connection, or a cluster elects its leader.
+                log.warning("waiting for JetStream to answer", url=shown, at_most_s=patience_s)
+                continue
             error = msgspec.json.decode(answer.data).get("error")
             if error is None:
                 return
             problem = JetStreamDisabled(shown, error.get("description", "unknown"))
-            if error.get("err_code") != _NOT_READY_YET:
+            if error.get("err_code") not in NO_LEADER:
                 break
-            await anyio.sleep(PROBE_PAUSE_S)  # a cluster that has no leader yet
+            await anyio.sleep(PROBE_PAUSE_S)
     denial = watch.info_denied()
     raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem

@@ -12,6 +12,7 @@
     │   │                        store.failing         the server answers, and stores nothing
     │   ├── ServerUnreachable    server.unreachable    nobody answers there as a NATS server
     │   ├── ServerTooOld         server.too_old        the server lacks features of JetStream that are needed
+    │   ├── ClockSkewed          clock.skewed          this machine's clock differs too much from the server's
     │   ├── JetStreamDisabled    jetstream.disabled    a NATS server, but without JetStream for this account
     │   ├── CredentialsRefused   auth.refused          the server does not accept who we say we are
     │   ├── PermissionDenied     auth.denied           this user may not publish or subscribe there
@@ -171,6 +172,18 @@ class ServerTooOld(OperatorError):
         )
         self.found = found
         self.needed = needed
+
+
+class ClockSkewed(OperatorError):
+    """The clock of this machine differs from the server's by more than is permitted."""
+
+    def __init__(self, ahead_s: float, most_s: float) -> None:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        message = (
+            f"the clock of this machine is {abs(ahead_s):.0f} s {way} the server's; at most {most_s:g} s are permitted"
+        )
+        remedy = "Synchronise both machines, by NTP for example, or raise `clock_skew_max_s`."
+        super().__init__("clock.skewed", message, "", remedy)
 
 
 class JetStreamDisabled(OperatorError):

@@ -63,6 +63,7 @@ from callboard.bus.log import (
 from callboard.bus.probing import batches_are_cheap
 from callboard.bus.requests import REQUEST_TIMEOUT_S, Requests, Silent
 from callboard.bus.room import Room
+from callboard.bus.server_clock import ServerClock
 from callboard.bus.stream import ensure_stream, store_of, stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
 
@@ -130,6 +131,7 @@ class JetStreamLog:
         self.keys = Keys(self.requests, subjects, replicas=replicas)
         self.ring: KeyRing = self.keys
         """What is read is decrypted with."""
+        self.clock = ServerClock()
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
@@ -149,6 +151,9 @@ class JetStreamLog:
         self.batches = await batches_are_cheap(self.requests, self.subjects) if batches is None else batches
         merges = self.batches or self._committer is not None if group_commit is None else group_commit
         self._committer = Committer(self.requests, batches=self.batches) if merges else None
+
+    def now(self) -> dt.datetime:
+        return self.clock.now()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -495,6 +500,7 @@ async def open_log(
     log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit, replicas=replicas)
     made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
     log.store = store_of(log.stream, made)
+    await log.clock.measure(log.requests, log.stream)
     return log
 
 

@@ -32,6 +32,10 @@ _plain = re.compile(r"[!-~]+").fullmatch
 """A subject that needs no second look: visible ASCII."""
 
 
+NO_LEADER = frozenset({10008, 10009})
+"""Codes of the JetStream API that say that its cluster has no leader just now."""
+
+
 class Line(Client):
     """A client that connects again by itself. Functions that are called when it is lost or back must not block."""
 
@@ -43,6 +47,11 @@ class Line(Client):
         self._at_return: dict[object, Act] = {}
         self._takers: dict[int, Take] = {}
         self._whole = True
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the server at the other end belongs to a cluster."""
+        return bool(self._server_info.get("cluster"))
 
     def js(self, verb: str) -> str:
         """The subject of a request to JetStream's interface."""

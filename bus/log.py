@@ -295,6 +295,10 @@ class EventLog(Reading, Protocol):
         """The keys that events are decrypted with."""
         ...
 
+    def now(self) -> dt.datetime:
+        """Return the time that all who write to this log agree on."""
+        ...
+
     def without_keys(self) -> Reading:
         """The same log, as those read it who are to see no words of encrypted runs."""
         ...

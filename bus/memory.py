@@ -4,6 +4,7 @@ A fault is chosen per put by a function of the entry: let it through, refuse it 
 it and lose the acknowledgement, lose it before it is stored, or answer late. ``bytes_max`` is how much the log holds.
 """
 
+import datetime as dt
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -130,6 +131,9 @@ class MemoryLog:
         own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
         told = within([await self._told(each) for each in own], bytes_max)
         return await with_origin(self, ref, told, after, limit, bytes_max)
+
+    def now(self) -> dt.datetime:
+        return dt.datetime.now(dt.UTC)
 
     def without_keys(self) -> Reading:
         log = copy(self)

@@ -267,7 +267,9 @@ async def test_a_server_that_does_not_say_how_full_it_is_has_not_been_emptied(mo
 
     monkeypatch.setattr(store_watch, "api", nothing)
     monkeypatch.setattr(store_watch, "lost_bytes", no_loss)
-    connection: Any = SimpleNamespace(server=Server(), log=SimpleNamespace(room=Room(), requests=None, stream="s"))
+    clock = SimpleNamespace(measure=nothing, ahead_s=0.0)
+    log = SimpleNamespace(room=Room(), requests=None, stream="s", clock=clock)
+    connection: Any = SimpleNamespace(server=Server(), log=log)
     watch = store_watch.StoreWatch(connection)
     with capture_logs() as logs:
         async with anyio.create_task_group() as tasks:

@@ -111,7 +111,7 @@ class Addresses:
             return ""
         try:
             end = dt.datetime.fromisoformat(until) if until else None
-            link = await Links(self._log, tenant, self._replicas).made(run, key, by, dt.datetime.now(dt.UTC), end)
+            link = await Links(self._log, tenant, self._replicas).made(run, key, by, self._log.now(), end)
         except (StoreSilent, ValueError) as error:
             logger.warning("a question is asked without a link", run=run, error=str(error))
             return ""

@@ -1,7 +1,5 @@
 """Tells: what a run is told is checked whole and routed to it; who comes too early waits for the starts before."""
 
-import time
-
 import msgspec
 
 from callboard.bus import events as ev
@@ -70,7 +68,7 @@ class Tells:
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
         ended = last.event.type == ev.RunEnd.type
-        if ended or time.time_ns() - delivery.time_ns > TOLD_APART_NS:
+        if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
             # Delivered once more, it may have been routed before, and be what has ended the run.
             before = await routed(self._log, ref, verb, delivery.sequence)
             if before is not None:

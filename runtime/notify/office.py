@@ -6,7 +6,6 @@ receiver did not take, waits at the server. An event is acknowledged when its no
 leaves it to be sent again, with the same id.
 """
 
-import datetime as dt
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -176,9 +175,9 @@ class _Rule:
             if (item := self._event(delivery)) is None:
                 delivery.ack()
                 return
-            found = await self._judge.judge(item, dt.datetime.now(dt.UTC))
+            found = await self._judge.judge(item, self._log.now())
             if isinstance(found, Later):
-                delivery.nak(max(0.0, (found.due - dt.datetime.now(dt.UTC)).total_seconds()))
+                delivery.nak(max(0.0, (found.due - self._log.now()).total_seconds()))
             elif found is None:
                 delivery.ack()
             else:

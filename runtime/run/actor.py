@@ -41,7 +41,7 @@ from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import URGENT, Inbox
-from callboard.runtime.run.log import Clock, RunLog, events_of, read_run, utc_now
+from callboard.runtime.run.log import Clock, RunLog, events_of, read_run
 from callboard.runtime.run.resting import Rest
 
 log = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class RunActor:
         ref: RunRef,
         log: EventLog,
         services: Services,
-        clock: Clock = utc_now,
+        clock: Clock | None = None,
         *,
         fresh: bool = False,
         first: Recorded | None = None,

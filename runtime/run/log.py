@@ -57,7 +57,7 @@ class RunLog:
         ref: RunRef,
         *,
         writer: str,
-        clock: Clock = utc_now,
+        clock: Clock | None = None,
         inline_bytes_max: int = payloads.INLINE_BYTES_MAX,
         room_patience_s: float = ROOM_PATIENCE_S,
     ) -> None:
@@ -72,7 +72,7 @@ class RunLog:
         self._log = log
         # Unlike that of any other activation, be it in a process of the same name.
         self._writer = f"{writer}.{secrets.token_hex(4)}"
-        self._clock = clock
+        self._clock = clock or log.now
         self._inline_bytes_max = inline_bytes_max
         self._room_patience_s = room_patience_s
         self._sequence = 0

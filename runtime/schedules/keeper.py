@@ -51,7 +51,7 @@ class Keeper:
         self._outbox = outbox
         self._store = ScheduleStore(log)
         self._ack_wait_s = ack_wait_s
-        self._now = now or (lambda: dt.datetime.now(dt.UTC))
+        self._now = now or log.now
         self._acting = anyio.CapacityLimiter(TICKS_AT_ONCE)
 
     async def run(self) -> None:

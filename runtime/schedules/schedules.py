@@ -74,7 +74,7 @@ class Schedules:
         self._log = log
         self._tenant = tenant
         self._store = ScheduleStore(log)
-        self._now = now or (lambda: dt.datetime.now(dt.UTC))
+        self._now = now or log.now
 
     async def add(self, wanted: Schedule, definitions: Definitions) -> ScheduleRow | list[Problem]:
         """Keep a schedule, in place of one of the same name, or say what is wrong with it.

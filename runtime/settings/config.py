@@ -116,6 +116,9 @@ class Config(BaseModel):
     runs_active_max: int = Field(1000, ge=1, description="runs that one worker keeps in memory at once")
     effects_active_max: int = Field(256, ge=1, description="effects that one worker carries out at once")
     park_linger_s: float = Field(5.0, ge=0, le=3600, description="how long a waiting run stays in memory")
+    clock_skew_max_s: float = Field(
+        300.0, gt=0, le=24 * 3600, description="how far a worker's clock may be from the server's"
+    )
     ack_wait_s: Seconds = Field(30.0, description="after this silence a command goes to another worker")
     inline_bytes_max: int = Field(INLINE_BYTES_MAX, ge=1024, le=512 * 1024, description="larger payloads are split off")
     group_commit: Literal["auto", "on", "off"] = Field("auto", description="merge the appends of many runs")

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import anyio
 
+from callboard.bus.errors import ClockSkewed
 from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Outbox
 from callboard.runtime.admission.admission import Admission
@@ -41,9 +42,13 @@ async def open_worker(
 ) -> AsyncGenerator[Worker]:
     """Run a worker for the length of the block; it is there when the block begins.
 
+    :raises ClockSkewed: if the clock of this machine differs too much from the server's
+
     A ``guest`` came for runs of its own: it performs those that name it and, only where nobody else is there, others.
     """
     config = connection.config
+    if abs(ahead_s := connection.log.clock.ahead_s) > config.clock_skew_max_s:
+        raise ClockSkewed(ahead_s, config.clock_skew_max_s)
     name = worker_name()
     with suppress(NoAnswer):
         # A server that does not say is written to as it was opened.

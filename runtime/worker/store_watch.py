@@ -16,6 +16,9 @@ logger = structlog.get_logger(__name__)
 
 LOOK_S = 5.0
 
+CLOCK_WARN_S = 2.0
+"""A clock that differs from the server's by so much is logged."""
+
 LEVELS = ((0.75, "the store fills up"), (0.9, "the store is nearly full"))
 """Beyond which share of what it may hold what is said of a store."""
 
@@ -46,6 +49,7 @@ class StoreWatch:
         self._said: Usage | None = None
         self._bounded = False
         self._loss_checked = False
+        self._clock_differs = False
         connection.log.room.listen(say_room)
 
     async def run(self) -> None:
@@ -74,6 +78,17 @@ class StoreWatch:
         await self._check_bounds()
         if not self._loss_checked:
             await self._check_loss()
+
+    def _check_clock(self) -> None:
+        """Log that the clocks of this machine and the server have drifted apart, or agree again."""
+        ahead_s = self._connection.log.clock.ahead_s
+        differs = abs(ahead_s) >= CLOCK_WARN_S
+        if differs and not self._clock_differs:
+            remedy = "Synchronise both machines, by NTP for example. Runs go by the server's clock."
+            logger.warning("the clock differs from the server's", ahead_s=round(ahead_s, 1), remedy=remedy)
+        elif self._clock_differs and not differs:
+            logger.info("the clock agrees with the server's again")
+        self._clock_differs = differs
 
     def _level_of(self, share: float) -> int:
         """How many of the levels a share is beyond; one that was reached is left a little later."""
@@ -104,7 +119,9 @@ class StoreWatch:
 
     async def _check_bounds(self) -> None:
         """Say so if somebody has given the stream bounds meanwhile, and bring nothing in before it drops anything."""
-        answer = await api(self._connection.log.requests, f"STREAM.INFO.{self._connection.log.stream}", {})
+        log = self._connection.log
+        answer = await log.clock.measure(log.requests, log.stream)
+        self._check_clock()
         bounds = bounds_of(answer.get("config", {}))
         if bounds and not self._bounded:
             told = StreamBounded(self._connection.log.stream, bounds)

@@ -1,0 +1,69 @@
+"""A worker whose clock is wrong, and one that starts while the cluster has no leader."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus import server_clock
+from callboard.bus.connection import connected
+from callboard.bus.errors import ClockSkewed
+from callboard.bus.jetstream import open_log
+from callboard.bus.subjects import Subjects
+from callboard.runtime.api.connection import open_connection
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from tests.cluster import SERVERS, cluster
+from tests.flows import flow, returned
+
+PATIENCE_S = 30.0
+HOUR = dt.timedelta(hours=1)
+NAP = json.dumps(flow({"nap": {"action": "Sleep", "for": "PT1S", "next": "done"}, "done": returned()}))
+
+
+@pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
+def shift(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dt.timedelta:
+    """A clock that is an hour off."""
+    monkeypatch.setattr(server_clock, "local_now", lambda: dt.datetime.now(dt.UTC) + request.param)
+    return request.param
+
+
+async def test_a_sleep_lasts_as_long_as_it_should(tmp_path: Path, shift: dt.timedelta) -> None:
+    settings = {"data_dir": tmp_path, "sync": "100ms", "park_linger_s": 0, "clock_skew_max_s": 2 * HOUR.total_seconds()}
+    config = load(settings, env={}, cwd=tmp_path)
+    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
+        assert connection.log.clock.ahead_s == pytest.approx(shift.total_seconds(), abs=5)
+        start = {"definition": {"source": NAP}, "run_id": "nap", "model": "scripted", "script": {}}
+        verdict = await connection.client.start(start)
+        assert verdict.status == "accepted", verdict
+        with anyio.fail_after(PATIENCE_S):
+            async with connection.client.follow("nap") as feed:
+                async for item in feed:
+                    assert abs(item.event.time - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
+                    if item.event.type == ev.RunEnd.type:
+                        break
+        parked = [event for event in await connection.client.events("nap") if event.type == ev.RunParked.type]
+        assert parked
+
+
+async def test_a_worker_with_a_wrong_clock_does_not_start(tmp_path: Path, shift: dt.timedelta) -> None:
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
+    async with open_connection(config, "test") as connection:
+        with pytest.raises(ClockSkewed, match=r"3600 s (ahead of|behind) the server"):
+            async with open_worker(connection, env={}):
+                pass
+
+
+async def test_a_cluster_that_elects_a_leader_is_waited_for(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as servers:
+        async with connected(servers.url, name="first") as nc:
+            log = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS)
+            leader = await servers.leader(log.stream)
+        servers.kill(leader)
+        others = ",".join(url for i, url in enumerate(servers.urls) if i != leader)
+        async with connected(others, name="second") as nc:
+            again = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS)
+            assert again.store == log.store
