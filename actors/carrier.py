@@ -18,7 +18,7 @@ from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shortened
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ToolSource, Usage
+from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.stand_ins import model_name
 from callboard.bus.subjects import RunRef
@@ -68,7 +68,13 @@ class Job(Struct, frozen=True):
 
 
 class OpenToolbox(Protocol):
-    """A toolbox with its sessions, as the carrier needs it."""
+    """A toolbox with its sessions, as the carrier needs it: its tools, and by code and text what is odd about them."""
+
+    @property
+    def specs(self) -> Sequence[ToolSpec]: ...
+
+    @property
+    def warnings(self) -> Sequence[tuple[str, str]]: ...
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON: ...
 
@@ -76,8 +82,8 @@ class OpenToolbox(Protocol):
 class Sessions(Protocol):
     """The open toolboxes of the node that an effect belongs to."""
 
-    async def listing(self, key: str, sources: list[ToolSource]) -> list[Any]:
-        """Open a toolbox and return its tool specs."""
+    async def listing(self, key: str, sources: list[ToolSource]) -> OpenToolbox:
+        """Open a toolbox."""
         ...
 
     async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> OpenToolbox:
@@ -240,7 +246,10 @@ class Carrier:
                 lent.check(self.tools.lending, sources)
                 reporter.lent(job.node, self.tools.lending.lent(sources))
             if call.kind_ == "toolbox":
-                return ev.EffectResult(value=msgspec.to_builtins(await sessions.listing(job.key, sources)))
+                listed = await sessions.listing(job.key, sources)
+                for code, reason in listed.warnings:
+                    reporter.warn(job.node, code, reason)
+                return ev.EffectResult(value=msgspec.to_builtins(listed.specs))
             carry = self._kinds.get(call.kind_)
             if carry is None:
                 known = ", ".join(sorted([*self._kinds, "toolbox"]))

@@ -14,7 +14,7 @@ from callboard.actors.carrier import Carrier
 from callboard.actors.tools.standing import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
-from callboard.bus.effects import Failure, ToolSource, ToolSpec
+from callboard.bus.effects import Failure, ToolSource
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +40,12 @@ class Toolboxes:
         self._keepers: dict[str, _Keeper] = {}
         self._closed = False
 
-    async def listing(self, key: str, sources: list[ToolSource]) -> list[ToolSpec]:
-        """Open a toolbox and return what it offers.
+    async def listing(self, key: str, sources: list[ToolSource]) -> Toolbox:
+        """Open a toolbox.
 
         :raises ToolFailed: if a source of it cannot be opened
         """
-        return (await self._opened(key, sources)).specs
+        return await self._opened(key, sources)
 
     async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> Toolbox:
         """Return the toolbox that has a tool; those opened by a worker that is gone are opened again.

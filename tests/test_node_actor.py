@@ -69,7 +69,7 @@ class Stageful:
         try:
             if not self.opens:
                 await anyio.sleep_forever()
-            yield SimpleNamespace(specs=[])
+            yield SimpleNamespace(specs=[], warnings=[])
         finally:
             self.open -= 1
 

@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from callboard.actors.tools.mcp import LIST_PAGES_MAX, McpTransport, open_mcp
+from callboard.actors.tools.mcp import McpTransport, open_mcp
+from callboard.actors.tools.mcp_connecting import LIST_PAGES_MAX
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus.effects import Failure, McpTools

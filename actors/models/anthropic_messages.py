@@ -9,6 +9,7 @@ from typing import Any
 from callboard.actors.models.anthropic_thoughts import told_again
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
+from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.actors.models.wording import (
     Request,
     api_names,
@@ -65,9 +66,10 @@ def _cached(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
-    tool: dict[str, Any] = {"name": names[spec.name], "input_schema": {"type": "object", **spec.input_schema}}
-    if spec.description:
-        tool["description"] = spec.description
+    shaped = with_object_schema(spec)
+    tool: dict[str, Any] = {"name": names[spec.name], "input_schema": shaped.input_schema}
+    if shaped.description:
+        tool["description"] = shaped.description
     return tool
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import OPENAI, native_schema
+from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.actors.models.wording import (
     Request,
@@ -62,12 +63,10 @@ def _system(turn: ModelTurn, *, tell_schema: bool) -> list[str]:
 
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
-    function: dict[str, Any] = {
-        "name": names[spec.name],
-        "parameters": {"type": "object", "properties": {}, **spec.input_schema},
-    }
-    if spec.description:
-        function["description"] = spec.description
+    shaped = with_object_schema(spec)
+    function: dict[str, Any] = {"name": names[spec.name], "parameters": {"properties": {}, **shaped.input_schema}}
+    if shaped.description:
+        function["description"] = shaped.description
     return {"type": "function", "function": function}
 
 

@@ -12,6 +12,7 @@ from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.openai_errors import told as error_told
 from callboard.actors.models.schemas import OPENAI, native_schema
+from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.actors.models.wording import (
     Request,
@@ -59,10 +60,11 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
     # Not strict, which the API would be by itself: that takes a part of JSON Schema only, and tools check their input.
-    parameters: JSON = {"type": "object", "properties": {}, **spec.input_schema}
+    shaped = with_object_schema(spec)
+    parameters: JSON = {"properties": {}, **shaped.input_schema}
     tool: dict[str, Any] = {"type": "function", "name": names[spec.name], "parameters": parameters, "strict": False}
-    if spec.description:
-        tool["description"] = spec.description
+    if shaped.description:
+        tool["description"] = shaped.description
     return tool
 
 

@@ -7,6 +7,7 @@ from pydantic_core import ValidationError
 
 from callboard.actors.tools.tool import ToolFailed
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.text import normalise_json, normalise_text
 
 MESSAGE_CHARS_MAX = 2000
 """How much of a foreign error's text enters a failure, and so the log."""
@@ -16,6 +17,9 @@ LINE_CHARS_MAX = 1_000
 
 FAULTS_MAX = 5
 """A validation error names this many places."""
+
+DETAILS_CHARS_MAX = 16_000
+"""How much of what a server says of an error enters the details of a failure."""
 
 SAID_CHARS_MAX = 200
 """The last line that was printed is quoted in a failure's message if it is no longer than this."""
@@ -54,11 +58,22 @@ def last_words(printed: str) -> str:
     return f"; it printed last: {line}" if line and len(line) <= SAID_CHARS_MAX else ""
 
 
+def quoted(value: JSON) -> str:
+    """Write a JSON value for a message."""
+    return shortened(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+def bounded_details(value: JSON) -> JSON:
+    """Return a JSON value for the details of a failure: one that is too large is quoted in part."""
+    text = msgspec.json.encode(value).decode()
+    return value if len(text) <= DETAILS_CHARS_MAX else shortened(text, DETAILS_CHARS_MAX)
+
+
 def tool_failed(
     code: str, message: str, details: JSON = None, retryable: bool | None = None, printed: str = ""
 ) -> ToolFailed:
     """Build the exception of a tool failure; the message is shortened, what was printed becomes part of the details."""
-    failure = Failure(code=code, message=shortened(message), details=details, retryable=retryable)
+    failure = Failure(code, shortened(normalise_text(message)), details=normalise_json(details), retryable=retryable)
     return ToolFailed(with_printed(failure, printed))
 
 
@@ -80,7 +95,7 @@ def described(error: BaseException) -> str:
         words = str(error)
     except Exception as broken:  # a foreign __str__ may fail; its own failure must not hide the first one
         words = f"(its text cannot be read: {type(broken).__name__})"
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return normalise_text(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
 def _place(location: tuple[int | str, ...]) -> str:

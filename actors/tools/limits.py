@@ -71,9 +71,11 @@ async def retried(source: ToolSource, tool: str, context: ToolCallContext, call:
 
 
 def _worth_another(source: ToolSource, failure: Failure) -> bool:
+    if failure.retryable is not None:
+        return failure.code in AGAIN and failure.retryable
     # The server of a node that is gone is not started again before the node's next execution.
     gone = failure.code == "tool.crashed" and isinstance(source, McpTools) and source.scope == "node"
-    return failure.code in AGAIN and failure.retryable is not False and not gone
+    return failure.code in AGAIN and not gone
 
 
 class Turns:

@@ -21,7 +21,8 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+
+from callboard.actors.tools.mcp_lines import Unreadable, messages_of
 
 GRACE_S = 2.0
 """How long a program may take to end by itself, and again after each signal."""
@@ -86,7 +87,8 @@ async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Hea
             async for chunk in stdout:
                 *ends, rest = chunk.split(b"\n")
                 for end in ends:
-                    await session.send(await _read(b"".join([*pieces, end])))
+                    for one in await _read(b"".join([*pieces, end])):
+                        await session.send(one)
                     pieces, size = [], 0
                 pieces.append(rest)
                 size += len(rest)
@@ -99,18 +101,12 @@ async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Hea
             continue
 
 
-async def _read(line: bytes) -> Heard:
+async def _read(line: bytes) -> Sequence[Heard]:
     try:
-        if len(line) > LARGE_BYTES:
-            return await to_thread.run_sync(_message, line)
-        return _message(line)
-    except ValueError as error:
-        return error
-
-
-def _message(line: bytes) -> SessionMessage:
-    """:raises ValueError: if it is none"""
-    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        messages = await to_thread.run_sync(messages_of, line) if len(line) > LARGE_BYTES else messages_of(line)
+    except Unreadable as error:
+        return [error]
+    return [SessionMessage(message) for message in messages]
 
 
 async def _tell(

@@ -84,7 +84,11 @@ async def _result(created: _Created, context: ClaimContext) -> CallToolResult:
                     return CallToolResult.model_validate(state.result or {})
                 case "failed":
                     error = state.error or {}
-                    raise MCPError(int(error.get("code", INTERNAL_ERROR)), str(error.get("message", "its task failed")))
+                    raise MCPError(
+                        int(error.get("code", INTERNAL_ERROR)),
+                        str(error.get("message", "its task failed")),
+                        error.get("data"),
+                    )
                 case "cancelled":
                     raise MCPError(INTERNAL_ERROR, state.status_message or "its task was cancelled")
                 case "input_required":

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, opened, server_of
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import JSON, McpTools, ToolSource, ToolSpec, canonical
+from callboard.bus.effects import JSON, McpTools, ToolSource, canonical
 
 Spawn = Callable[[Callable[[], Awaitable[None]]], object]
 """Starts a task that lasts no longer than what the run has here."""
@@ -41,7 +41,7 @@ class Standing:
         :raises ToolFailed: if it cannot be opened
         """
         _held, transport = await self._open(source, environment)
-        yield _Lent(self, source, environment, transport.specs)
+        yield _Lent(self, source, environment, transport)
 
     async def call(
         self, source: McpTools, environment: ToolEnvironment, tool: str, input: JSON, context: ToolCallContext
@@ -54,7 +54,8 @@ class Standing:
         try:
             return await transport.call(tool, input, context)
         except ToolFailed as failed:
-            if failed.failure.code == "tool.crashed":
+            # One that may be tried again has lost an answer, and not its session.
+            if failed.failure.code == "tool.crashed" and not failed.failure.retryable:
                 self._drop(held)
             raise
 
@@ -85,9 +86,10 @@ class _Lent:
     """A standing source as a node has it; what it lists was so when the node was entered."""
 
     def __init__(
-        self, standing: Standing, source: McpTools, environment: ToolEnvironment, specs: list[ToolSpec]
+        self, standing: Standing, source: McpTools, environment: ToolEnvironment, transport: ToolTransport
     ) -> None:
-        self.specs = specs
+        self.specs = transport.specs
+        self.warnings = transport.warnings
         self._standing = standing
         self._source = source
         self._environment = environment

@@ -86,9 +86,13 @@ class ToolEnvironment(Struct, frozen=True):
 
 
 class ToolTransport(Protocol):
-    """An open source of tools. Opened and closed in one task; `call` may come from others, several at once."""
+    """An open source of tools. Opened and closed in one task; `call` may come from others, several at once.
+
+    ``warnings`` has the code and the text of what is odd about the tools that it serves.
+    """
 
     specs: list[ToolSpec]
+    warnings: list[tuple[str, str]]
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool with input that fits its schema.

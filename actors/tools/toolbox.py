@@ -14,10 +14,11 @@ from msgspec import Struct
 from callboard.actors.tools.failures import described, shortened, tool_failed
 from callboard.actors.tools.held import Held, opened, server_of
 from callboard.actors.tools.limits import bounded, limits_of, retried
+from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, combined
 from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.standing import Standing, is_of_the_run
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import JSON, ToolSource, ToolSpec
+from callboard.bus.effects import JSON, McpTools, ToolSource, ToolSpec
 from callboard.bus.finite import NotFinite, encoded
 from callboard.bus.schemas import checking
 from callboard.bus.schemas.telling import told
@@ -62,10 +63,16 @@ async def open_toolbox(
 
 
 class Toolbox:
-    """The open tools of a node. ``specs`` name their transport in ``server``; `call` may come from several tasks."""
+    """The open tools of a node. ``specs`` name their transport in ``server``; `call` may come from several tasks.
 
-    def __init__(self, tools: Mapping[str, "_Tool"], environment: ToolEnvironment) -> None:
+    ``warnings`` has the code and the text of what is odd about tools that servers list.
+    """
+
+    def __init__(
+        self, tools: Mapping[str, "_Tool"], environment: ToolEnvironment, warnings: Sequence[tuple[str, str]]
+    ) -> None:
         self.specs: list[ToolSpec] = [tool.spec for tool in tools.values()]
+        self.warnings = warnings
         self._tools = tools
         self._environment = environment
 
@@ -150,7 +157,8 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
     if failures:
         details = [{"code": failure.code, "message": failure.message} for failure in failures]
         raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
-    served = [(spec, one) for one in held if one.transport is not None for spec in one.transport.specs]
+    warnings = [warning for one in held if one.transport is not None for warning in one.transport.warnings]
+    served = [(spec, one) for one in held if one.transport is not None for spec in _usable(one, warnings)]
     counts = Counter(spec.name for spec, _ in served)
     for name in counts:
         if counts[name] > 1:
@@ -161,18 +169,38 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
     for spec, one in served:
         assert one.transport is not None
         named = msgspec.structs.replace(spec, server=server_of(one.source))
-        _check_schema(named)
+        if fault := _fault(named):
+            raise tool_failed("tool.unavailable", fault)
         tools[spec.name] = _Tool(named, one.source, one.transport)
-    return Toolbox(tools, environment)
+    return Toolbox(tools, environment, warnings)
 
 
-def _check_schema(spec: ToolSpec) -> None:
-    """:raises ToolFailed: if a tool's input schema is none"""
+def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
+    """Return the tools of a source. What an MCP server lists was written elsewhere: a tool of it that cannot be used is
+    left out, so that the others can be."""
+    assert one.transport is not None
+    if not isinstance(one.source, McpTools):
+        return one.transport.specs
+    usable: dict[str, ToolSpec] = {}
+    for spec in one.transport.specs:
+        who = f"MCP server {one.source.name}: tool {spec.name}"
+        if spec.name in usable:
+            warnings.append((LEFT_OUT, f"{who} is listed twice; the first one is used"))
+        elif fault := _fault(msgspec.structs.replace(spec, server=one.source.name)):
+            warnings.append((LEFT_OUT, f"{who} is left out: {fault}"))
+        else:
+            usable[spec.name] = spec
+            if words := combined(spec.input_schema):
+                where = "models that take no such schema read it in the description"
+                warnings.append((ADAPTED, f"{who} has {words} at the top of its input schema; {where}"))
+    return list(usable.values())
+
+
+def _fault(spec: ToolSpec) -> str:
+    """Say what is wrong with a tool's input schema; the empty text if nothing is."""
     try:
         faults = checking.faults(spec.input_schema, formats=checking.NO_FORMATS, most=1)
         fault = _brief(told(faults[0])) if faults else ""
     except checking.Inapplicable as error:
         fault = str(error)
-    if fault:
-        message = f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {fault}"
-        raise tool_failed("tool.unavailable", message)
+    return f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {fault}" if fault else ""

@@ -1,0 +1,196 @@
+"""Connecting to an MCP server: its transport, the handshake in the protocol that it speaks, and its list of tools."""
+
+import shlex
+import time
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from callboard.actors.lending.addresses import AddressRefused
+from callboard.actors.tools.failures import last_words, shortened, tool_failed
+from callboard.actors.tools.lent import fill, pick
+from callboard.actors.tools.mcp_http_answers import HttpState
+from callboard.actors.tools.stderr import Printed, Redact, open_stderr
+from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
+from callboard.bus.effects import McpTools, canonical
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import Tool
+
+    from callboard.actors.tools.mcp_exchange import Exchange
+
+LIST_PAGES_MAX = 100
+"""How many pages of tools a server may have: a paginator that never ends cannot hang a node."""
+
+CONNECT_TIMEOUT_S = 30.0
+"""How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
+
+MESSAGE_BYTES_SLACK = 1024 * 1024
+"""What a message may have besides a tool's output."""
+
+ALLOWING = "the operator of the worker may allow its host, as allow_hosts of the tenant"
+"""What can be done about the address of a server that is private. Others are refused whatever is allowed."""
+
+DISCOVER_S = 1.0
+"""How long a server may take to answer ``server/discover`` before it is asked to initialize as well."""
+
+DISCOVER_SHARE = 0.25
+"""The share of a server's own time limit that this may take at most."""
+
+SILENT_S = 600.0
+"""How long a server that did not answer ``server/discover`` is not asked again."""
+
+SILENT_MAX = 1000
+"""How many such servers are remembered."""
+
+_log: Any = structlog.get_logger("callboard.tools.mcp")
+
+
+class Heard:
+    """What a server says besides its answers: what it prints, how many lines were no messages, what HTTP tells, what is
+    odd about its list of tools."""
+
+    def __init__(self, redact: Redact, output_bytes_max: int) -> None:
+        self.bytes_max = output_bytes_max + MESSAGE_BYTES_SLACK
+        self.stderr: Printed | None = None
+        self.garbage = 0
+        self.http = HttpState(self.bytes_max)
+        self.warnings: list[tuple[str, str]] = []
+        self.exchange: Exchange | None = None
+        self._redact = redact
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the session has ended: its pipes are closed, or the server has forgotten it."""
+        return self.http.is_over or (self.exchange is not None and self.exchange.is_over)
+
+    @property
+    def position(self) -> int:
+        """How much it has printed so far."""
+        return self.stderr.position if self.stderr is not None else 0
+
+    async def since(self, position: int) -> str:
+        """What it has printed after a position, without secrets."""
+        if self.stderr is None:
+            return ""
+        said = ""
+        with anyio.CancelScope(shield=True):
+            said = await to_thread.run_sync(self.stderr.since, position, self._redact)
+        return said  # noqa: RET504 - the scope may swallow what is in it, as far as types go
+
+
+class _Silent:
+    """Servers that did not answer ``server/discover``, and when: they are initialized at once the next time."""
+
+    def __init__(self) -> None:
+        self._since: dict[bytes, float] = {}
+
+    def has(self, source: McpTools) -> bool:
+        since = self._since.get(_address(source))
+        return since is not None and time.monotonic() - since < SILENT_S
+
+    def add(self, source: McpTools) -> None:
+        self._since.pop(_address(source), None)
+        self._since[_address(source)] = time.monotonic()
+        if len(self._since) > SILENT_MAX:
+            del self._since[next(iter(self._since))]
+
+    def forget(self, source: McpTools) -> None:
+        self._since.pop(_address(source), None)
+
+
+_silent = _Silent()
+
+
+def _address(source: McpTools) -> bytes:
+    return canonical([source.command, source.url])
+
+
+async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: Heard) -> "Client":
+    """Reach a server and agree with it on a protocol, until the stack is closed.
+
+    :raises ToolFailed: if the source names no server, or one that it may not use
+    """
+    from mcp import Client
+    from mcp_types import Implementation
+
+    from callboard.actors.tools.mcp_exchange import Exchange, exchanged
+    from callboard.actors.tools.mcp_tasks import Tasks
+
+    async def heed(message: object) -> None:
+        if isinstance(message, Exception):
+            heard.garbage += 1
+
+    discover_s = min(DISCOVER_S, environment.seconds(source) * DISCOVER_SHARE)
+    exchange = heard.exchange = Exchange(discover_s, lambda code, reason: heard.warnings.append((code, reason)))
+    client = Client(
+        exchanged(await _transport(stack, source, environment, heard), exchange),
+        mode="legacy" if _silent.has(source) else "auto",
+        message_handler=heed,
+        client_info=Implementation(name="callboard", title="Callboard", version=version("callboard")),
+        extensions=[Tasks()],
+    )
+    try:
+        await stack.enter_async_context(client)
+    except BaseException:
+        _silent.forget(source)  # it may speak another protocol by now
+        raise
+    exchange.version = client.protocol_version
+    if exchange.has_ignored_discover:
+        _silent.add(source)
+    return client
+
+
+async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: Heard) -> Any:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    from callboard.actors.tools.mcp_http import check_url, client
+    from callboard.actors.tools.mcp_stdio import started
+
+    who = f"MCP server {source.name}"
+    env = pick(source.env, environment.env, who)
+    if source.command:
+        writer, heard.stderr = open_stderr(_log.bind(server=source.name))
+        return started(source.command, env, stack.enter_context(writer), heard.bytes_max)
+    if not source.url:
+        raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")
+    # Not compressed: a body is repaired before it is parsed.
+    headers = {"accept-encoding": "identity", **fill(source.headers, {**environment.env, **env}, who)}
+    timeout, reach = httpx2.Timeout(CONNECT_TIMEOUT_S, read=None), environment.lending.reach
+    try:
+        await check_url(source.url, reach)
+    except AddressRefused as refused:
+        raise tool_failed("tool.refused", f"{who} is not asked: {refused}; {ALLOWING}", retryable=False) from refused
+    http = await stack.enter_async_context(client(source.url, headers, reach, timeout, heard.http.answered))
+    return streamable_http_client(source.url, http_client=http)
+
+
+async def list_tools(client: "Client") -> "list[Tool]":
+    found: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(LIST_PAGES_MAX):
+        page = await client.list_tools(cursor=cursor)
+        found += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+    raise ValueError(f"its list of tools has more than {LIST_PAGES_MAX} pages")
+
+
+async def unavailable(source: McpTools, what: str, heard: Heard) -> ToolFailed:
+    where = shlex.join(source.command) if source.command else source.url
+    printed = await heard.since(0)
+    answered = f" (HTTP {heard.http.status})" if heard.http.status else ""
+    remedy = last_words(printed) if source.command else f"{answered}; see that it runs at this address"
+    if heard.garbage and source.command:
+        remedy = (
+            f"; it wrote {heard.garbage} lines to stdout that are no MCP messages (prints belong on stderr){remedy}"
+        )
+    message = f"MCP server {source.name} ({shortened(where, 200)}) {what}{remedy}"
+    return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True, printed=printed)

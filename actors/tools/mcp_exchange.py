@@ -1,0 +1,230 @@
+"""The exchange with an MCP server: both streams of a transport, seen from between it and the SDK.
+
+It knows which requests are open, and so does what the SDK does not: an answer that cannot be read fails its request at
+once, a malformed entry of a list of tools costs that tool alone, and a server that does not answer ``server/discover``
+is asked to initialize after a moment. It also knows whether the session has ended, whatever number an error has.
+"""
+
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from callboard.actors.tools.mcp_lines import Unreadable
+from callboard.actors.tools.mcp_listing import usable_entries
+
+Heard = SessionMessage | Exception
+
+DISCOVER = "server/discover"
+INITIALIZE = "initialize"
+CANCELLED = "notifications/cancelled"
+
+_CLOSED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError)
+
+
+class UnreadableAnswer(NamedTuple):
+    """The ``data`` of the error by which an unreadable answer fails its request; no server can send one."""
+
+    why: str
+
+
+class Exchange:
+    """The open requests of a session. ``discover_s`` bounds how long ``server/discover`` may stay unanswered."""
+
+    def __init__(self, discover_s: float, warn: Callable[[str, str], None]) -> None:
+        self.is_over = False
+        self.has_ignored_discover = False
+        self.version = ""
+        self.waiting: anyio.CancelScope | None = None
+        """Waits for the server's next message; cancelled when ``server/discover`` is overdue."""
+        self._discover_s = discover_s
+        self._warn = warn
+        self._open: dict[str, tuple[RequestId, str]] = {}
+        self._discover: tuple[RequestId, float] | None = None
+        self._late_discover = ""
+
+    def sent(self, message: Any) -> None:
+        """Take note of a message to the server."""
+        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            self._open.pop(str((message.params or {}).get("requestId")), None)
+        if not isinstance(message, JSONRPCRequest):
+            return
+        self._open[str(message.id)] = message.id, message.method
+        if message.method == DISCOVER and not self.has_ignored_discover:
+            self._discover = message.id, anyio.current_time() + self._discover_s
+            if self.waiting is not None:
+                self.waiting.deadline = self._discover[1]
+
+    @property
+    def deadline(self) -> float:
+        """When the server must have answered ``server/discover``, if it is asked."""
+        return self._discover[1] if self._discover else math.inf
+
+    def overdue(self) -> SessionMessage:
+        """Give up waiting for ``server/discover``: the SDK goes on with ``initialize``."""
+        assert self._discover is not None
+        asked, _ = self._discover
+        self._discover = None
+        self.has_ignored_discover = True
+        self._late_discover = str(asked)
+        self._open.pop(str(asked), None)
+        return _error(asked, ErrorData(code=METHOD_NOT_FOUND, message=f"no answer to {DISCOVER} in time"))
+
+    def heard(self, item: Heard) -> Heard:
+        """Return what the SDK is given in place of an item from the server."""
+        if isinstance(item, Unreadable):
+            return self._failed(item)
+        if isinstance(item, Exception):
+            return item
+        message = item.message
+        if isinstance(message, JSONRPCError) and message.id is None and len(self._open) == 1:
+            # The server could not tell which request it was; there is but one.
+            ((asked, _),) = self._open.values()
+            message = JSONRPCError(jsonrpc="2.0", id=asked, error=message.error)
+            item = SessionMessage(message)
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return item
+        if str(message.id) == self._late_discover and isinstance(message, JSONRPCResponse):
+            return self._modern_after_all(message) or item
+        _, method = self._open.pop(str(message.id), (None, ""))
+        if self._discover and str(self._discover[0]) == str(message.id):
+            self._discover = None
+        if method == "tools/list" and isinstance(message, JSONRPCResponse):
+            message.result = usable_entries(message.result, self.version, self._warn)
+        return item
+
+    def _failed(self, line: Unreadable) -> Heard:
+        """Fail the request that an unreadable line answers, if that is known."""
+        answered = line.ids & self._open.keys()
+        if not line.is_answer:
+            return line
+        if not answered and len(self._open) == 1 and not line.ids:
+            answered = self._open.keys()
+        if len(answered) != 1:
+            return line
+        (key,) = answered
+        asked, method = self._open.pop(key)
+        if self._discover and self._discover[0] == asked:
+            self._discover = None
+        message = f"its answer to {method} cannot be read: {line}"
+        return _error(asked, ErrorData(code=PARSE_ERROR, message=message, data=UnreadableAnswer(str(line))))
+
+    def _modern_after_all(self, message: JSONRPCResponse) -> SessionMessage | None:
+        """The server was only slow to start: have the SDK ask it once more, in place of the handshake of before."""
+        self._late_discover = ""
+        offered = message.result.get("supportedVersions")
+        mutual = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and version in offered]
+        asked = next((asked for asked, method in self._open.values() if method == INITIALIZE), None)
+        if not mutual or asked is None:
+            return None
+        self._open.pop(str(asked))
+        self.has_ignored_discover = False
+        self._discover_s = math.inf
+        data = {"supported": mutual, "requested": ""}
+        message_ = "the server has answered server/discover"
+        return _error(asked, ErrorData(code=UNSUPPORTED_PROTOCOL_VERSION, message=message_, data=data))
+
+
+def _error(asked: RequestId, error: ErrorData) -> SessionMessage:
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=error))
+
+
+class Incoming:
+    """What the SDK reads from."""
+
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+
+    @property
+    def last_context(self) -> Any:
+        """The context variables of who sent the last item, if the transport knows them."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Heard:
+        exchange = self._exchange
+        while True:
+            item: Heard | None = None
+            try:
+                with anyio.CancelScope(deadline=exchange.deadline) as exchange.waiting:
+                    item = await self._stream.receive()
+            except _CLOSED:
+                exchange.is_over = True
+                raise
+            finally:
+                exchange.waiting = None
+            if item is not None:
+                return exchange.heard(item)
+            if anyio.current_time() >= exchange.deadline:
+                return exchange.overdue()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Heard:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Outgoing:
+    """What the SDK writes to."""
+
+    def __init__(self, stream: Any, exchange: Exchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+
+    async def send(self, item: SessionMessage, /) -> None:
+        self._exchange.sent(item.message)
+        try:
+            await self._stream.send(item)
+        except _CLOSED:
+            self._exchange.is_over = True
+            raise
+
+    async def aclose(self) -> None:
+        with suppress(*_CLOSED):
+            await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def exchanged(transport: Any, exchange: Exchange) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Put an exchange between a transport and the SDK, for the length of the block."""
+    async with transport as (incoming, outgoing):
+        yield Incoming(incoming, exchange), Outgoing(outgoing, exchange)

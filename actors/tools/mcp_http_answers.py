@@ -1,0 +1,89 @@
+"""HTTP of an MCP server: what its answers tell besides their messages, and their bodies, bounded and repaired."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncByteStream, Response
+
+TOO_LARGE = "the answer has more than"
+"""How the failure to read an answer over HTTP begins that is larger than it may be."""
+
+SESSION_HEADER = "mcp-session-id"
+"""The header by which a request over HTTP belongs to a session."""
+
+_UNREAD = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
+"""How the SDK begins its message when an answer over HTTP holds no JSON-RPC."""
+
+_LOST = ("SSE stream ended", "SSE stream failed")
+"""How the SDK begins its message when an answer over HTTP ended before the message was whole."""
+
+
+class HttpState:
+    """The newest status that is an error, and whether the server has forgotten the session."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.status: int | None = None
+        self.is_over = False
+        self._bytes_max = bytes_max
+
+    async def answered(self, response: "Response") -> None:
+        """Take the head of an HTTP answer. Status 404 says that the server does not know the session any more (MCP
+        specification, *Transports*, "Session Management")."""
+        if response.request.method == "POST":
+            response.stream = _body(response, self._bytes_max)
+        if response.is_error:
+            self.status = response.status_code
+        if response.status_code == 404 and response.request.method == "POST":
+            self.is_over = self.is_over or SESSION_HEADER in response.request.headers
+
+
+def unread(message: str) -> str | None:
+    """Return why an answer over HTTP could not be read, if that is what an error of the SDK says."""
+    start = next((start for start in _UNREAD if message.startswith(start)), None)
+    if start is None:
+        return None
+    # What follows the first lines quotes the input and links to the manual of the parser.
+    lines = [line.strip().split(" [type=")[0] for line in message.removeprefix(start).splitlines()]
+    told = [line for line in lines if line and "validation error" not in line and not line.startswith("For further")]
+    return told[-1] if told else "it is no JSON-RPC"
+
+
+def is_lost(message: str) -> bool:
+    """Say whether an error of the SDK says that a connection ended in the middle of an answer."""
+    return message.startswith(_LOST)
+
+
+def _body(response: "Response", bytes_max: int) -> "AsyncByteStream":
+    """Bound what is read of an HTTP answer, because it is held in memory until its end, and repair its text: whole, or
+    line by line where each event is to arrive at once. What is compressed is only bounded."""
+    import httpx2
+
+    from callboard.actors.tools.mcp_lines import repaired  # with the SDK's types, which take long to import
+
+    stream: Any = response.stream
+    is_plain = response.headers.get("content-encoding", "identity") == "identity"
+    by_line = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+
+    class Body(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size, held = 0, bytearray()
+            async for chunk in stream:
+                size += len(chunk)
+                if size > bytes_max:
+                    raise httpx2.StreamError(f"{TOO_LARGE} {bytes_max} bytes")
+                held += chunk
+                end = len(held) if not is_plain else held.rfind(b"\n") + 1 if by_line else 0
+                if end:
+                    yield _text(bytes(held[:end]))
+                    del held[:end]
+            if held:
+                yield _text(bytes(held))
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    def _text(data: bytes) -> bytes:
+        return repaired(data) if is_plain else data
+
+    return Body()

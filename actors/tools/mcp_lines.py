@@ -1,0 +1,148 @@
+"""Lines of an MCP server: from the bytes of a line to JSON-RPC messages, or to the reason why it has none.
+
+What a careless server writes is repaired as far as it can be read: half of a surrogate pair (JSON allows the escape
+``\\ud83d``, UTF-8 does not) and bytes that are no UTF-8 become U+FFFD, a byte order mark is dropped, a batch is taken
+apart. A line that cannot be read still says, in most cases, which request it answers.
+"""
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+import pydantic_core
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+SCANNED_BYTES = 1024 * 1024
+"""How much of the beginning of an unreadable line is searched for the id of its request."""
+
+TAIL_BYTES = 4096
+"""How much of the end of an unreadable line is searched for the id of its request."""
+
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+"""An escape of JSON: a surrogate pair, half of one (the group), or any other."""
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_BOM = b"\xef\xbb\xbf"
+
+_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|[{}\[\]]')
+_ID = re.compile(rb'\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")')
+_COLON = re.compile(rb"\s*:")
+_LOOSE_ID = re.compile(rb'"id"\s*:\s*(-?\d+|"[^"\\]*")')
+
+
+class Unreadable(ValueError):
+    """A line holds no message; the text says why.
+
+    ``is_answer`` says that the line looks like a JSON-RPC response, and ``ids`` which requests it may answer: one id if
+    the line has a member ``id``, else all ids found in it.
+    """
+
+    def __init__(self, why: str, is_answer: bool = False, ids: Collection[str] = ()) -> None:
+        super().__init__(why)
+        self.is_answer = is_answer
+        self.ids = frozenset(ids)
+
+
+def messages_of(line: bytes) -> list[JSONRPCMessage]:
+    """Return the messages of a line: one, or those of a batch.
+
+    :raises Unreadable: if the line holds none
+    """
+    text = repaired(line)
+    try:
+        if text.lstrip().startswith(b"["):
+            return [jsonrpc_message_adapter.validate_python(one) for one in _batch(text)]
+        return [jsonrpc_message_adapter.validate_json(text, by_name=False)]
+    except ValueError as error:
+        listing = _deep_listing(text)
+        if listing is not None:
+            return [listing]
+        raise _unreadable(text, reason(error)) from error
+
+
+def repaired(data: bytes) -> bytes:
+    """Return JSON as UTF-8 without a byte order mark and without halves of surrogate pairs."""
+    data = data.removeprefix(_BOM)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        data = data.decode("utf-8", "replace").encode()
+    if _HALF.search(data) is None:
+        return data
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], data)
+
+
+def reason(error: ValueError) -> str:
+    """Say why something is no message, without quoting it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return found[0]["msg"]
+    return "it is JSON, but no JSON-RPC 2.0 message with an object as result, or with an error of code and message"
+
+
+def _deep_listing(text: bytes) -> JSONRPCMessage | None:
+    """Read a list of tools that is nested deeper than the SDK reads: its other tools can be used."""
+    try:
+        found = json.loads(text)
+        if isinstance(found["result"]["tools"], list):
+            return jsonrpc_message_adapter.validate_python(found, by_name=False)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return None
+
+
+def _batch(text: bytes) -> list[Any]:
+    batch = pydantic_core.from_json(text)
+    if not batch:
+        raise ValueError("it is an empty batch")
+    return batch
+
+
+def _unreadable(text: bytes, why: str) -> Unreadable:
+    head = text[:SCANNED_BYTES].lstrip()
+    if not head.startswith((b"{", b"[")):
+        return Unreadable(why)
+    found, is_request = _members(head)
+    if is_request:
+        return Unreadable(why)
+    if found is not None:
+        return Unreadable(why, is_answer=True, ids=[found])
+    if b'"jsonrpc"' not in head and b'"jsonrpc"' not in text[-TAIL_BYTES:]:
+        return Unreadable(why)
+    loose = [*_LOOSE_ID.findall(head), *_LOOSE_ID.findall(text[-TAIL_BYTES:])]
+    return Unreadable(why, is_answer=True, ids=[_id(one) for one in loose])
+
+
+def _members(text: bytes) -> tuple[str | None, bool]:
+    """Return the member ``id`` of the outermost object, and whether it has a member ``method``: then it asks, and its
+    id is the server's own."""
+    depth = 0
+    found: str | None = None
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case b"{" | b"[":
+                depth += 1
+            case b"}" | b"]":
+                depth -= 1
+            case b'"id"' if depth == 1 and (value := _ID.match(text, token.end())):
+                found = _id(value[1])
+            case b'"method"' if depth == 1 and _COLON.match(text, token.end()):
+                return None, True
+            case _:
+                continue
+    return found, False
+
+
+def _id(text: bytes) -> str:
+    """An id as text: servers give numbers back as strings, too."""
+    try:
+        return str(msgspec.json.decode(text))
+    except msgspec.DecodeError:
+        return text.decode("utf-8", "replace")
