@@ -17,6 +17,10 @@ REPLY_HEADER = "Callboard-Reply"
 WORKER_HEADER = "Callboard-Worker"
 """Names, on a start, the worker that is to admit and to perform it as long as that one lives."""
 
+TOLD_HEADER = "Cb-Told"
+"""Names, on a routed command, the tell that it was: its stream sequence and the nanosecond since 1970 at which the
+server stored it."""
+
 ROUTING_BYTES = 16 * 1024
 """Room that a tell leaves below the server's largest message: routed and forwarded it bears our headers besides, and a
 message that is too large with them would cost us the connection."""

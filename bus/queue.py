@@ -4,8 +4,9 @@ A delivery may be held for days: whoever holds it says so every now and then (`D
 deliveries is not limited, so no number of starts keeps a cancellation from getting through.
 """
 
+import datetime as dt
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal
 
 import anyio
@@ -17,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from callboard.bus.asking import api
+from callboard.bus.commands import TOLD_HEADER
 from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
 from callboard.bus.requests import Requests
@@ -55,6 +57,11 @@ class Delivery(Struct, frozen=True):
     reply: str
     _send: Replies
 
+    @property
+    def stored(self) -> dt.datetime:
+        """When the server stored the message, or, of a routed command, the tell that it was."""
+        return stored_at(self.headers, self.time_ns)
+
     def ack(self) -> None:
         """It is done with."""
         self._send(self.reply, b"+ACK")
@@ -68,6 +75,15 @@ class Delivery(Struct, frozen=True):
         """It is being worked on: the time until it counts as lost begins anew."""
         self._send(self.reply, b"+WPI")
 
+
+def stored_at(headers: Mapping[str, str], time_ns: int) -> dt.datetime:
+    """When the server stored a message, or, of a routed command, the tell that it was."""
+    told_ns = headers.get(TOLD_HEADER, "").partition(" ")[2]
+    found_ns = int(told_ns) if told_ns.isascii() and told_ns.isdigit() else time_ns
+    return _EPOCH + dt.timedelta(microseconds=found_ns // 1_000)
+
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 OUTBOX_MESSAGES_MAX = 100_000
 """Messages that wait to be published; while there are more, the server is gone or does not keep up."""

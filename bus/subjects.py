@@ -7,6 +7,7 @@ name is ``=``.
 
 import re
 from functools import lru_cache
+from hashlib import sha256
 from typing import NamedTuple
 from zlib import crc32
 
@@ -158,6 +159,18 @@ class Subjects:
     def tell(self, ref: RunRef, verb: str) -> str:
         return f"{self.prefix}.tell.{token(ref.tenant)}.{token(ref.run)}.{verb}"
 
+    def told(self, ref: RunRef, verb: str, id: str) -> str:
+        """Where the first tell of an id is noted: beside the tells, where admission does not read."""
+        return f"{self.tell(ref, verb)}.{sha256(id.encode()).hexdigest()[:32]}"
+
+    def tells(self, ref: RunRef) -> str:
+        """A filter over all tells of one run."""
+        return self.tell(ref, "*")
+
+    def commands(self, partition: int, ref: RunRef) -> str:
+        """A filter over all routed commands of one run."""
+        return self.command(partition, ref, "*")
+
     def inbound(self) -> list[str]:
         """What admission reads."""
         return [f"{self.prefix}.start.*", f"{self.prefix}.tell.*.*.*"]
@@ -229,7 +242,7 @@ class Subjects:
     def belonging(self, ref: RunRef) -> list[str]:
         """Filters over all that the stream has of a run, but for the message that started it and that mark."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
-        families = ("run.{}.>", "blob.{}.>", "tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
+        families = ("run.{}.>", "blob.{}.>", "tell.{}.>", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
         return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
 
     def pointless(self, ref: RunRef) -> list[str]:

@@ -151,34 +151,42 @@ class Run:
     # -- telling ------------------------------------------------------------------------------------------------------
 
     async def answer(
-        self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None
+        self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None, id: str | None = None
     ) -> Event | None:
-        """Answer the question that stands open; ``interaction``, the key of its event, says which if there are several.
+        """Answer the open question; ``interaction``, the key of its event, says which if there are several.
+
+        Told again under the same ``id``, this and all that follow act once, and return the event of the first time.
 
         :raises NotTaken: if the run does not understand the answer, or it comes too late
         :raises CallboardError: if nothing is asked
         """
-        return await self._tell("answer", interaction=interaction, user_response=response, response_data=data, by=by)
+        return await self._tell(
+            "answer", interaction=interaction, user_response=response, response_data=data, by=by, id=id
+        )
 
-    async def signal(self, name: str, data: Any = None, *, by: str | None = None) -> Event | None:
+    async def signal(
+        self, name: str, data: Any = None, *, by: str | None = None, id: str | None = None
+    ) -> Event | None:
         """Send the run a signal. One that nobody awaits yet is kept."""
-        return await self._tell("signal", name=name, data=data, by=by)
+        return await self._tell("signal", name=name, data=data, by=by, id=id)
 
-    async def cancel(self, reason: str = "", *, by: str | None = None) -> Event | None:
+    async def cancel(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
         """Cancel the run: what is going on is stopped, clean-up runs, and it ends cancelled."""
-        return await self._tell("cancel", reason=reason, by=by)
+        return await self._tell("cancel", reason=reason, by=by, id=id)
 
-    async def pause(self, reason: str = "", *, by: str | None = None) -> Event | None:
+    async def pause(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
         """Let the run come to a stand before its next node."""
-        return await self._tell("pause", reason=reason, by=by)
+        return await self._tell("pause", reason=reason, by=by, id=id)
 
-    async def resume(self, variables: Mapping[str, Any] | None = None, *, by: str | None = None) -> Event | None:
+    async def resume(
+        self, variables: Mapping[str, Any] | None = None, *, by: str | None = None, id: str | None = None
+    ) -> Event | None:
         """Let a paused run go on, with variables overridden where its language has any."""
-        return await self._tell("resume", variables=dict(variables or {}), by=by)
+        return await self._tell("resume", variables=dict(variables or {}), by=by, id=id)
 
-    async def kill(self, reason: str = "", *, by: str | None = None) -> Event | None:
+    async def kill(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
         """End the run at once, without clean-up."""
-        return await self._tell("kill", reason=reason, by=by)
+        return await self._tell("kill", reason=reason, by=by, id=id)
 
     async def _tell(self, verb: str, **fields: Any) -> Event | None:
         return (await received(self._messages, self.id, verb, fields)).recorded

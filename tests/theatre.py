@@ -31,7 +31,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
-from callboard.runtime.run.activation import Command
+from callboard.runtime.run.activation import Arrivals, Command, NoArrivals
 from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
 from callboard.runtime.run.pace import Pace
@@ -79,6 +79,7 @@ class Theatre:
     allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
     executed: list[str] = field(default_factory=list[str])
     """Keys of effects in the order in which they were carried out, repetitions included."""
+    arrivals: Arrivals = field(default_factory=NoArrivals)
     acting: RunActor | None = None
     """The run actor that was made last."""
 

@@ -26,6 +26,7 @@ from callboard.languages.language import Language, Plan
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.run.activation import NoArrivals
 from callboard.runtime.run.pace import Pace
 from callboard.testing.toolsets import Listing, scripting
 
@@ -84,6 +85,11 @@ class Services:
         self.pace = Pace(math.inf)
         self._providers = Providers({})
         self._asked: dict[str, list[str]] = {}
+
+    @property
+    def arrivals(self) -> NoArrivals:
+        """Commands are handed to the run directly."""
+        return NoArrivals()
 
     @property
     def children(self) -> "NoChildren":

@@ -13,7 +13,7 @@ from callboard.bus.log import UNREADABLE, whole
 from callboard.bus.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION
-from callboard.runtime.admission.routing import routed
+from callboard.runtime.admission.routing import id_in, routed, routed_as
 from callboard.runtime.admission.verdicts import Verdict
 
 
@@ -39,7 +39,14 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
     :raises NoAnswer: if the log does not answer
     """
     cause = await routed(log, ref, verb, sequence)
-    return Verdict("accepted", ref.run, cause=cause) if cause else await _refusal(log, ref, sequence)
+    if cause:
+        return Verdict("accepted", ref.run, cause=cause)
+    refused = await _refusal(log, ref, sequence)
+    said = await log.message(sequence) if refused is None else None
+    first = await routed_as(log, ref, verb, id_in(said.data)) if said is not None else None
+    if first is None or first.note.tell >= sequence:
+        return refused
+    return Verdict("accepted", ref.run, duplicate=True, cause=first.cause)
 
 
 async def _is_answered(log: JetStreamLog, sequence: int) -> bool:

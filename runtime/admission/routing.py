@@ -1,14 +1,58 @@
-"""Routing: commands on their way from admission to the workers, and how one is told that is routed again."""
+"""Routing: commands on their way from admission to the workers, and which tells have been routed before.
 
-from callboard.bus.commands import WORKER_HEADER
-from callboard.bus.commit import MESSAGE_ID, Message
-from callboard.bus.jetstream import JetStreamLog
+A tell is routed once. One without an id is recognised by its stream sequence, which is the message id of its command.
+One with an id is noted in one batch with its command, on a subject made of run, verb and id: the server refuses a
+second note, however much later it comes and whatever has become of the run.
+"""
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
+from callboard.bus.commit import MESSAGE_ID, Message, guarded
+from callboard.bus.jetstream import JetStreamLog, Stored
+from callboard.bus.log import Refused
+from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """What is noted under the id of a tell: the stream sequence of the first tell that had it, and, unless the run is
+    encrypted, a digest of its body."""
+
+    tell: int = 0
+    digest: str = ""
+
+
+class Routed(Struct, frozen=True):
+    """The command that a tell was routed as: its stream sequence, and the note about it if the tell has an id."""
+
+    cause: int
+    note: Note = Note()
+
+
+class _Identified(Struct, frozen=True):
+    id: str | None = None
 
 
 def tell_id(sequence: int) -> str:
     """The message id of the command that the tell of a stream sequence is routed as."""
     return f"tell-{sequence}"
+
+
+def id_in(body: bytes) -> str:
+    """The id that the body of a tell has; empty if it has none, or cannot be read."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=_Identified).id or ""
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def digest_of(body: bytes) -> str:
+    """What a note says of a tell's body."""
+    return sha256(body).hexdigest()[:32]
 
 
 async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_id: str, worker: str = "") -> int:
@@ -21,6 +65,47 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
     return await log.publish_once(Message(subject, body, {WORKER_HEADER: worker} if worker else {}), message_id)
 
 
+async def route_tell(
+    log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, id: str, note: Note
+) -> Routed:
+    """Pass a tell on to the workers; one with an ``id`` that was used before is not passed on again. ``body`` is what
+    the workers get, ``note`` what is noted under the id.
+
+    :raises Full: if there is no room
+    :raises NoAnswer: if the log does not answer
+    """
+    subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
+    command = Message(subject, body, {TOLD_HEADER: f"{delivery.sequence} {delivery.time_ns}"})
+    if not id:
+        return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
+    noted = log.subjects.told(ref, verb, id)
+    try:
+        last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guarded(0, noted))])
+    except Refused:
+        if (before := await routed_as(log, ref, verb, id)) is None:
+            # Something else was published there: the sequence of the tell identifies it, as if it had no id.
+            return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
+        return before
+    return Routed(last - 1, note)
+
+
+async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
+    """Return the command that the first tell of an id was routed as, None if there was none.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    noted = await log.last_message(log.subjects.told(ref, verb, id)) if id else None
+    command = await log.message(noted.sequence - 1) if noted is not None else None
+    if noted is None or command is None:
+        return None
+    if command.subject != log.subjects.command(partition_of(ref, log.partitions), ref, verb):
+        return None
+    try:
+        return Routed(command.sequence, msgspec.json.decode(noted.data, type=Note))
+    except msgspec.DecodeError:
+        return None
+
+
 async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
     """Return the stream sequence of the command that a tell was routed as, None if it was not.
 
@@ -28,6 +113,12 @@ async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> in
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
     found = await log.next_message(subject, sequence + 1)
-    while found is not None and found.headers.get(MESSAGE_ID, "").partition("+")[0] != tell_id(sequence):
+    while found is not None and not _is_of(found, sequence):
         found = await log.next_message(subject, found.sequence + 1)
     return found.sequence if found is not None else None
+
+
+def _is_of(command: Stored, tell: int) -> bool:
+    """Whether a command is what the tell of a stream sequence was routed as."""
+    told = command.headers.get(TOLD_HEADER, "").partition(" ")[0]
+    return told == str(tell) or command.headers.get(MESSAGE_ID, "").partition("+")[0] == tell_id(tell)

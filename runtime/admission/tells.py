@@ -14,7 +14,7 @@ from callboard.bus.log import Recorded, unreadable
 from callboard.bus.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.refusals import record_refusal
-from callboard.runtime.admission.routing import route, routed, tell_id
+from callboard.runtime.admission.routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
 from callboard.runtime.admission.start_message import too_deep
 from callboard.runtime.admission.verdicts import Verdict
 
@@ -67,6 +67,9 @@ class Tells:
         problems = self._wrong(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
+        id = id_in(delivery.data)
+        if id and (first := await routed_as(self._log, ref, verb, id)) is not None:
+            return _verdict_on(ref, first, delivery)
         ended = last.event.type == ev.RunEnd.type
         if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
             # Delivered once more, it may have been routed before, and be what has ended the run.
@@ -81,8 +84,11 @@ class Tells:
             return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_quarantined(last)])
-        cause = await route(self._log, ref, verb, _body(delivery, last), tell_id(delivery.sequence))
-        return Verdict("accepted", ref.run, cause=cause, warnings=_obstacles(verb, last))
+        note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
+        verdict = _verdict_on(
+            ref, await route_tell(self._log, ref, verb, _body(delivery, last), delivery, id, note), delivery
+        )
+        return msgspec.structs.replace(verdict, warnings=[*verdict.warnings, *_obstacles(verb, last)])
 
     def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
@@ -94,6 +100,17 @@ class Tells:
         floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
         start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
         return start is not None and start < sequence
+
+
+def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery) -> Verdict:
+    """The verdict of a tell that has been routed: as this very message, or as an earlier one with the same id."""
+    if found.note.tell == delivery.sequence:
+        return Verdict("accepted", ref.run, cause=found.cause)
+    warnings: list[Problem] = []
+    if found.note.digest and found.note.digest != digest_of(delivery.data):
+        message = "the run was told something else under this id before; that counts, and this does nothing"
+        warnings = [Problem("tell.differs", message, "id", expected="another id", severity="warning")]
+    return Verdict("accepted", ref.run, duplicate=True, cause=found.cause, warnings=warnings)
 
 
 def _body(delivery: Delivery, last: Recorded) -> bytes:

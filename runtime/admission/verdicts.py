@@ -18,7 +18,8 @@ the server's 1 MiB."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a start or a tell. ``duplicate`` says that a run of this id had been admitted before.
+    """What became of a start or a tell. ``duplicate`` says that a run of this id, or a tell of this id, had been
+    admitted before: the verdict is that of the first.
 
     ``cause`` is what the event that records a tell will name as its cause. ``waiting`` says that there is no room to
     admit it, as ``problems`` tell; another verdict follows when there is.

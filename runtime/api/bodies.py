@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Raw, Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.events import Problem
 from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
 from callboard.runtime.index.store import By, Spending
@@ -44,7 +45,8 @@ class Told(Struct, frozen=True, omit_defaults=True):
     """Answer of ``tell``: the tell is on its way (``status`` accepted), its event will name ``cause``.
 
     ``recorded`` is the number of the event that it became. ``verdict`` is accepted, or pending: what the run makes of
-    it was not known in time. A tell that the run does not follow is an error.
+    it was not known in time. A tell that the run does not follow is an error. ``duplicate`` says that a tell of this id
+    had been admitted before: the rest is what became of that one.
     """
 
     status: str
@@ -52,6 +54,8 @@ class Told(Struct, frozen=True, omit_defaults=True):
     cause: int
     verdict: Literal["accepted", "pending"]
     recorded: int | None = None
+    duplicate: bool = False
+    warnings: list[Problem] = []
 
 
 class CountRuns(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,18 +5,14 @@ or as the run's very beginning, which is no fork but the same start once more.
 """
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Resume
-from callboard.bus.copying import copied
 from callboard.bus.damage import require_first
 from callboard.bus.events import Event
-from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import started_alike
 from callboard.runtime.admission.verdicts import Verdict
@@ -25,10 +21,6 @@ from callboard.runtime.api.retrying import NowhereToFork, retried_at, stands_sti
 
 _RESUMED = "retry of {}"
 """By which name a run is resumed that was begun by a retry."""
-
-
-class _Told(Struct, frozen=True):
-    id: str | None = None
 
 
 class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,22 +55,9 @@ async def begun(client: Client, asked: ForkRun, events: Sequence[Event], *, wait
     paused = asked.failure and stands_still(events, message["fork"]["at"])
     if paused and verdict.status == "accepted" and verdict.run_id is not None:
         resume = Resume(id=_RESUMED.format(verdict.run_id), by=message.get("by"))
-        # Begun before, it may have been resumed then; once is enough.
-        if not (verdict.duplicate and await was_told(client, verdict.run_id, "resume", resume.id)):
-            await client.tell(verdict.run_id, "resume", resume, wait_s=wait_s)
+        # Sent again under the same id, it has no effect.
+        await client.tell(verdict.run_id, "resume", resume, wait_s=wait_s)
     return verdict
-
-
-async def was_told(client: Client, run: str, verb: str, id: str | None) -> bool:
-    """Whether the stream has a tell of a run under this name: it was durable then, whatever became of it."""
-    async with aclosing(copied(client.log, client.log.subjects.tell(client.ref(run), verb))) as messages:
-        async for message in messages:
-            try:
-                if msgspec.json.decode(message.data or b"{}", type=_Told).id == id:
-                    return True
-            except JSON_ERRORS:
-                continue  # somebody else's, and none
-    return False
 
 
 def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:

@@ -4,14 +4,16 @@ Admission's verdict says that a tell is on its way. What became of it the log sa
 command as its cause; and for an answer to a question, what whoever asks made of it.
 """
 
+from collections.abc import AsyncIterator
+
 import anyio
 from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Tell
-from callboard.bus.errors import CallboardError
+from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event
-from callboard.bus.log import whole
+from callboard.bus.log import Recorded, whole
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import known
 from callboard.runtime.admission.tells import DIVERGED_REMEDY
@@ -26,6 +28,10 @@ DECISIVE = frozenset(
     {ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunDiverged.type, ev.RunEnd.type}
 )
 """What may say what becomes of a tell, besides the event that names it as its cause."""
+
+
+OBSTACLES = frozenset({"replay.diverged", "replay.not_admitted", LogUnreadable.CODE})
+"""Codes of warnings that say that the run cannot follow just now."""
 
 
 class Reception(Struct, frozen=True):
@@ -66,17 +72,32 @@ async def told(
         if verdict.status == "rejected":
             return Reception(verdict)
         for warning in verdict.warnings:
-            raise NotTaken(warning.code, warning.message, run, warning.expected or "")
-        settling = Settling(run, verdict.cause)
-        with anyio.move_on_after(wait_s):
-            async for item in feed:
-                # Of other events members may be stored apart, and need not be fetched.
-                if item.event.cause == verdict.cause or item.event.type in DECISIVE:
-                    settling.apply(await whole(client.log, item))
-                if settling.answers_before:
-                    settling.look_back(await client.events(run))
-                if settling.settled:
-                    break
+            if warning.code in OBSTACLES:
+                raise NotTaken(warning.code, warning.message, run, warning.expected or "")
+        if not verdict.duplicate:
+            return await _settled(client, run, verdict, feed, wait_s)
+    # The first tell of this id may be recorded already.
+    last = await client.log.last(client.ref(run))
+    if last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause:
+        raise NotTaken("run.finished", "the run has ended; it comes too late", run)
+    async with client.follow(run, after=verdict.cause) as feed:
+        return await _settled(client, run, verdict, feed, wait_s)
+
+
+async def _settled(
+    client: Client, run: str, verdict: Verdict, feed: AsyncIterator[Recorded], wait_s: float
+) -> Reception:
+    """Read what becomes of a tell off the events that follow it. Raises as `told`."""
+    settling = Settling(run, verdict.cause)
+    with anyio.move_on_after(wait_s):
+        async for item in feed:
+            # Of other events members may be stored apart, and need not be fetched.
+            if item.event.cause == verdict.cause or item.event.type in DECISIVE:
+                settling.apply(await whole(client.log, item))
+            if settling.answers_before:
+                settling.look_back(await client.events(run))
+            if settling.settled:
+                break
     return Reception(verdict, settling.recorded, settling.settled)
 
 

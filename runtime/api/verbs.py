@@ -190,7 +190,15 @@ class Verbs:
             raise ApiError(409, error.code, error.message, run_id=request.run_id) from error
         verdict = _accepted(request.verb, found.verdict)
         recorded = found.recorded.n if found.recorded is not None else None
-        return Told(verdict.status, request.run_id, verdict.cause, "accepted" if found.settled else "pending", recorded)
+        return Told(
+            verdict.status,
+            request.run_id,
+            verdict.cause,
+            "accepted" if found.settled else "pending",
+            recorded,
+            verdict.duplicate,
+            verdict.warnings,
+        )
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
         """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up

@@ -76,7 +76,6 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
             verb,
             fields,
             operation=doing.operation,
-            again=many.operation is not None,
             progress=doing.progress,
         )
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from callboard.runtime.cli.bulk import Many
 
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+_id = click.option("--id", metavar="KEY", help="A key of your own: sent again with the same KEY, it acts once.")
 _set = click.option(
     "--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any."
 )
@@ -22,54 +23,61 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Why; record
 @click.argument("run", required=False)
 @_reason
 @_by
+@_id
 @many
 @settings_options
-def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
+def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
-    _tell(settings, whom, "cancel", reason=reason, by=by)
+    _tell(settings, whom, "cancel", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_reason
 @_by
+@_id
 @many
 @settings_options
-def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
+def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """End RUN at once, without clean-up."""
-    _tell(settings, whom, "kill", reason=reason, by=by)
+    _tell(settings, whom, "kill", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_reason
 @_by
+@_id
 @many
 @settings_options
-def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None) -> None:
+def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """Let RUN come to a stand before its next node."""
-    _tell(settings, whom, "pause", reason=reason, by=by)
+    _tell(settings, whom, "pause", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_set
 @_by
+@_id
 @many
 @settings_options
-def resume(settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None) -> None:
+def resume(
+    settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None, id: str | None
+) -> None:
     """Let a paused RUN go on."""
-    _tell(settings, whom, "resume", variables=_values(variables), by=by)
+    _tell(settings, whom, "resume", variables=_values(variables), by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
 @_set
 @_by
+@_id
 @settings_options
-def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None) -> None:
+def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
     """Let a paused RUN go on by one node: it stands still again at the next."""
-    _tell(settings, run, "resume", variables=_values(variables), by=by, step=True)
+    _tell(settings, run, "resume", variables=_values(variables), by=by, id=id, step=True)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -77,8 +85,11 @@ def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | Non
 @click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
 @click.option("--data", metavar="JSON", help="Further data of the answer.")
 @_by
+@_id
 @settings_options
-def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | None, by: str | None) -> None:
+def answer(
+    settings: Settings, run: str, words: tuple[str, ...], data: str | None, by: str | None, id: str | None
+) -> None:
     """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
 
     INTERACTION can be left away where only one question is open. RESPONSE is JSON, or else a text. It fails if the
@@ -89,21 +100,31 @@ def answer(settings: Settings, run: str, words: tuple[str, ...], data: str | Non
         raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
     response = words[len(words) - 1]
     interaction = "".join(words[: len(words) - 1])
-    _tell(settings, run, "answer", interaction=interaction, user_response=_value(response), response_data=extra, by=by)
+    _tell(
+        settings,
+        run,
+        "answer",
+        interaction=interaction,
+        user_response=_value(response),
+        response_data=extra,
+        by=by,
+        id=id,
+    )
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("words", nargs=-1, required=True, metavar="[RUN] NAME [DATA]")
 @_by
+@_id
 @many
 @settings_options
-def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None) -> None:
+def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None, id: str | None) -> None:
     """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all there is no RUN."""
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
         raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
     data = _value(rest[1]) if len(rest) == 2 else None
-    _tell(settings, whom or words[0], "signal", name=rest[0], data=data, by=by)
+    _tell(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
 
 
 def _values(variables: tuple[str, ...]) -> dict[str, Any]:
@@ -132,11 +153,14 @@ def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
 
     if whom is None:
         raise click.UsageError(NAME_ONE)
+    id = fields.pop("id")
     if isinstance(whom, str):
         from callboard.runtime.cli.telling import tell_run
 
-        anyio.run(tell_run, whom, verb, fields, configured(settings), settings)
+        anyio.run(tell_run, whom, verb, {**fields, "id": id}, configured(settings), settings)
         return
+    if id is not None:
+        raise click.UsageError("--id is for one RUN; for many, name an operation with --operation")
     from callboard.runtime.cli.bulk import tell_many
 
     code = anyio.run(tell_many, whom, verb, fields, configured(settings), settings)

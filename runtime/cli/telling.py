@@ -6,7 +6,7 @@ from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
 from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import compact
-from callboard.runtime.operations.tells import received, reception_text, verdict_of
+from callboard.runtime.operations.tells import answered_question, received, reception_text, verdict_of
 from callboard.runtime.settings.config import Config
 
 
@@ -19,8 +19,12 @@ async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, 
     """
     async with reach(config, reads=False, name=f"callboard {verb}") as connection:
         reception = await received(connection.client, run, verb, fields)
+        question = await answered_question(connection.client, run, reception)
     if settings.as_json:
         recorded = reception.recorded.n if reception.recorded else None
-        say(compact({"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}))
+        told = {"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}
+        told |= {"question": question} if question else {}
+        told |= {"duplicate": True} if reception.verdict.duplicate else {}
+        say(compact(told))
     else:
-        say(reception_text(reception, verb))
+        say(reception_text(reception, verb, question))

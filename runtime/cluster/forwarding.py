@@ -5,12 +5,12 @@ Whoever gets it acknowledges it, in place of the one that read it. If it is lost
 
 from nats.aio.msg import Msg
 
-from callboard.bus.commands import REPLY_HEADER, WORKER_HEADER
+from callboard.bus.commands import REPLY_HEADER, TOLD_HEADER, WORKER_HEADER
 from callboard.bus.queue import Delivery, Replies
 from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 
-_KEPT = (REPLY_HEADER, WORKER_HEADER, TRACEPARENT, TRACESTATE)
-"""Headers of users that go along."""
+_KEPT = (REPLY_HEADER, WORKER_HEADER, TOLD_HEADER, TRACEPARENT, TRACESTATE)
+"""Headers that are passed on with the body."""
 
 _ACKNOWLEDGED = "$JS.ACK."
 """How the subject begins on which a delivery is acknowledged."""

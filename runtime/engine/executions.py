@@ -12,9 +12,11 @@ from starlette.requests import Request
 
 from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
 from callboard.projections.execution_log import MILESTONE
 from callboard.projections.questions import Question
 from callboard.projections.results import view_of
+from callboard.runtime.admission.routing import routed_as
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.keeping import Folding
@@ -110,14 +112,17 @@ class Executions:
         response = body.get("user_response", body.get("resume_data"))
         if response is None:
             raise ApiError(400, "api.malformed", "user_response is missing")
+        told = {"message": "Execution resumed", "execution_id": run}
+        if await self._told_before(request, run, "answer") or await self._told_before(request, run, "signal"):
+            return told
         question = await self._question(run, body.get("node_id"), body.get("interaction_id"))
-        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
+        by = _signed(request)
         if question is not None:
             answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
             await self._tell(run, "answer", answer)
         else:
             await self._tell(run, "signal", {"name": await self._awaited(run, body), "data": response, **by})
-        return {"message": "Execution resumed", "execution_id": run}
+        return told
 
     async def milestone(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/milestone``: tell something of an execution that its log is to have."""
@@ -127,18 +132,17 @@ class Executions:
             raise ApiError(400, "api.malformed", "message is missing, or no text")
         await self._execution(run)
         told = {name: body[name] for name in ("message", "user_message", "data") if body.get(name) is not None}
-        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
-        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **by})
+        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **_signed(request)})
         return {"success": True, "execution_id": run}
 
     async def cancel(self, request: Request) -> Any:
         """``POST /v2/executions/{id}/cancel``."""
         run = run_of(request)
         execution = await self._execution(run)
-        if execution["status"] in ENDED:
-            return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
-        by = {"by": subject.name} if (subject := subject_of(request)).name else {}
-        await self._tell(run, "cancel", by)
+        if not await self._told_before(request, run, "cancel"):
+            if execution["status"] in ENDED:
+                return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
+            await self._tell(run, "cancel", _signed(request))
         return {"success": True, "message": "Execution cancelled", "execution_id": run}
 
     async def _question(self, run: str, node: Any, interaction: Any) -> Question | None:
@@ -162,6 +166,18 @@ class Executions:
             where = f"node {node!r}" if node is not None else "the execution"
             raise ApiError(409, "answer.no_question", f"{where} waits for nothing")
         return chosen[0]
+
+    async def _told_before(self, request: Request, run: str, verb: str) -> bool:
+        """Whether a request with this idempotency key has told the run something before.
+
+        :raises ApiError: if the run did not follow it then
+        """
+        key = request.headers.get("idempotency-key", "")
+        if await routed_as(self._log, RunRef(self._tenant, run), verb, key) is None:
+            return False
+        body = {"id": key, "name": MILESTONE} if verb == "signal" else {"id": key}
+        await self._tell(run, verb, body)
+        return True
 
     async def _tell(self, run: str, verb: str, body: dict[str, Any]) -> None:
         await self._asked("tell", {"run_id": run, "verb": verb, "body": body})
@@ -227,3 +243,9 @@ def _node(path: str) -> str:
 
 def _ms(time: Any) -> int:
     return int(time.timestamp() * 1000)
+
+
+def _signed(request: Request) -> dict[str, str]:
+    """The members of a tell that say who sends it, and by which key the same request is recognised."""
+    named = {"by": subject_of(request).name, "id": request.headers.get("idempotency-key", "")}
+    return {member: value for member, value in named.items() if value}

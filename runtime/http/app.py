@@ -199,10 +199,25 @@ async def _body(route: Route, request: Request) -> Any:
     return found
 
 
+_IDENTIFIED = {"start": "run_id", "tell": "id"}
+"""The member of a request's body, by verb, by which a request that is sent again is recognised."""
+
+
 def _named(route: Route, request: Request, body: Any) -> Any:
-    """A start without a run id gets the idempotency key of its request."""
+    """Put the idempotency key of a request into its body, unless that has one: as the run id of a start or a fork, or
+    as the id of a tell."""
     key = request.headers.get("idempotency-key")
-    return {**body, "run_id": key} if route.verb == "start" and key and body.get("run_id") is None else body
+    if not key:
+        return body
+    if route.verb == "fork":
+        start = body.get("start", {})
+        return {**body, "start": _with(start, "run_id", key)} if isinstance(start, dict) else body
+    member = _IDENTIFIED.get(route.verb)
+    return _with(body, member, key) if member is not None else body
+
+
+def _with(body: dict[str, Any], member: str, value: str) -> dict[str, Any]:
+    return {**body, member: value} if body.get(member) is None else body
 
 
 def _sequence(text: str | None) -> int | None:

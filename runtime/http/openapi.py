@@ -77,7 +77,7 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
         {"name": name, "in": "query", "schema": _TYPES[kind], **({"explode": False} if kind == "list" else {})}
         for name, kind in route.query.items()
     ]
-    if route.verb == "start":
+    if route.verb in ("start", "fork", "tell"):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
     content: dict[str, Any] = {route.media: {}} if route.media else _json(schemas[route.verb])
     operation: dict[str, Any] = {

@@ -143,6 +143,12 @@ class WatchRun(Arguments):
     wait_s: Wait = Field(0.0, description="Wait so many seconds for an event, if there is none yet.")
 
 
+TellId = Annotated[
+    str | None,
+    Field(min_length=1, description="A key of your own: sent again with the same key, it acts once."),
+]
+
+
 class AnswerQuestion(Arguments):
     run_id: RunId
     interaction: str | None = Field(
@@ -151,6 +157,7 @@ class AnswerQuestion(Arguments):
     response: Any = Field(description="The answer.")
     data: Any = Field(None, description="Further data of the answer.")
     by: By = None
+    id: TellId = None
 
 
 class SignalRun(Arguments):
@@ -158,6 +165,7 @@ class SignalRun(Arguments):
     name: str = Field(min_length=1, description="The signal's name: `waits_for[].signal` of get_run.")
     data: Any = Field(None, description="What the signal carries.")
     by: By = None
+    id: TellId = None
 
 
 class ResumeRun(Arguments):
@@ -167,9 +175,11 @@ class ResumeRun(Arguments):
     )
     step: bool = Field(False, description="Go on by one node only, and pause again at the next.")
     by: By = None
+    id: TellId = None
 
 
 class CancelRun(Arguments):
     run_id: RunId
     reason: str = Field("", description="Why; recorded with it.")
     by: By = None
+    id: TellId = None

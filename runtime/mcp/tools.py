@@ -36,7 +36,7 @@ from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.files import text_of
 from callboard.runtime.operations.start_messages import prepared
 from callboard.runtime.operations.start_request import StartRequest
-from callboard.runtime.operations.tells import received, reception_text, verdict_of
+from callboard.runtime.operations.tells import answered_question, received, reception_text, verdict_of
 from callboard.runtime.operations.validation import errors, examined
 
 DEFINITIONS_MAX = 200
@@ -197,24 +197,29 @@ class Tools:
     async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
         """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
         fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
-        return await self._told(asked.run_id, "answer", caller, by=asked.by, channel="mcp", **fields)
+        return await self._told(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
 
     async def signal_run(self, asked: arguments.SignalRun, caller: Caller) -> answers.Told:
         """Send a run a named signal."""
-        return await self._told(asked.run_id, "signal", caller, by=asked.by, name=asked.name, data=asked.data)
+        return await self._told(
+            asked.run_id, "signal", caller, by=asked.by, id=asked.id, name=asked.name, data=asked.data
+        )
 
     async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
         """Let a paused run go on, or go on by one node."""
-        return await self._told(asked.run_id, "resume", caller, by=asked.by, variables=asked.variables, step=asked.step)
+        return await self._told(
+            asked.run_id, "resume", caller, by=asked.by, id=asked.id, variables=asked.variables, step=asked.step
+        )
 
     async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
         """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
-        return await self._told(asked.run_id, "cancel", caller, by=asked.by, reason=asked.reason)
+        return await self._told(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
 
     async def _told(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
         found = await received(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
         recorded = found.recorded.n if found.recorded is not None else None
-        return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb))
+        question = await answered_question(self._connection.client, run_id, found)
+        return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb, question))
 
 
 def _order(

@@ -11,7 +11,7 @@ from callboard.bus.purging import Gone
 from callboard.bus.side_by_side import side_by_side
 from callboard.projections.where import Both, Either, Not, Term, Where
 from callboard.runtime.api.client import Client, UnknownRun
-from callboard.runtime.api.forking import ForkRun, begun, was_told
+from callboard.runtime.api.forking import ForkRun, begun
 from callboard.runtime.api.retrying import ENDED_BADLY, NowhereToFork
 from callboard.runtime.operations.purging import FORKED, CannotPurge, purge_run
 
@@ -63,10 +63,9 @@ async def tell_all(
     fields: dict[str, Any],
     *,
     operation: str,
-    again: bool,
     progress: Callable[[int], None],
 ) -> list[Heard]:
-    """Tell runs the same, under the name of an operation; ``again`` says that it may have been begun before.
+    """Tell runs the same, under the name of an operation: each acts on it once, however often this is done.
 
     :raises NoVerdict: if no worker looks at what was told
     :raises StoreFull: if there is no room for it
@@ -75,12 +74,10 @@ async def tell_all(
     said = TELLS[verb](id=operation, **fields)
 
     async def tell(run: str) -> Heard:
-        if again and await was_told(client, run, verb, operation):
-            return Heard(run, "told already")
         verdict = await client.tell(run, verb, said)
         problem = verdict.problems[0] if verdict.status == "rejected" else None
         if problem is None:
-            return Heard(run, "told")
+            return Heard(run, "told already" if verdict.duplicate else "told")
         return Heard(run, "ended" if problem.code == "run.finished" else "refused", problem.code, problem.message)
 
     return await _each(runs, tell, progress)

@@ -3,6 +3,7 @@
 A run is activated by a command, and stays active until it parks, ends, is lost, or its worker lets it go.
 """
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Protocol
 
@@ -43,6 +44,36 @@ class Children(Protocol):
         ...
 
 
+class Heard(Struct):
+    """The commands of a run that have come to its worker: all that were routed up to the stream sequence ``commands``,
+    and those that follow from tells up to the stream sequence ``tells``."""
+
+    commands: int = 0
+    tells: int = 0
+
+    def note(self, command: int) -> None:
+        """Note that the command of a stream sequence has come, or is recorded."""
+        self.commands = max(self.commands, command)
+
+
+class Arrivals(Protocol):
+    """Knows which commands the server has stored that have not yet come to the worker of their run."""
+
+    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+        """Return when the first of a run's tells was stored that is still on its way; None if there is none.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        ...
+
+
+class NoArrivals:
+    """`Arrivals` where commands are handed to the run actor directly: none is ever on its way."""
+
+    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+        return None
+
+
 class Services(Protocol):
     """What a worker lends its runs."""
 
@@ -58,6 +89,11 @@ class Services(Protocol):
     """What models cost, for budgets."""
     allowances: Allowances
     """What the runs of a tenant, or of a definition, may use together."""
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """Knows which commands are on their way to a run."""
+        ...
 
     @property
     def children(self) -> Children:
@@ -90,13 +126,15 @@ def _nothing() -> None:
 
 class Command(Struct, frozen=True):
     """A routed command. ``done`` acknowledges it: it is called when the command is recorded or has become pointless;
-    ``again`` delivers it anew, if the actor ended without having looked at it."""
+    ``again`` delivers it anew, if the actor ended without having looked at it. ``stored`` is when the server stored it,
+    None if that does not matter: it decides whether the command comes before a deadline."""
 
     sequence: int
     verb: str
     body: bytes
     done: Callable[[], None] = _nothing
     again: Callable[[], None] = _nothing
+    stored: dt.datetime | None = None
 
 
 class Activation:

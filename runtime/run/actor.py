@@ -103,7 +103,7 @@ class RunActor:
         """Leave a command; False if too many wait already."""
         if self.inbox.full:
             return False
-        self.inbox.waiting.append(command)
+        self.inbox.take(command)
         self._active.wake()
         return True
 
@@ -225,6 +225,11 @@ class RunActor:
         for item in self._own(recorded):
             self.inbox.know(item.event)
             self._runlog.know_blobs(item.event.blobs)
+        # Commands are routed after the first event of their run.
+        own = self._own(recorded)
+        first = own[0].sequence if own else 0
+        self.inbox.heard.note(first)
+        self.inbox.heard.tells = first
         self._runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
@@ -337,6 +342,8 @@ class RunActor:
                 await self._dismiss()
             elif idle:
                 self._ending = "drained"
+            elif (due := self._elapsed()) is not None:
+                await self._rest.look(due, self.inbox.heard)
             elif not await self._flight.begin():
                 await self._rest.wait()
 
@@ -367,13 +374,19 @@ class RunActor:
             await self._work(delivering(self._active.stage, event))
 
     def _number_next(self) -> bool:
-        """Number what a waiting command becomes, or an elapsed deadline; say whether there was one."""
+        """Number what a waiting command becomes, or an elapsed deadline; say whether there was one.
+
+        The time at which the server stored a command decides which of the two comes first."""
         if self._active.closing:
             return False
-        if self.inbox.waiting:
-            self.inbox.obey_next(self._active, self._heed)
+        due = self._elapsed()
+        if self.inbox.obey_next(self._active, self._heed, due):
             return True
-        return self._rest.fire() or self._rest.keep_budget()
+        return self._rest.fire() if due is not None else self._rest.keep_budget()
+
+    def _elapsed(self) -> dt.datetime | None:
+        """The earliest open deadline, if it comes before what is to be numbered next."""
+        return self._rest.elapsed(self.inbox.stored)
 
     async def _append(self) -> None:
         """Append what is numbered, in one go if it may, and let follow what others see of it."""

@@ -7,13 +7,15 @@ to somebody else, who has the run now, it may be news.
 Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume, answer, signal
 """
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable
 
+from callboard.bus.commands import TELLS
 from callboard.bus.events import Event
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.runtime.run.activation import Activation, Command
-from callboard.runtime.run.reactions import reactions
+from callboard.runtime.run.activation import Activation, Command, Heard
+from callboard.runtime.run.reactions import is_late, reactions
 
 OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
 """What its parent and its children say to a run."""
@@ -30,6 +32,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self.waiting: deque[Command] = deque()
+        self.heard = Heard()
         self.pointless: list[Command] = []
         """Commands there is nothing to do about, as far as is known here."""
         self._recorded_as: dict[int, int] = {}
@@ -45,11 +48,29 @@ class Inbox:
         """Note that the log holds an event of the run: the command that is its cause is not obeyed again."""
         if event.cause:
             self._recorded_as[event.cause] = event.n
+            self.heard.note(event.cause)
 
-    def obey_next(self, active: Activation, heed: Callable[[Command], bool]) -> None:
+    def take(self, command: Command) -> None:
+        """Leave a command until the run looks at it."""
+        self.heard.note(command.sequence)
+        self.waiting.append(command)
+
+    @property
+    def stored(self) -> dt.datetime | None:
+        """When the server stored the oldest waiting command, if that decides about deadlines."""
+        return next((_stored(command) for command in self.waiting), None)
+
+    def obey_next(self, active: Activation, heed: Callable[[Command], bool], due: dt.datetime | None = None) -> bool:
         """Take the oldest waiting command, and number the events that it becomes, if any; ``heed`` takes those of the
-        family, and says whether there is anything to it."""
-        command = self.waiting.popleft()
+        family, and says whether there is anything to it.
+
+        Where a deadline ``due`` has elapsed, commands that were stored later wait for it, except answers that it
+        refuses: these are recorded as late before the run goes on, and perhaps ends. False if there is none to take.
+        """
+        command = next((one for one in self.waiting if _is_next(active, one, due)), None)
+        if command is None:
+            return False
+        self.waiting.remove(command)
         if command.verb in ("start", "alarm"):
             self._drop(active, command, active.runlog.n)  # It was there to wake the run.
         elif (n := self._recorded_as.get(command.sequence)) is not None:
@@ -59,10 +80,12 @@ class Inbox:
         elif not _heeded(heed, command):
             # Nobody waits for that child any more, which may be so since just now; or it is no run's words.
             self._drop(active, command, active.runlog.n)
+        return True
 
     def _record(self, active: Activation, command: Command) -> None:
         event: Event | None = None
-        found = reactions(active.stage, command.verb, active.runlog.command(command.body))
+        body = active.runlog.command(command.body)
+        found = reactions(active.stage, command.verb, body, command.stored)
         for reaction in found:
             # A crash between two events of a command must not make it look done: only the last names it.
             cause = command.sequence if reaction is found[-1] else 0
@@ -96,6 +119,18 @@ class Inbox:
         """An event is in the log: the commands that wait for it are done with."""
         for command in self._done_with.pop(event.n, ()):
             command.done()
+
+
+def _stored(command: Command) -> dt.datetime | None:
+    """When a command was stored, if that decides whether it comes before a deadline: a kill always does."""
+    return command.stored if command.verb in TELLS and command.verb != "kill" else None
+
+
+def _is_next(active: Activation, command: Command, due: dt.datetime | None) -> bool:
+    stored = _stored(command)
+    if due is None or stored is None or stored <= due:
+        return True
+    return is_late(active.stage, command.verb, active.runlog.command(command.body), stored)
 
 
 def _heeded(heed: Callable[[Command], bool], command: Command) -> bool:

@@ -116,6 +116,10 @@ class RunLog:
         self._time = max(self._clock(), self._time)
         return self._time
 
+    def reach(self, instant: dt.datetime) -> None:
+        """Set the run's clock to an instant, if it is behind: the server's clock has passed it."""
+        self._time = max(self._time, instant)
+
     def seal(self, payload: Payload) -> bytes:
         """Encode a payload in its recorded form: secrets replaced."""
         data = encode_payload(payload)

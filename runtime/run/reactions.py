@@ -40,10 +40,30 @@ def parse_tell(verb: str, body: bytes) -> Tell:
         raise msgspec.DecodeError("it is nested too deep") from error
 
 
-def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
+def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
+    """Whether the server stored a command after the deadline of the question or the breakpoint that it is for.
+
+    It is refused, whether or not the deadline is recorded yet."""
+    try:
+        tell = parse_tell(verb, body)
+    except (KeyError, msgspec.DecodeError):
+        return False
+    match tell:
+        case Answer():
+            question = stage.waits.questions.get(_meant(stage, tell, stored)[0])
+            return question is not None and _is_over(stage, question.asked.timeout_at, stored)
+        case Resume():
+            ended = _resumable(stage, tell)
+            return bool(ended) and all(_has_run_out(stage, key, stored) for key in ended)
+        case _:
+            return False
+
+
+def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None = None) -> list[Reaction]:
     """Decide what a command becomes; at least one event, so that the command is recorded.
 
-    Admission has checked it; one that was published past admission may be anything.
+    Admission has checked it; one that was published past admission may be anything. ``stored`` is when the server
+    stored it: an answer or a resume after its deadline is refused.
     """
     try:
         tell = parse_tell(verb, body)
@@ -63,12 +83,9 @@ def reactions(stage: Stage, verb: str, body: bytes) -> list[Reaction]:
                 return _refused(verb, tell, "pause.already", "the run is paused already")
             return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
         case Resume():
-            resumed = ev.RunResumed(variables=tell.variables, by=tell.by, step=tell.step)
-            ended = stage.waits.step() if tell.step else stage.waits.pauses()
-            found = [Reaction(resumed, key) for key in ended]
-            return found or _refused(verb, tell, "resume.not_paused", _with_open(stage, "the run is not paused"))
+            return _resume(stage, tell, stored)
         case Answer():
-            return _answer(stage, tell)
+            return _answer(stage, tell, stored)
         case Signal():
             received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
             return [Reaction(received, stage.waits.for_signal(tell.name, tell.data) or "")]
@@ -79,13 +96,44 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
     return ev.CancelRequested(kill.reason, kill.by, "killed", kill=True)
 
 
-def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
-    calls = (key for key in stage.waits.effects if _callers(stage, key) and stage.waits.is_open(key))
-    waiting = [*stage.waits.questions, *calls]
-    key = answer.interaction or (waiting[0] if len(waiting) == 1 else "")
+def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Reaction]:
+    ended = _resumable(stage, resume)
+    if not ended:
+        return _refused("resume", resume, "resume.not_paused", _with_open(stage, "the run is not paused"))
+    in_time = [key for key in ended if stored is None or not _has_run_out(stage, key, stored)]
+    if not in_time:
+        message = "the pause had timed out before this was sent"
+        return _refused("resume", resume, "resume.not_paused", _with_open(stage, message))
+    resumed = ev.RunResumed(variables=resume.variables, by=resume.by, step=resume.step)
+    return [Reaction(resumed, key) for key in in_time]
+
+
+def _resumable(stage: Stage, resume: Resume) -> list[str]:
+    """Keys of the pauses that a resume would end."""
+    return stage.waits.step() if resume.step else stage.waits.pauses()
+
+
+def _has_run_out(stage: Stage, key: str, stored: dt.datetime) -> bool:
+    """Whether a pause had timed out before the server stored something."""
+    effect = stage.waits.effects.get(key)
+    intent = effect.intent if effect is not None else None
+    return isinstance(intent, ev.RunPaused) and _is_over(stage, intent.timeout_at, stored)
+
+
+def _is_over(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
+    """Whether a deadline had passed before the server stored something. In a fork the deadlines of its origin are
+    postponed: none of the open ones may have passed earlier than the earliest."""
+    bound = stage.waits.next_deadline()
+    if timeout_at is None or stored is None or bound is None:
+        return False
+    return timeout_at < stored and bound[0] < stored
+
+
+def _answer(stage: Stage, answer: Answer, stored: dt.datetime | None) -> list[Reaction]:
+    key, waiting = _meant(stage, answer, stored)
     question = stage.waits.questions.get(key)
     if question is not None and not question.closed:
-        return _answer_question(stage, question, answer)
+        return _answer_question(stage, question, answer, stored)
     call = _callers(stage, key)
     if call is not None and stage.waits.is_open(key):
         return [Reaction(_tool_result(call, answer), key)]
@@ -93,7 +141,24 @@ def _answer(stage: Stage, answer: Answer) -> list[Reaction]:
     return _refused("answer", answer, code, _with_open(stage, message))
 
 
-def _answer_question(stage: Stage, question: OpenQuestion, answer: Answer) -> list[Reaction]:
+def _meant(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
+    """The key of what an answer is for, empty if that is not clear, and the keys of all that it could be for.
+
+    An answer that names no question is for what was open when the server stored it.
+    """
+    asked = {key: question.event.time for key, question in stage.waits.questions.items()}
+    for key, effect in stage.waits.effects.items():
+        if _callers(stage, key) and stage.waits.is_open(key):
+            asked[key] = effect.event.time
+    waiting = [key for key, since in asked.items() if stored is None or since <= stored]
+    return answer.interaction or (waiting[0] if len(waiting) == 1 else ""), waiting
+
+
+def _answer_question(
+    stage: Stage, question: OpenQuestion, answer: Answer, stored: dt.datetime | None
+) -> list[Reaction]:
+    if _is_over(stage, question.asked.timeout_at, stored):
+        return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['timeout']}"))
     if question.asked.refuses is not None:
         if question.count:
             return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
@@ -122,6 +187,8 @@ def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]
     """Why nothing takes an answer: code and message."""
     if not key and waiting:
         return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
+    if not key and (stage.waits.questions or "timeout" in stage.waits.answered.values()):
+        return "answer.late", "no question that had been asked when this answer was sent is open any more"
     if not key:
         return "answer.no_question", "no question is open"
     if key in stage.waits.answered or _callers(stage, key):

@@ -6,14 +6,23 @@ Emits: run.parked, run.paused, run.resumed, timer.fired
 import datetime as dt
 
 import anyio
+import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.log import Alarm
 from callboard.bus.subjects import partition_of
 from callboard.projections.status import standing
-from callboard.runtime.run.activation import Activation
+from callboard.runtime.run.activation import Activation, Heard
 from callboard.runtime.run.budget import REASON, Budget
 from callboard.runtime.run.in_flight import InFlight
+
+logger = structlog.get_logger(__name__)
+
+LOOK_AGAIN_S = 0.1
+"""How soon to look again whether a command that was stored before a deadline has come."""
+
+COMMAND_PATIENCE_S = 60.0
+"""How long an elapsed deadline waits for such a command."""
 
 
 class Rest:
@@ -24,19 +33,52 @@ class Rest:
         self._active = active
         self._flight = flight
         self._idle_since: float | None = None
+        self._clear_until = dt.datetime.min.replace(tzinfo=dt.UTC)
+        """Every command that was stored up to then has come."""
+        self._unclear_since: float | None = None
 
     def over(self) -> None:
         """Something has happened: lingering begins anew."""
         self._idle_since = None
 
-    def fire(self) -> bool:
-        """Record the earliest deadline if it has passed; one at a time, since it may move the others."""
+    def elapsed(self, stored: dt.datetime | None = None) -> dt.datetime | None:
+        """Return the earliest open deadline if it has passed: by the run's clock, or by the server's, which stored
+        something at ``stored``."""
         deadline = self._active.stage.waits.next_deadline()
-        if deadline is None or deadline[0] > self._active.runlog.clock():
+        if deadline is None:
+            return None
+        now = self._active.runlog.clock()
+        return deadline[0] if deadline[0] <= now or (stored is not None and deadline[0] < stored) else None
+
+    def fire(self) -> bool:
+        """Record the earliest deadline, which has elapsed; one at a time, since it may move the others. False if a
+        command that the server stored before it may still be on its way: see `look`."""
+        deadline = self._active.stage.waits.next_deadline()
+        if deadline is None or deadline[0] > self._clear_until:
             return False
-        _, key = deadline
+        due, key = deadline
+        self._active.runlog.reach(due)
         self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.due_of(key)))
         return True
+
+    async def look(self, due: dt.datetime, heard: Heard) -> None:
+        """Find out whether every command that was stored before an elapsed deadline has come; if not, wait a little.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        active = self._active
+        active.quieten()
+        now, clock = anyio.current_time(), active.runlog.clock()
+        earliest = await active.services.arrivals.earliest(active.ref, heard)
+        if earliest is None or earliest > due:
+            self._clear_until, self._unclear_since = max(due, clock if earliest is None else due), None
+            return
+        self._unclear_since = now if self._unclear_since is None else self._unclear_since
+        if now - self._unclear_since < COMMAND_PATIENCE_S:
+            await active.news(LOOK_AGAIN_S)
+            return
+        logger.warning("a command stored before a deadline does not come; the deadline counts", run=active.ref.run)
+        self._clear_until, self._unclear_since = due, None
 
     def keep_budget(self) -> bool:
         """Record that the run has used its budget up, or one that it shares, if nobody has stopped it yet; or else

@@ -194,7 +194,9 @@ class ActiveRuns:
         if verb in URGENT:
             hosted.urgent.set()
         again = self._router.take
-        command = Command(delivery.sequence, verb, delivery.data, done=delivery.ack, again=lambda: again(delivery))
+        command = Command(
+            delivery.sequence, verb, delivery.data, delivery.ack, lambda: again(delivery), stored=delivery.stored
+        )
         if not hosted.actor.tell(command):
             delivery.nak(FULL_RETRY_S)
 
@@ -204,7 +206,7 @@ class ActiveRuns:
             delivery.nak()
             return
         self.counts.replays += not fresh
-        activating = Command(delivery.sequence, verb, delivery.data)
+        activating = Command(delivery.sequence, verb, delivery.data, stored=delivery.stored)
         actor = self._actor(ref, fresh=fresh, activated_by=activating)
         hosted = _Hosted(actor, [delivery])
         if verb not in ACTIVATING:

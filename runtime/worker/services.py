@@ -44,6 +44,7 @@ from callboard.runtime.access.credentials import Wallet
 from callboard.runtime.access.keyring import keyring_of
 from callboard.runtime.access.links import Addresses
 from callboard.runtime.admission.admission import Admission, definition_token
+from callboard.runtime.admission.arrivals import StoredTells
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.interpreter.replay import Admitted, admitted
@@ -104,6 +105,7 @@ class Services:
             allowances=self.allowances,
             outgoing=self.outgoing,
         )
+        self.arrivals = StoredTells(log)
         self._config = config
         self._nc = nc
         self._outbox = outbox

@@ -1,0 +1,54 @@
+"""Arrivals: which tells of a run the server has stored that have not yet come to the run's worker.
+
+An elapsed deadline is recorded only after the tells that were stored before it. Such a tell may still wait for
+admission, or be routed and not delivered: after a time without workers the alarm of the run is delivered first.
+"""
+
+import datetime as dt
+
+from callboard.bus.commands import TELLS
+from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.queue import ack_floor, stored_at
+from callboard.bus.subjects import RunRef, partition_of
+from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.decided import verdict_of_tell
+from callboard.runtime.run.activation import Heard
+
+
+class StoredTells:
+    """`callboard.runtime.run.activation.Arrivals` as the stream has them."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self._log = log
+
+    async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+        """Return when the first of a run's tells was stored that is still on its way; None if there is none.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        # In this order: what is admitted in between is found among the commands.
+        times = [await self._unadmitted(ref, heard), await self._undelivered(ref, heard)]
+        return min((time for time in times if time is not None), default=None)
+
+    async def _unadmitted(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+        """When the first tell was stored that is neither routed nor refused."""
+        filter = self._log.subjects.tells(ref)
+        if await self._log.next_sequence(filter, heard.tells + 1) is None:
+            return None
+        # All tells up to there are admitted or refused. Those after it may be, too.
+        heard.tells = max(heard.tells, await ack_floor(self._log.requests, self._log.stream, ADMISSION))
+        while (tell := await self._log.next_message(filter, heard.tells + 1)) is not None:
+            verb = tell.subject.rpartition(".")[2]
+            if await verdict_of_tell(self._log, ref, verb, tell.sequence) is None:
+                return stored_at({}, tell.time_ns)
+            heard.tells = tell.sequence
+        return None
+
+    async def _undelivered(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+        """When the first tell was stored that is routed and has not been delivered."""
+        filter = self._log.subjects.commands(partition_of(ref, self._log.partitions), ref)
+        while (command := await self._log.next_message(filter, heard.commands + 1)) is not None:
+            if command.subject.rpartition(".")[2] in TELLS:
+                return stored_at(command.headers, command.time_ns)
+            heard.note(command.sequence)
+        return None
