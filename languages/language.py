@@ -457,6 +457,10 @@ class Plan(Struct, Generic[D], frozen=True):
     """Whose accounts at services are used, where they have any; empty: nobody's in particular."""
     shortfalls: Callable[[Environment], list[Problem]] = lambda _environment: []
     """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
+    objections: tuple[Problem, ...] = ()
+    """What is wrong with the start although earlier versions accepted it: admission refuses it, a replay goes on."""
+    check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
+    """Takes the variables that a resume or a fork sets; returns everything that is wrong with them. It must be pure."""
 
 
 class Language(Protocol[D]):

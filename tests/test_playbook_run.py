@@ -7,13 +7,27 @@ import anyio
 import pytest
 
 from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource
 from callboard.bus.effects import Recall
 from callboard.bus.events import Event
+from callboard.languages.language import Plan
 from callboard.languages.playbook.context import INLINE_CHARS_MAX
+from callboard.languages.playbook.language import LANGUAGE
+from callboard.runtime.admission.definitions import Definitions
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import BEGINNING, VirtualClock
 from tests.playbook_cases import block, declared, doc, says, steps, sub
-from tests.playbooks import Performance, Play, PlaybookTheatre, live, payloads, perform
+from tests.playbooks import (
+    Performance,
+    Play,
+    PlaybookTheatre,
+    definition_of,
+    live,
+    payloads,
+    perform,
+    plan_of,
+    start_of,
+)
 from tests.simulation import finish
 
 DAY = dt.timedelta(hours=24)
@@ -387,3 +401,53 @@ def test_a_finished_step_is_never_carried_out_again() -> None:
         assert sorted(theatre.executed) == ["1#1.1!turn.1", "2#1.1!turn.1"]
 
     live(body)
+
+
+# -- what is brought from outside --------------------------------------------------------------------------------------
+
+TYPED = doc(
+    declared("- `n` (number: 5)", "- `way` (enum: left, right)", "- `a` (string)"), steps("One {{n}}.", "Two {{n}}.")
+)
+
+
+def test_variables_of_a_resume_are_checked_as_inputs_of_a_start_are() -> None:
+    async def body() -> None:
+        start = {"breakpoints": ["1"]}
+        given = {"way": "left", "a": "x"}
+        theatre, ref = await parked(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
+        wrong = theatre.command("resume", id="wrong", variables={"n": "many", "way": "up", "a": None, "other": 1})
+        await theatre.perform(ref, wrong)
+        events = await theatre.events(ref)
+        [told] = payloads(events, ev.CommandRefused)
+        assert (told.code, told.id) == ("resume.variables", "wrong")
+        assert "INPUT variables.n: 'many' does not fit; expected a number" in told.message
+        assert "INPUT variables.way: 'up' does not fit; expected one of left, right" in told.message
+        assert "INPUT variables.a: is null" in told.message
+        assert payloads(events, ev.RunResumed) == []
+        await theatre.perform(ref, theatre.command("resume", variables={"n": 7, "way": "right"}))
+        done = Performance(theatre, ref, await theatre.events(ref))
+        assert "Two 7." in done.prompts[1]
+        check_replay(theatre.language, ref, done.events)
+
+    live(body)
+
+
+def test_a_fork_sets_variables_that_fit() -> None:
+    plan = plan_of(TYPED, input={"way": "left", "a": "x"})
+    assert [one.where for one in plan.check_variables({"way": "up", "n": 1})] == ["variables.way"]
+
+
+def test_a_saved_state_of_another_playbook_is_refused() -> None:
+    mine, other = (definition_of(source).hash for source in (ASKS, TYPED))
+
+    def planned(**state: Any) -> Any:
+        return Definitions().plan(DefinitionSource("playbook", ASKS), start_of(state=state))
+
+    assert not isinstance(planned(playbook_id=mine), list)
+    assert not isinstance(planned(playbook_id="a-name-of-another-implementation"), list)
+    [problem] = planned(playbook_id=other)
+    assert (problem.code, problem.where) == ("STATE", "state.playbook_id")
+    [problem] = planned(named_outputs={"__elicit_step_2": "banana"})
+    assert (problem.code, problem.where) == ("ELICIT", "state.named_outputs.__elicit_step_2")
+    # A run that an earlier version began so goes on.
+    assert isinstance(LANGUAGE.admit(definition_of(ASKS), start_of(state={"playbook_id": other})), Plan)

@@ -4,6 +4,7 @@ Everything that can be known to fail is refused here, with all problems at once:
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -17,7 +18,8 @@ from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.eliciting import questions, refusal
-from callboard.languages.playbook.given import inputs
+from callboard.languages.playbook.findings import ELICITED
+from callboard.languages.playbook.given import inputs, overridden
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.state import State
@@ -39,8 +41,9 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
     problems += [*_surplus(start), *wrong, *state.problems(playbook), *_breakpoints(playbook, start)]
     given, missing, odd = inputs(playbook, start.input, state)
     problems += [*missing, *_responses(playbook, options)]
+    objections = [*state.stranger(definition.hash), *_kept_responses(playbook, state)]
     if problems:
-        return problems
+        return [*problems, *objections]
     breakpoints = [*start.breakpoints, *(number for number, held in state.breakpoints.items() if held)]
     if options.autonomous and breakpoints:
         message = f"an autonomous run stops nowhere: {', '.join(breakpoints)} ignored"
@@ -64,6 +67,8 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         ),
         warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
+        objections=tuple(objections),
+        check_variables=partial(overridden, playbook),
     )
 
 
@@ -105,6 +110,15 @@ def _responses(playbook: Playbook, options: Options) -> list[Problem]:
         elif why := next((why for asked in meant if (why := refusal(asked, response))), None):
             problems.append(Problem("ELICIT", why, where, expected="a response to the step's question"))
     return problems
+
+
+def _kept_responses(playbook: Playbook, state: State) -> Iterator[Problem]:
+    """Check the responses that a saved state has, as those that come later are checked."""
+    for step, asked in questions(playbook):
+        response = state.response(step.number)
+        if response is not None and (why := refusal(asked, response)):
+            where = f"state.named_outputs.{ELICITED}{step.number}"
+            yield Problem("ELICIT", why, where, expected="a response to the step's question")
 
 
 def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:

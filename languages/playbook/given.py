@@ -1,7 +1,7 @@
 """Inputs of a start: what it gives, what a state document has, the defaults; and what is missing or does not fit."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -36,9 +36,22 @@ def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str
     return values, problems, list(_strangers(playbook, given or {}))
 
 
-def _misfit(one: Input, value: str) -> Iterable[Problem]:
+def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
+    """Check variables that are set while a run goes on: those that are inputs, as inputs of a start are checked."""
+    problems: list[Problem] = []
+    for one in playbook.inputs:
+        where = f"variables.{one.name}"
+        if one.name in variables and variables[one.name] is None:
+            problems.append(Problem("INPUT", "is null", where, one.line or None, expected=_expected(one)))
+        elif one.name in variables:
+            problems += _misfit(one, text_of(variables[one.name]), where)
+    return problems
+
+
+def _misfit(one: Input, value: str, where: str = "") -> Iterable[Problem]:
     if not fits(one, value):
-        yield Problem("INPUT", f"{value[:200]!r} does not fit", f"input.{one.name}", expected=_expected(one))
+        where = where or f"input.{one.name}"
+        yield Problem("INPUT", f"{value[:200]!r} does not fit", where, expected=_expected(one))
 
 
 def fits(one: Input, value: str) -> bool:

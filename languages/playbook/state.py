@@ -1,5 +1,6 @@
 """The state document of the specification, as a start brings it to go on from."""
 
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -8,6 +9,8 @@ from callboard.bus.events import Problem
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.names import text_of
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 PAUSED = "paused"
 """The status of an execution that stands still at a breakpoint, behind a step."""
@@ -22,6 +25,7 @@ class State(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
+    playbook_id: str | None = None
     system_prompt: str | None = None
     input_values: dict[str, Any] = Field(default_factory=dict[str, Any])
     step_outputs: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -69,6 +73,15 @@ class State(BaseModel):
         if self.next_step is not None and self.next_step < 0:
             found.append(Problem("STATE", f"is {self.next_step}", "state.next_step", expected="a place from 0"))
         return found
+
+    def stranger(self, hash: str) -> list[Problem]:
+        """Object to a document that another playbook's execution has saved: ``hash`` is that of this definition. Ids of
+        other implementations are no hashes, and say nothing about it."""
+        if self.playbook_id is None or self.playbook_id == hash or _HASH.fullmatch(self.playbook_id) is None:
+            return []
+        message = "the state was saved by an execution of another playbook, or of another version of this one"
+        expected = f"{hash}, or no playbook_id, to go on with this playbook all the same"
+        return [Problem("STATE", message, "state.playbook_id", expected=expected)]
 
     def response(self, number: int) -> str | None:
         """Return the response to the question of a step, if there was one."""

@@ -115,6 +115,8 @@ class Definitions:
         if isinstance(parsed, list):
             return parsed
         plan = planned(spoken, called(parsed, start.name or source.name), start)
+        if not isinstance(plan, list) and plan.objections:
+            return list(plan.objections)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):
             return plan
         message = f"the definition has a name of its own, {plan.definition.name!r}, which holds"

@@ -86,6 +86,8 @@ class Forks:
             return [_other_key(accepted.encryption_key)]
         if fork.variables and not kits()[plan.definition.language].variables:
             return [_no_variables(plan.definition.language)]
+        if wrong := plan.check_variables(fork.variables):
+            return [msgspec.structs.replace(one, where=f"fork.{one.where}") for one in wrong]
         before = accepted.forked_from
         # Those that an origin has set are set where it did, as far as that is shared.
         earlier = before.variables if before is not None else {}

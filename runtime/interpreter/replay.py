@@ -97,6 +97,7 @@ def build_stage(
         parting=_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
+    stage.check_variables = admission.plan.check_variables
     stage.ledger.warned.apply("", admission.accepted)
     stage.ledger.usage.shared = forked.n if forked is not None else 0
     return stage, started

@@ -6,12 +6,12 @@ clock; carrying effects out is the run's affair.
 """
 
 import datetime as dt
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure
-from callboard.bus.events import Event, NodeOutcome, Payload
+from callboard.bus.events import Event, NodeOutcome, Payload, Problem
 from callboard.bus.paths import encode_id, last_id
 from callboard.languages.language import (
     Cancelled,
@@ -59,6 +59,8 @@ class Stage:
         self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, parting)
         self.cancelling = False
         self.killed: Failure | None = None
+        self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
+        """What is wrong with variables that a resume sets."""
         self.main: Task[End] | None = None
         self._breakpoints = frozenset(breakpoints)
         self._parting = parting

@@ -104,6 +104,8 @@ def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Re
     if not in_time:
         message = "the pause had timed out before this was sent"
         return _refused("resume", resume, "resume.not_paused", _with_open(stage, message))
+    if wrong := stage.check_variables(resume.variables):
+        return _refused("resume", resume, "resume.variables", "; ".join(str(problem) for problem in wrong))
     resumed = ev.RunResumed(variables=resume.variables, by=resume.by, step=resume.step)
     return [Reaction(resumed, key) for key in in_time]
 
