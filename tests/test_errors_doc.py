@@ -23,6 +23,7 @@ NO_CODES = {
     "options.connections": "a place in a start message",
     "options.start_from_node": "likewise",
     "state.paused_at_step": "a place in a start message",
+    "state.playbook_id": "a place in a start message",
     "state.next_step": "a place in a start message",
     "service.name": "an attribute of spans",
     "service.version": "likewise",

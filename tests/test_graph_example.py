@@ -64,5 +64,5 @@ def test_what_is_about_no_order_becomes_a_ticket() -> None:
 
 
 def test_whatever_dies_the_mail_is_sent_once() -> None:
-    done = check_deaths(GRAPH, MAIL, world=World(answers={ASK: ["ok"]}), script=SCRIPT)
+    done = check_deaths(GRAPH, MAIL, world=World(answers={ASK: ["approve"]}), script=SCRIPT)
     assert done.sequence == [*START, "approve", "send"]

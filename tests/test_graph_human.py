@@ -6,8 +6,12 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply
+from callboard.languages.graph import admit
+from callboard.languages.graph.human.classifying import read_decision
+from callboard.languages.graph.human.deciding import label_of_option
 from callboard.languages.graph.human.labels import explicit, worded
 from callboard.languages.graph.human.relevance import read_score
+from callboard.languages.graph.rules import EXACT_ANSWERS
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.virtual_time import simulate
 from tests.graphs import (
@@ -67,6 +71,12 @@ def label(response: Any, **names: Any) -> str:
     found = done.out("h")["ai_classification"]
     assert done.sequence == ["t", "h", found, "on"]
     return found
+
+
+@pytest.fixture
+def words_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are admitted by the rules that there were before `EXACT_ANSWERS`."""
+    monkeypatch.setattr(admit, "LATEST", EXACT_ANSWERS - 1)
 
 
 # -- the five phases ---------------------------------------------------------------------------------------------------
@@ -158,22 +168,129 @@ def test_texts_of_ones_own() -> None:
         ({"approved": "true"}, "confirmed"),
         ({"action": "approve"}, "confirmed"),
         ({"action": "reject", "comment": "ok"}, "rejected"),
-        ({"action": "later", "text": "sounds good"}, "confirmed"),
-        ({"comment": "what is this?"}, "unrelated"),
+        ({"action": "reject", "approved": False}, "rejected"),
+        ({"decision": " APPROVE "}, "confirmed"),
         (True, "confirmed"),
         (False, "rejected"),
+        ("approve", "confirmed"),
+        ("  Approve\n", "confirmed"),
         ("Approved!", "confirmed"),
         ("Y", "confirmed"),
-        ("looks good to me", "confirmed"),
-        ("not approved", "rejected"),
+        ("REJECT", "rejected"),
         ("No.", "rejected"),
-        ("I decline", "rejected"),
-        ("yesterday", "unrelated"),
-        ("note to self", "unrelated"),
-        ("", "unrelated"),
     ],
 )
-def test_labels(response: Any, expected: str) -> None:
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp", "page"])
+def test_labels(response: Any, expected: str, channel: str | None) -> None:
+    """What comes by an option or a form is never classified, whatever the channel."""
+    done = answered(response, channel=channel)
+    assert done.out("h")["ai_classification"] == expected
+    assert done.of_type("model.call") == []
+
+
+FREE_TEXT = [
+    "I do not approve this",
+    "this is not ok",
+    "I can't approve that",
+    "no objections, go ahead",
+    "yes, but not before Monday",
+    "looks good to me",
+    "sounds good",
+    "ok",
+    "not approved",
+    "I approve of waiting",
+    "approve or reject",
+    "yesterday",
+    {"comment": "I do not approve this"},
+    {"action": "later", "text": "sounds good"},
+    {"note": "yes"},
+]
+
+
+@pytest.mark.parametrize("said", FREE_TEXT)
+@pytest.mark.parametrize("channel", [None, "api", "slack"])
+def test_free_text_decides_nothing(said: Any, channel: str | None) -> None:
+    done = answered(said, {"approved": False}, channel=channel)
+    assert done.of_type("human.closed")[0].k == 2
+    [refused] = [one for one in done.of_type("node.warning") if one.code == "human.not_understood"]
+    assert "it is free text" in refused.reason
+    assert "answer with one of: approve, reject" in refused.reason
+
+
+@pytest.mark.parametrize("own", [person(), person("MANUAL_REVIEW", interaction_type="review", channel_type="app")])
+@pytest.mark.parametrize(
+    "nonsense", [None, "", "  ", {}, [], {"approved": "maybe"}, {"approved": True, "action": "no"}]
+)
+def test_what_says_nothing_or_contradicts_itself_is_no_answer(own: dict[str, Any], nonsense: Any) -> None:
+    done = answered(nonsense, "reject", own=own)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "rejected")
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        ({"relevance": 0.9, "decision": "confirmed"}, "confirmed"),
+        ({"relevance": 0.7, "decision": "rejected"}, "rejected"),
+        ({"relevance": 0.9, "classification": "Approve"}, "confirmed"),
+        ({"relevance": 0.9, "decision": "reject"}, "rejected"),
+        ({"relevance": 0.69, "decision": "confirmed"}, None),
+        ({"relevance": 0.2, "decision": "confirmed"}, None),
+        ({"relevance": 0.9, "decision": "unclear"}, None),
+        ({"relevance": 0.9, "decision": "I would approve"}, None),
+        ({"relevance": 0.9}, None),
+        ({"decision": "confirmed"}, None),
+    ],
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack"])
+def test_free_text_decides_what_a_model_says_outright(decision: Any, expected: str | None, channel: str | None) -> None:
+    script = {"turns": {"h": [{"data": decision}]}}
+    done = answered("no objections, go ahead", "reject", channel=channel, script=script)
+    assert [call.purpose for call in done.of_type("model.call")] == ["classify"]
+    assert done.of_type("human.closed")[0].k == (1 if expected else 2)
+    assert done.out("h")["ai_classification"] == (expected or "rejected")
+
+
+def test_a_decision_is_one_of_the_options() -> None:
+    options = ["ship it", "hold"]
+    assert read_decision(ModelReply(data={"decision": "Ship it"}), options) == "confirmed"
+    assert read_decision(ModelReply(data={"decision": "hold"}), options) == "rejected"
+    assert read_decision(ModelReply(text='{"decision": "rejected"}'), options) == "rejected"
+    assert read_decision(ModelReply(text="confirmed"), options) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "expected"),
+    [
+        (["reject", "approve"], "reject", "rejected"),
+        (["reject", "approve"], "yes", "confirmed"),
+        (["ship it", "hold"], "SHIP  IT", "confirmed"),
+        (["ship it", "hold"], "yes", None),
+        (["approve", "reject", "escalate"], "Escalate", "unrelated"),
+        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "go ahead", "confirmed"),
+        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "stop", "rejected"),
+        ([], "yes", None),
+    ],
+)
+def test_an_option_is_named_exactly(options: list[Any], said: str, expected: str | None) -> None:
+    assert label_of_option(options, said) == expected
+
+
+OLD_LABELS = [
+    ({"action": "later", "text": "sounds good"}, "confirmed"),
+    ({"comment": "what is this?"}, "unrelated"),
+    ("looks good to me", "confirmed"),
+    ("not approved", "rejected"),
+    ("I decline", "rejected"),
+    ("yesterday", "unrelated"),
+    ("note to self", "unrelated"),
+    ("", "unrelated"),
+]
+
+
+@pytest.mark.usefixtures("words_decide")
+@pytest.mark.parametrize(("response", "expected"), OLD_LABELS)
+def test_words_decided_in_runs_that_were_recorded_before(response: Any, expected: str) -> None:
     assert label(response) == expected
 
 
@@ -184,6 +301,69 @@ def test_words_are_whole_and_negatives_go_first() -> None:
     assert explicit({"approved": None, "action": None}) is None
 
 
+INPUT = person(
+    "FORM_SUBMISSION",
+    interaction_type="input",
+    channel_type="app",
+    input_fields=[
+        {"name": "city", "type": "text", "required": True},
+        {"name": "size", "type": "number", "required": True},
+        {"name": "mood", "options": ["fine", "bad"]},
+    ],
+)
+SELECTION = person(
+    "FORM_SUBMISSION",
+    interaction_type="selection",
+    channel_type="app",
+    selection_options=["red", {"value": "green", "label": "Grass"}, 3],
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reasons"),
+    [
+        ({"why": "x"}, ["city", "size"]),
+        ({"city": "Paris", "size": "large"}, ["size"]),
+        ({"city": " ", "size": 3}, ["city: is empty"]),
+        ({"city": 7, "size": 3, "mood": "ecstatic"}, ["city", "mood"]),
+        ("Paris", ["object"]),
+        (None, ["object"]),
+        (True, ["object"]),
+    ],
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+def test_a_form_has_what_its_fields_require(wrong: Any, reasons: list[str], channel: str | None) -> None:
+    right = {"city": "Paris", "size": 3, "mood": "fine", "more": 1}
+    done = answered(wrong, right, own=INPUT, channel=channel)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "confirmed")
+    [refused] = done.of_type("node.warning")
+    assert all(reason in refused.reason for reason in reasons), refused.reason
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize(
+    "wrong", ["banana", "purple", "no", True, None, {"selection": "blue"}, {"why": "red"}, ["red"]]
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+def test_a_selection_is_one_of_its_options(wrong: Any, channel: str | None) -> None:
+    done = answered(wrong, " RED ", own=SELECTION, channel=channel)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "confirmed")
+    assert "one of: red, Grass, 3" in done.of_type("node.warning")[0].reason
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize("right", ["green", "grass", 3, {"selection": "red"}, {"value": 3}])
+def test_a_selection_is_named_by_value_or_label(right: Any) -> None:
+    assert answered(right, own=SELECTION).out("h")["ai_classification"] == "confirmed"
+
+
+@pytest.mark.parametrize("score", [4, {"score": 4}, {"approved": True, "comment": "no"}, "approve"])
+def test_a_review_without_words_is_confirmed(score: Any) -> None:
+    own = person("MANUAL_REVIEW", interaction_type="review", channel_type="app")
+    assert answered(score, own=own).out("h")["ai_classification"] == "confirmed"
+
+
+@pytest.mark.usefixtures("words_decide")
 @pytest.mark.parametrize(
     "own",
     [
@@ -192,7 +372,7 @@ def test_words_are_whole_and_negatives_go_first() -> None:
         person("MANUAL_REVIEW", interaction_type="review"),
     ],
 )
-def test_what_is_no_approval_is_confirmed_by_any_answer_that_does_not_reject(own: dict[str, Any]) -> None:
+def test_what_is_no_approval_was_confirmed_by_any_answer_that_does_not_reject(own: dict[str, Any]) -> None:
     assert label("Paris", own=own) == "confirmed"
     assert label({"city": "Paris"}, own=own) == "confirmed"
     assert label("no", own=own) == "rejected"
@@ -232,6 +412,7 @@ def classified(*scores: Any, given: list[Any], channel: str | None = "slack") ->
     return answered(*given, channel=channel, script=script)
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_the_first_relevant_answer_wins() -> None:
     done = classified(0.1, 0.5, 0.7, given=["buy now", "hm", "yes", "no"])
     assert done.of_type("human.closed")[0].k == 3
@@ -242,24 +423,28 @@ def test_the_first_relevant_answer_wins() -> None:
     assert [call.purpose for call in done.of_type("model.call")] == ["classify"] * 3
 
 
+@pytest.mark.usefixtures("words_decide")
 @pytest.mark.parametrize(("score", "counts"), [(0.7, True), (0.69, False), (0.3, False), (1, True)])
 def test_thresholds(score: float, counts: bool) -> None:
     done = classified(score, 0.9, given=["yes", "no"])
     assert done.of_type("human.closed")[0].k == (1 if counts else 2)
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_an_error_of_the_classifier_leaves_an_answer_uncertain() -> None:
     done = classified({"error": "overloaded"}, 0.9, given=["yes", "no"])
     assert done.of_type("human.closed")[0].k == 2
     assert "uncertain" in done.of_type("node.warning")[0].reason
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_where_there_is_no_classifier_a_rule_of_thumb_decides() -> None:
     """By the channel, the person, the time and the words: 0.3 + 0.2 + 0.2 + 0.3 × 0.8 and more."""
     done = answered("yes", channel="slack")
     assert done.of_type("human.closed")[0].k == 1
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_the_rule_of_thumb_leaves_what_comes_from_elsewhere_uncertain() -> None:
     commands = [
         ("answer", {"interaction": ASK, "user_response": "yes", "channel": "email", "by": "eve"}),
@@ -269,10 +454,12 @@ def test_the_rule_of_thumb_leaves_what_comes_from_elsewhere_uncertain() -> None:
     assert done.of_type("human.closed")[0].k == 2
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_an_answer_through_the_interface_for_resuming_is_past_the_filter() -> None:
     assert answered("whatever").of_type("model.call") == []
 
 
+@pytest.mark.usefixtures("words_decide")
 def test_without_a_channel_what_leaves_no_doubt_is_not_classified() -> None:
     done = classified(0.1, given=["hm", "yes"], channel=None)
     assert done.of_type("human.closed")[0].k == 2
@@ -455,7 +642,7 @@ def test_people_below_a_fan_out_are_asked_one_after_the_other() -> None:
 
 def test_a_classified_answer_survives_any_death() -> None:
     given = {ASK: ["hm", "yes"]}
-    script = {"turns": {"h": [{"data": {"relevance": 0.1}}]}}
+    script = {"turns": {"h": [{"data": {"relevance": 0.1, "decision": "unclear"}}]}}
     done = check_deaths(asking(), {"body": 1}, world=World(answers=given), kinds=SENDS, script=script)
     assert done.out("h")["user_response"] == "yes"
 

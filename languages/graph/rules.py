@@ -31,5 +31,8 @@ CONTENT_MEMBERS = 8
 BOUNDED_WORK = 9
 """A node's work on its data has a bound: the steps it takes, the text it writes, the depth of what it puts out."""
 
-LATEST = 9
+EXACT_ANSWERS = 10
+"""An answer of a person decides by an option or a form; free text only by what a model makes of it."""
+
+LATEST = 10
 """The generation of the runs that are admitted now."""

@@ -5,10 +5,13 @@ from typing import Any, Literal
 
 from callboard.bus.effects import JSON, Failure
 from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.human.classifying import classified
+from callboard.languages.graph.human.deciding import Decided, FreeText, Unfit, label_of_default, read
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import TIMEOUT, label_of
 from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
+from callboard.languages.graph.rules import EXACT_ANSWERS
 from callboard.languages.graph.times import after, iso, ms
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
@@ -54,8 +57,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     async with node.question("ask", _question(interaction, due)) as question:
         beside = [stage.spawn(one) for one in _beside(work, interaction, asked_at, key)]
         raced = await stage.within(due, _answer(work, interaction, question, asked_at), node=node, slot="expiry")
-        answered = raced.value if isinstance(raced, Ok) else None
-        label = TIMEOUT if answered is None else label_of(interaction, _whole(answered))
+        answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
         if answered is None:
             question.close("timeout", None, TIMEOUT)
         else:
@@ -83,8 +85,24 @@ def _question(interaction: Interaction, due: Instant) -> Ask:
     )
 
 
-async def _answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
-    """Wait for an answer that belongs to the question; of the others it is said why they do not count."""
+async def _answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> tuple[Answered, str]:
+    """Wait for an answer that counts, and return it with its label; of the others it is said why they do not."""
+    if work.rules < EXACT_ANSWERS:
+        answered = await _relevant_answer(work, interaction, question, asked_at)
+        return answered, label_of(interaction, _whole(answered))
+    while True:
+        answered = await question.answer()
+        found = read(interaction, _whole(answered))
+        if isinstance(found, FreeText):
+            found = await classified(work, interaction, answered, asked_at)
+        if isinstance(found, Decided):
+            return answered, found.label
+        reasons = found.reasons if isinstance(found, Unfit) else ()
+        question.not_understood(f"answer {answered.k} does not count: {'; '.join(reasons)}")
+
+
+async def _relevant_answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
+    """Wait for an answer that belongs to the question, in runs that were admitted before `EXACT_ANSWERS`."""
     while True:
         answered = await question.answer()
         score = await relevance(work, interaction, answered, asked_at)
@@ -177,7 +195,8 @@ def _expired(work: Work, interaction: Interaction, key: str, asked_at: Instant) 
             made = _outputs(work, interaction, TIMEOUT, None, more, key, asked_at)
         case "default_response":
             response = interaction.default_response
-            label = label_of(interaction, response)
+            exact = work.rules >= EXACT_ANSWERS
+            label = label_of_default(interaction, response) if exact else label_of(interaction, response)
             made = _outputs(work, interaction, label, response, response, key, asked_at)
         case _:
             message = f"no response within {interaction.timeout_s:g} seconds"

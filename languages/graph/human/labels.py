@@ -1,4 +1,4 @@
-"""What an answer says: that something is confirmed, rejected, or neither. Pure."""
+"""Labels of answers, and how words were read in runs that were admitted before `EXACT_ANSWERS`. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _POSITIVE = re.compile(r"\b(approve|approved|yes|y|ok|sounds good|looks good)\b"
 
 _ACTIONS = {"approve": CONFIRMED, "approved": CONFIRMED, "reject": REJECTED, "rejected": REJECTED}
 
-_TEXTS = (
+TEXTS = (
     "response",
     "text",
     "message",
@@ -71,7 +71,7 @@ def words_of(response: JSON) -> str:
         case str():
             return response
         case Mapping():
-            found = (response.get(name) for name in (*_TEXTS, "action"))
+            found = (response.get(name) for name in (*TEXTS, "action"))
             return next((text for text in found if isinstance(text, str) and text.strip()), "")
         case _:
             return ""

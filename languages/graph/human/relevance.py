@@ -1,7 +1,7 @@
 """Whether an answer belongs to the question: a score from 0 to 1, by a model that weighs eight factors, or a rule.
 
-An answer that came through the interface for resuming is past this filter (``channel: api``), and so is one of no
-channel that leaves no doubt.
+Runs that were admitted before `EXACT_ANSWERS` go by the score alone: an answer of the channel ``api`` is past this
+filter, and so is one without a channel that leaves no doubt. Later ones need a model's decision too (`classifying`).
 """
 
 import re
@@ -60,9 +60,9 @@ async def relevance(work: Work, interaction: Interaction, answered: Answered, as
         return 1.0
     request = ModelRequest(
         purpose="classify",
-        model=_model(work, interaction),
+        model=model_of(work, interaction),
         system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(_told(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
     outcome = await work.metered.turn(f"classify.{answered.k}", request)
@@ -81,14 +81,16 @@ def _clear(interaction: Interaction, response: JSON) -> bool:
     return (explicit(response) or worded(words_of(response), interaction.options)) is not None
 
 
-def _model(work: Work, interaction: Interaction) -> str | None:
+def model_of(work: Work, interaction: Interaction) -> str | None:
+    """The model that classifies answers: the document's, else the run's."""
     named = interaction.analysis_model
     if named is None:
         return None if work.stage.info.environment.default_model else "openai:gpt-5-mini"
     return named if ":" in named else f"openai:{named}"
 
 
-def _told(interaction: Interaction, answered: Answered, age_s: float) -> str:
+def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
+    """What a classifier is asked about an answer."""
     return "\n".join(
         [
             f"Question ({interaction.type}, by {interaction.channel}): {interaction.message}",

@@ -1,0 +1,206 @@
+"""What an answer decides: it names an option, fits the form, is free text, or is not an answer at all. Pure.
+
+One reading for all channels. What comes by an option or a form decides without a model; free text never does.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from callboard.bus.answer_schemas import choice
+from callboard.bus.effects import JSON
+from callboard.languages.graph.coercion import coerced
+from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.human.forms import schema_of
+from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.labels import CONFIRMED, REJECTED, TEXTS, UNRELATED
+from callboard.languages.json_schema import violations
+
+_CONFIRMS = frozenset({"approve", "approved", "yes", "y", "confirm", "confirmed", "accept", "accepted"})
+_REJECTS = frozenset({"reject", "rejected", "no", "n", "decline", "declined", "deny", "denied"})
+"""Words that mean the same as an option that is one of them. An answer has to be the word, and nothing besides."""
+
+_SELECTED = ("selection", "selected", "option", *TEXTS, "action")
+"""Members of an answer that may hold the option that was selected, the first that is there."""
+
+
+class Decided(Struct, frozen=True):
+    """The answer counts: ``label`` is the port that it leads to."""
+
+    label: str
+
+
+class FreeText(Struct, frozen=True):
+    """The answer is in words of its own, which decide nothing: a model may say what they mean."""
+
+    text: str
+
+
+class Unfit(Struct, frozen=True):
+    """The answer is not one to this question; ``reasons`` says all that is wrong with it."""
+
+    reasons: tuple[str, ...]
+
+
+Reading = Decided | FreeText | Unfit
+
+
+def read(interaction: Interaction, response: JSON) -> Reading:
+    """Read an answer: ``response`` has all its members."""
+    match interaction.type:
+        case "input":
+            return _filled_in(interaction, response)
+        case "selection":
+            return _selected(interaction, response)
+        case _:
+            return _judged(interaction, response)
+
+
+def label_of_default(interaction: Interaction, response: JSON) -> str:
+    """The label of the answer that a document has for when nobody answers."""
+    found = read(interaction, response)
+    if isinstance(found, Decided):
+        return found.label
+    return UNRELATED if interaction.type == "approval" else CONFIRMED
+
+
+def label_of_option(options: Sequence[JSON], text: str) -> str | None:
+    """The label of the option that a text names, or of the word that means the same; None if it names none.
+
+    An option that is a word for approval or rejection has that meaning; of two others the first confirms and the
+    second rejects; what neither confirms nor rejects is unrelated.
+    """
+    said = _normal(text)
+    meanings = [_meaning(option, place, len(options)) for place, option in enumerate(options)]
+    for option, meaning in zip(options, meanings, strict=True):
+        if said in _names(option):
+            return meaning
+    word = _word(said)
+    same = [meaning for option, meaning in zip(options, meanings, strict=True) if word and _word_of(option) == word]
+    return same[0] if same else None
+
+
+# -- the types of questions --------------------------------------------------------------------------------------------
+
+
+def _filled_in(interaction: Interaction, response: JSON) -> Reading:
+    schema = schema_of(interaction)
+    wrong = violations(schema, response) if isinstance(schema, dict) else []
+    required = interaction.request_data.get("required_fields")
+    if isinstance(response, Mapping) and isinstance(required, list):
+        blank = [name for name in required if isinstance(value := response.get(name), str) and not value.strip()]
+        wrong += [f"{name}: is empty" for name in blank]
+    if wrong:
+        return Unfit(tuple(wrong))
+    stated = _stated(response)
+    return stated if isinstance(stated, Decided) else Decided(CONFIRMED)
+
+
+def _selected(interaction: Interaction, response: JSON) -> Reading:
+    chosen = response
+    if isinstance(response, Mapping):
+        chosen = next((response[name] for name in _SELECTED if response.get(name) is not None), None)
+    if _is_option(interaction.options, chosen):
+        stated = _stated(response)
+        return stated if isinstance(stated, Decided) else Decided(CONFIRMED)
+    return Unfit((f"{_shown(chosen)} is not {options_text(interaction.options)}",))
+
+
+def _judged(interaction: Interaction, response: JSON) -> Reading:
+    """Read an answer to a question that approves or reviews something."""
+    stated = _stated(response)
+    if stated is not None:
+        return stated
+    if isinstance(response, str):
+        return _said(interaction, response)
+    if isinstance(response, Mapping):
+        named = next((text for name in (*TEXTS, "action") if isinstance(text := response.get(name), str)), "")
+        if (label := label_of_option(interaction.options, named)) is not None:
+            return Decided(label)
+        texts = [text for text in response.values() if isinstance(text, str) and text.strip()]
+        if texts:
+            return FreeText("\n".join(texts))
+    if interaction.type == "review" and response not in (None, {}, []):
+        return Decided(CONFIRMED)
+    return Unfit((f"{_shown(response)} says neither `approved` nor {options_text(interaction.options)}",))
+
+
+def _said(interaction: Interaction, text: str) -> Reading:
+    if (label := label_of_option(interaction.options, text)) is not None:
+        return Decided(label)
+    if text.strip():
+        return FreeText(text)
+    return Unfit((f"it is empty; answer with {options_text(interaction.options)}",))
+
+
+def _stated(response: JSON) -> Decided | Unfit | None:
+    """What an answer says by ``approved`` or ``action``; None if it has neither."""
+    if isinstance(response, bool):
+        return Decided(CONFIRMED if response else REJECTED)
+    if not isinstance(response, Mapping):
+        return None
+    approved = coerced(response.get("approved"), "boolean")
+    action = response.get("action")
+    acted = {"confirms": CONFIRMED, "rejects": REJECTED}.get(_word(_normal(action)) if isinstance(action, str) else "")
+    if approved is None:
+        return Decided(acted) if acted is not None else None
+    if not isinstance(approved, bool):
+        return Unfit((f"approved is {_shown(response['approved'])}, expected true or false",))
+    label = CONFIRMED if approved else REJECTED
+    if acted is not None and acted != label:
+        return Unfit((f"approved is {_shown(response['approved'])}, but action is {_shown(action)}",))
+    return Decided(label)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def _is_option(options: Sequence[JSON], value: JSON) -> bool:
+    if isinstance(value, str):
+        return any(_normal(value) in _names(option) for option in options)
+    return any(
+        isinstance(value, bool) == isinstance(known := choice(option).value, bool) and value == known
+        for option in options
+    )
+
+
+def _names(option: JSON) -> set[str]:
+    """The texts by which an option is named: its value and its label."""
+    found: list[JSON] = [*choice(option)]
+    if isinstance(option, Mapping) and "value" not in option:
+        found = [option.get(name) for name in ("id", "label", "name", "title")]
+    return {_normal(text_of(one)) for one in found if one is not None and text_of(one).strip()}
+
+
+def _meaning(option: JSON, place: int, count: int) -> str:
+    match _word_of(option):
+        case "confirms":
+            return CONFIRMED
+        case "rejects":
+            return REJECTED
+        case _:
+            return UNRELATED if count != 2 else CONFIRMED if place == 0 else REJECTED
+
+
+def _word_of(option: JSON) -> str:
+    return next((word for name in sorted(_names(option)) if (word := _word(name))), "")
+
+
+def _word(text: str) -> str:
+    return "confirms" if text in _CONFIRMS else "rejects" if text in _REJECTS else ""
+
+
+def _normal(text: str) -> str:
+    """A text as texts are compared: without case, outer marks and how much space is in it."""
+    return " ".join(text.casefold().split()).rstrip(".!").rstrip()
+
+
+def options_text(options: Sequence[JSON]) -> str:
+    """The options as people are told them."""
+    listed = [choice(option).label for option in options]
+    return f"one of: {', '.join(listed)}" if listed else "`approved` (true or false)"
+
+
+def _shown(value: JSON) -> str:
+    text = repr(value) if isinstance(value, str) else text_of(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
