@@ -121,16 +121,21 @@ def at_a_terminal(place: Place, *args: str) -> Generator[tuple[Typist, "subproce
 def test_inputs_and_questions_are_asked_with_keys(place: Place) -> None:
     down = "\x1b[B"
     with at_a_terminal(place, *run("--value", "topic=tides", "--artifact", "out/notes.md")) as (typist, process):
-        typist.reads("❯ short")
-        typist.types(f"{down}\n")
+        typist.reads("  long")
+        typist.types(f"\n{down}{down}")
+        typist.reads("❯ long")
+        typist.types("\n")
         typist.reads("? body")
         typist.types("one\ntwo\n\n")
-        typist.reads("❯ left")
-        typist.types(f"{down}{down}")
+        typist.reads("  back")
+        typist.types("\x1b[A")
         typist.reads("❯ back")
         typist.types("\x1b[A\n")
-        typist.reads("❯ Yes")
-        typist.types("2\n")
+        typist.reads("  Yes")
+        # Enter alone says neither yes nor no.
+        typist.types("\n2")
+        typist.reads("❯ No")
+        typist.types("\n")
         typist.reads("Your words?")
         typist.types("So be it.\n")
         typist.reads_to_the_end()
@@ -193,6 +198,7 @@ def test_from_a_pipe_a_line_is_an_answer_and_enter_goes_on(place: Place) -> None
 def test_where_nobody_is_the_way_to_answer_is_told(place: Place) -> None:
     with place.process(*run("--input", INPUT, "--no-ask")) as process:
         assert process.stderr is not None
+        assert process.stderr.readline() == "  step: 1; label: 1; title: Ask\n"
         line = process.stderr.readline()
         assert line.startswith("In another terminal: ")
         assert "3#" not in line
@@ -330,9 +336,12 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
 
 @pytest.mark.parametrize(
     ("key", "at", "to"),
-    [(UP[0], 0, 2), (DOWN[0], 2, 0), ("j", 0, 1), ("k", 1, 0), ("3", 0, 2), ("4", 0, 0), ("0", 1, 1), ("x", 1, 1)],
+    [
+        *((UP[0], 0, 2), (DOWN[0], 2, 0), ("j", 0, 1), ("k", 1, 0), ("3", 0, 2), ("4", 0, 0), ("0", 1, 1), ("x", 1, 1)),
+        *((UP[0], None, 2), (DOWN[0], None, 0), ("2", None, 1), ("x", None, None), ("\r", None, None)),
+    ],
 )
-def test_where_a_key_leads(key: str, at: int, to: int) -> None:
+def test_where_a_key_leads(key: str, at: int | None, to: int | None) -> None:
     assert chosen(key, at, 3) == to
 
 

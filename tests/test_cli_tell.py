@@ -104,12 +104,15 @@ def test_who_answers_is_told_the_verdict(standing: Place) -> None:
     assert "still open" in wrong.stderr
     assert standing.told("show", run)["status"] == "waiting:human"
     assert run in [row["run"] for row in standing.told("runs", "--status", "waiting:human")]
-    right = standing.here("answer", run, "yes", "--by", "ada")
+    right = standing.here("answer", run, "yes", "--by", "ada", "--id", "k")
     assert (right.exit_code, right.stdout.partition("  (")[0]) == (
         exits.OK,
         "Sure? (main/a:call#1.1!ask): answer 2 by ada: yes: accepted",
     )
     assert standing.here("watch", run).exit_code == exits.OK
+    again = standing.here("answer", run, "yes", "--by", "ada", "--id", "k")
+    assert (again.exit_code, again.stdout.partition("  (")[0]) == (exits.OK, right.stdout.partition("  (")[0])
+    assert "sent before under this id" in again.stdout
     late = standing.here("answer", run, "yes", "--json")
     assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (exits.FAILED, "run.finished")
 

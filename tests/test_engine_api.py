@@ -221,6 +221,38 @@ async def test_an_execution_is_cancelled_and_stays_so(house: House) -> None:
     assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "CANCELED"
 
 
+async def test_what_is_sent_again_with_its_key_acts_once_and_is_answered_as_before(house: House) -> None:
+    client, connection = house
+    second = {**ASK, "id": "then", "name": "then"}
+    run = await begun(house, await made(client, ASK, second), HumanAsked.type)
+    resume, key = f"/v2/executions/{run}/resume", {"Idempotency-Key": "k-1"}
+    answer = {"user_response": {"approved": True}}
+    resumed = [await said(client, "POST", resume, json=answer, headers=key) for _ in range(3)]
+    assert resumed == [{"message": "Execution resumed", "execution_id": run}] * 3
+    told = {"message": "half"}
+    for _ in range(2):
+        await said(client, "POST", f"/v2/executions/{run}/milestone", json=told, headers={"Idempotency-Key": "m-1"})
+    cancel = [await said(client, "POST", f"/v2/executions/{run}/cancel", headers=key) for _ in range(2)]
+    assert [one["success"] for one in cancel] == [True, True]
+    await ended(house, run)
+    assert await said(client, "POST", resume, json=answer, headers=key) == resumed[0]
+    assert (await said(client, "POST", f"/v2/executions/{run}/cancel", headers=key))["success"] is True
+    types = [event.type for event in await connection.client.events(run)]
+    assert [types.count(one) for one in ("human.answered", "signal.received", "cancel.requested")] == [1, 1, 1]
+
+
+async def test_free_text_opens_no_gate_whatever_the_interface(house: House) -> None:
+    client, connection = house
+    run = await begun(house, await made(client, ASK), HumanAsked.type)
+    resume = f"/v2/executions/{run}/resume"
+    refused = await said(client, "POST", resume, 409, json={"user_response": "I do not approve this"})
+    assert "free text" in refused["detail"]
+    assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "WAITING_FOR_HUMAN"
+    assert [payload_of(event) for event in await connection.client.events(run) if event.type == "human.closed"] == []
+    await said(client, "POST", resume, json={"user_response": "approve"})
+    assert (await ended(house, run))["status"] == "SUCCESS"
+
+
 async def test_what_happened_is_told_entry_by_entry(house: House) -> None:
     client, _ = house
     id = await made(client, SORT)

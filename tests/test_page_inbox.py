@@ -80,6 +80,10 @@ async def test_an_answer_that_comes_late_leaves_what_is_written_elsewhere(stage:
 
     # A second click, and a key that is held, answer nothing else.
     await page.get_by_role("row").filter(has_text="Is last good?").click()
+    # No key chooses: each choice has its button.
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Control+Enter")
+    assert await answers(stage, "last") == 0
     await page.locator(".question .actions button").first.click()
     await expect(page.get_by_text("answered last")).to_be_visible()
     await page.keyboard.press("Control+Enter")

@@ -128,7 +128,7 @@ class Answering(Quietly):
             await told(self._client, self._run, verb, tell)
         except NotTaken as refused:
             self._terminal.say(refused.message)
-            return refused.code != "answer.not_understood"
+            return refused.code not in ("answer.not_understood", "resume.variables")
         except (CallboardError, NoAnswer) as error:
             self._terminal.say(f"That did not get through: {error}")
         return True

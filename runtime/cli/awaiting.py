@@ -12,6 +12,7 @@ from nats.errors import TimeoutError as NatsTimeout
 
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.projections.projection import fold
+from callboard.projections.question_data import data_lines
 from callboard.projections.questions import Question
 from callboard.projections.runs import RunRow
 from callboard.projections.waits import Wait, Waits
@@ -85,7 +86,7 @@ async def list_inbox(config: Config, settings: Settings, kind: str | None, limit
     if settings.as_json:
         say(compact([{**item.told(), **_linked(links, item)} for item in items]))
         return
-    texts = ["\n  ".join([_text(item, settings), *_linked(links, item).values()]) for item in items]
+    texts = ["\n  ".join([item_text(item, settings), *_linked(links, item).values()]) for item in items]
     say("\n\n".join(texts) if items else "Nobody is waited for.")
     if len(others) > limit:
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
@@ -127,7 +128,8 @@ def _may_wait(row: RunRow, questions: Collection[tuple[str, str]]) -> bool:
     return bool(others) if row.status == "waiting:human" else True
 
 
-def _text(item: Item, settings: Settings) -> str:
+def item_text(item: Item, settings: Settings) -> str:
+    """Say what waits, for what, since when, until when, and what moves it."""
     one = item.waits
     head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
     who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
@@ -140,7 +142,8 @@ def _what(one: Question | Wait) -> str:
         case Question():
             answers = ", ".join(short(option.value) for option in one.options)
             answers = answers or ("yes, no" if one.type == "confirm" else "")
-            return f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
+            asked = f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
+            return "\n    ".join([asked, *data_lines(one.data, one.question)])
         case Wait(kind="pause"):
             return f"paused at {one.name}" if one.name else "paused"
         case Wait(kind="tool"):

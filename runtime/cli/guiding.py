@@ -1,8 +1,9 @@
 """Guiding those who watch a run: behind what is up to somebody stands the command that moves it."""
 
-from callboard.bus.events import AT_REST, Event
+from callboard.bus.events import AT_REST, Event, HumanAsked
 from callboard.projections.intents import OpenIntents
 from callboard.projections.projection import known
+from callboard.projections.question_data import data_lines
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.showing import Quietly, Shower
 from callboard.runtime.cli.views import way_on
@@ -31,6 +32,10 @@ class Guiding(Quietly):
                 self.guide(opened.event)
 
     def guide(self, event: Event) -> None:
-        """Say what to type elsewhere to move what an event opens, if it opens anything."""
-        if command := way_on(event.type, event.key, self._run, self._settings, known(event)):
+        """Say what to type elsewhere to move what an event opens, if it opens anything; of a question, what it is
+        about too."""
+        payload = known(event)
+        if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
+            self._shower.notice("\n".join(f"  {line}" for line in about))
+        if command := way_on(event.type, event.key, self._run, self._settings, payload):
             self._shower.notice(f"In another terminal: {command}")

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import HumanAsked
+from callboard.projections.question_data import data_lines
 from callboard.runtime.cli.printing import style
 from callboard.runtime.cli.terminal import Terminal
 
@@ -20,17 +21,19 @@ class Choice(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """What is asked; without choices any text is an answer."""
+    """What is asked; without choices any text is an answer. ``data`` are lines about it."""
 
     text: str
     choices: Sequence[Choice] = field(default_factory=list[Choice])
+    data: Sequence[str] = ()
 
 
 def question_of(asked: HumanAsked) -> Question:
     """Return the question that an event asks."""
+    data = tuple(data_lines(asked.request_data, asked.question))
     if asked.interaction_type == "confirm" and not asked.options:
-        return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")])
-    return Question(asked.question, [_choice(option) for option in asked.options])
+        return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")], data)
+    return Question(asked.question, [_choice(option) for option in asked.options], data)
 
 
 def _choice(option: Any) -> Choice:
@@ -46,7 +49,10 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
     :raises Stopped: if ``stop`` was set meanwhile
     """
     terminal.say(style("? ", fg="green", bold=True) + style(question.text, bold=True))
+    for line in question.data:
+        terminal.say(f"  {line}")
     if question.choices and terminal.interactive:
+        terminal.say(style("  arrow keys or a number, then Enter", dim=True))
         return question.choices[terminal.choose([choice.label for choice in question.choices], stop)].value
     for number, choice in enumerate(question.choices, 1):
         terminal.say(f"  {number}. {choice.label}")

@@ -74,10 +74,12 @@ class Terminal:
     def choose(self, options: Sequence[str], stop: threading.Event) -> int:
         """Have one of the options chosen with the arrow keys, or by its number; return its place.
 
+        None is chosen at first: Enter alone answers nothing.
+
         :raises NobodyThere: at the end of the input
         :raises Stopped: if ``stop`` was set meanwhile
         """
-        at = 0
+        at: int | None = None
         with self._keys():
             self._draw(options, at)
             while True:
@@ -85,13 +87,13 @@ class Terminal:
                 if not typed:
                     raise NobodyThere
                 for key in typed:
-                    if key in ENTER:
+                    if key in ENTER and at is not None:
                         return at
                     at = chosen(key, at, len(options))
                 sys.stderr.write(f"\x1b[{len(options)}A")
                 self._draw(options, at)
 
-    def _draw(self, options: Sequence[str], at: int) -> None:
+    def _draw(self, options: Sequence[str], at: int | None) -> None:
         for place, option in enumerate(options):
             # Without colours the cursor still has to move.
             sys.stderr.write("\r\x1b[2K")
@@ -126,10 +128,10 @@ def keys(typed: str) -> list[str]:
     return _KEY.findall(typed)
 
 
-def chosen(key: str, at: int, count: int) -> int:
-    """Return where a key leads among so many options; it may lead nowhere."""
+def chosen(key: str, at: int | None, count: int) -> int | None:
+    """Return where a key leads among so many options, from one of them or from none; it may lead nowhere."""
     if key in UP:
-        return (at - 1) % count
+        return (count if at is None else at) - 1 if at != 0 else count - 1
     if key in DOWN:
-        return (at + 1) % count
+        return 0 if at is None else (at + 1) % count
     return int(key) - 1 if key.isdecimal() and 1 <= int(key) <= count else at

@@ -13,6 +13,7 @@ from callboard.bus.connection import without_secrets
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.bus.prices import dollars
 from callboard.projections.causes import Cause, brief
+from callboard.projections.question_data import data_lines
 from callboard.projections.renders import duration_text
 from callboard.projections.run_result import NodeState, OpenEffect, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
@@ -193,7 +194,10 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
     line = f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
-    return f"{line}\n    ? {question_text(asked)}" if isinstance(asked, HumanAsked) else line
+    if not isinstance(asked, HumanAsked):
+        return line
+    about = data_lines(asked.request_data, asked.question)
+    return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
 
 
 def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:

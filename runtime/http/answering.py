@@ -23,6 +23,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 from callboard.languages.json_schema import violations
 from callboard.projections.fate import TYPES, Fate, FateFold
+from callboard.projections.question_data import data_lines
 from callboard.runtime.access.links import BadLink, Link, Links
 from callboard.runtime.api.bodies import Told
 from callboard.runtime.api.keeping import folded
@@ -67,7 +68,7 @@ class Answering:
                 if fate.asked is None or fate.outcome:
                     return _closed(fate)
                 if request.method != "POST":
-                    return _form(fate.asked, {})
+                    return question_page(fate.asked, {})
                 return await self._answer(link, fate.asked, await _filled(request))
             except BadLink as error:
                 return _bad(error)
@@ -89,15 +90,15 @@ class Answering:
         try:
             value = answer_of(fields_of(schema), filled)
         except Unreadable as error:
-            return _form(asked, filled, [str(error)])
+            return question_page(asked, filled, [str(error)])
         if isinstance(schema, dict) and (wrong := violations(schema, value)):
-            return _form(asked, filled, wrong)
+            return question_page(asked, filled, wrong)
         found = await self._told(link, value, link.by, TELL_WAIT_S)
         if isinstance(found, Told):
             taken = "was taken" if found.verdict == "accepted" else "is recorded"
             return notice("Thank you", f"Your answer {taken}.", 200)
         if found.code == "answer.not_understood":
-            return _form(asked, filled, [found.message])
+            return question_page(asked, filled, [found.message])
         fate = await self._fate(link)
         if fate.outcome:
             return _closed(fate)
@@ -150,11 +151,12 @@ def _schema(asked: HumanAsked) -> Any:
     return answer_schema(asked.options) if asked.schema is None else asked.schema
 
 
-def _form(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong: Sequence[str] = ()) -> Response:
+def question_page(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong: Sequence[str] = ()) -> Response:
+    """The page of a question: what it asks, what it is about, and the form of its answer."""
     parts = [f"<h1>{html.escape(asked.question)}</h1>"]
-    if asked.request_data not in (None, {}, [], ""):
-        shown = msgspec.json.format(msgspec.json.encode(asked.request_data), indent=2).decode()[:DATA_CHARS_MAX]
-        parts.append(f"<details><summary>What it is about</summary><pre>{html.escape(shown)}</pre></details>")
+    if about := data_lines(asked.request_data, asked.question, DATA_CHARS_MAX):
+        shown = html.escape("\n".join(about))
+        parts.append(f"<h2>What it is about</h2>\n<pre>{shown}</pre>")
     parts += [f'<p class="wrong" role="alert">{html.escape(one)}</p>' for one in wrong]
     parts.append(f'<form method="post">\n{form_html(fields_of(_schema(asked)), filled)}')
     parts.append('<p><button type="submit">Send</button></p>\n</form>')

@@ -59,6 +59,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True, kw_only=True):
     path: str = ""
     question: str | None = None
     options: list[Any] = []
+    data: JSON = None
     signal: str | None = None
     tool: str | None = None
     input: JSON = None

@@ -10,6 +10,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct, field
 
 from callboard.bus.effects import JSON
+from callboard.projections.question_data import data_lines
 from callboard.projections.questions import Question
 from callboard.runtime.access.subject import NOBODY, Scope, Subject
 from callboard.runtime.mcp.forms import form_of, response_of
@@ -69,7 +70,7 @@ class Caller(Struct):
         if self.elicit is None:
             raise InputNeeded(question, self.asked)
         self.asked.add(name_of(question))
-        return heard(question, await self.elicit(question.question, form_of(question) or {}))
+        return heard(question, await self.elicit(_message(question), form_of(question) or {}))
 
 
 def heard(question: Question, result: ElicitResult) -> tuple[bool, JSON]:
@@ -86,7 +87,12 @@ def name_of(question: Question) -> str:
 def request_of(question: Question) -> ElicitRequest:
     """A question as what a client is asked to ask."""
     form = form_of(question) or {}
-    return ElicitRequest(params=ElicitRequestFormParams(message=question.question, requested_schema=form))
+    return ElicitRequest(params=ElicitRequestFormParams(message=_message(question), requested_schema=form))
+
+
+def _message(question: Question) -> str:
+    """What the person at the client reads: the question, and what it is about."""
+    return "\n".join([question.question, *data_lines(question.data, question.question)])
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:

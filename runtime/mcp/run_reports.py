@@ -10,6 +10,7 @@ from callboard.bus.events import Event, Problem
 from callboard.bus.log import Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.projections.projection import known
+from callboard.projections.question_data import told
 from callboard.projections.run_result import OpenEffect
 from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.mcp.answers import NodeResult, Page, Run, Seen, Waiting
@@ -62,7 +63,8 @@ def _waiting(effect: OpenEffect, event: Event) -> Waiting:
     more: dict[str, Any] = {}
     match known(event):
         case ev.HumanAsked() as asked:
-            more = {"question": asked.question, "options": asked.options}
+            about = told(asked.request_data, asked.question)
+            more = {"question": asked.question, "options": asked.options, "data": about}
         case ev.SignalAwaited() as awaited:
             more = {"signal": awaited.name}
         case ev.ToolCall() as call:

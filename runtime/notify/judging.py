@@ -14,10 +14,14 @@ from callboard.bus import events as ev
 from callboard.bus.log import EventLog, Recorded
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.projections.projection import known
+from callboard.projections.question_data import data_lines
 from callboard.runtime.notify.notice import Notice, made, short
 from callboard.runtime.notify.seen import Seen, told_by
 from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
+
+DATA_CHARS_MAX = 1_500
+"""How much a notice tells of what a question is about."""
 
 _WAITS = (ev.HumanAsked.type, ev.SignalAwaited.type, ev.RunPaused.type)
 
@@ -111,18 +115,20 @@ class Judge:
                 return tell(on=_BUDGET, text=f"{name} is paused: {payload.message}", key=event.key)
             case ev.CancelRequested(code="budget") if _BUDGET in wants:
                 return tell(on=_BUDGET, text=f"{name} is cancelled: {payload.message}")
-            case _ if wants == ("waiting",) and (what := _awaited(payload)) is not None:
+            case _ if wants == ("waiting",) and (what := awaited_text(payload)) is not None:
                 told = f"{name} has waited longer than {self._rule.longer_than} {what}"
                 return tell(on="waiting", text=told, key=event.key)
             case _:
                 return None
 
 
-def _awaited(payload: ev.Payload) -> str | None:
+def awaited_text(payload: ev.Payload) -> str | None:
+    """Say what an event waits for, and of a question what it is about; None if it waits for nobody."""
     match payload:
         case ev.HumanAsked():
             whom = f" by {payload.channel_type}" if payload.channel_type else ""
-            return f"for an answer{whom}: {short(payload.question)}"
+            about = "\n".join(data_lines(payload.request_data, payload.question, DATA_CHARS_MAX))
+            return f"for an answer{whom}: {short(payload.question)}" + (f"\n{about}" if about else "")
         case ev.SignalAwaited():
             return f"for the signal {payload.name}"
         case ev.RunPaused():

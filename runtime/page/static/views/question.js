@@ -25,16 +25,16 @@ export class Question {
     const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
     this.fields = buttons ? null : new Form(schema, 'Answer')
     this.said = h('div', {role: 'status'})
-    this.form = h('form', {class: 'fields', novalidate: true, onsubmit: (/** @type {Event} */ event) => {
+    // No key chooses for somebody: a choice is answered by its own button alone.
+    this.form = h('form', {class: 'fields', novalidate: true, tabindex: buttons ? -1 : null, onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault()
-      if (buttons) this.answer(buttons[0].value)
-      else this.read()
+      this.read()
     }},
       this.fields?.element ?? null,
       schema.description && buttons ? h('p', {class: 'soft'}, schema.description) : null,
       this.said,
       h('div', {class: 'actions begin'}, buttons
-        ? buttons.map((choice, i) => h('button', {type: i ? 'button' : 'submit', class: i ? '' : 'primary', onclick: i ? () => this.answer(choice.value) : null}, choice.label, i ? null : h('kbd', {'aria-hidden': 'true'}, '⌘⏎')))
+        ? buttons.map((choice) => h('button', {type: 'button', onclick: () => this.answer(choice.value)}, choice.label))
         : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
     this.sending = once(this.form)
     /** Whether somebody has written something here that is not yet an answer. */
@@ -59,7 +59,7 @@ export class Question {
   }
 
   focus() {
-    const first = this.form.querySelector('input, textarea, select, button')
+    const first = this.fields ? this.form.querySelector('input, textarea, select, button') : this.form
     if (first instanceof HTMLElement) first.focus()
   }
 
