@@ -13,6 +13,7 @@ from msgspec import Struct
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
 from callboard.bus.commit import MESSAGE_ID, Message, guarded
 from callboard.bus.jetstream import JetStreamLog, Stored
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Refused
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
@@ -46,7 +47,7 @@ def id_in(body: bytes) -> str:
     """The id that the body of a tell has; empty if it has none, or cannot be read."""
     try:
         return msgspec.json.decode(body or b"{}", type=_Identified).id or ""
-    except (msgspec.DecodeError, RecursionError):
+    except JSON_ERRORS:
         return ""
 
 
@@ -102,7 +103,7 @@ async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Route
         return None
     try:
         return Routed(command.sequence, msgspec.json.decode(noted.data, type=Note))
-    except msgspec.DecodeError:
+    except JSON_ERRORS:
         return None
 
 

@@ -67,10 +67,9 @@ class Tells:
         problems = self._wrong(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
-        id = id_in(delivery.data)
+        id, ended = id_in(delivery.data), last.event.type == ev.RunEnd.type
         if id and (first := await routed_as(self._log, ref, verb, id)) is not None:
-            return _verdict_on(ref, first, delivery)
-        ended = last.event.type == ev.RunEnd.type
+            return _verdict_on(ref, first, delivery, [] if ended else _obstacles(verb, last))
         if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
             # Delivered once more, it may have been routed before, and be what has ended the run.
             before = await routed(self._log, ref, verb, delivery.sequence)
@@ -85,10 +84,8 @@ class Tells:
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
             return Verdict("rejected", ref.run, problems=[_quarantined(last)])
         note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
-        verdict = _verdict_on(
-            ref, await route_tell(self._log, ref, verb, _body(delivery, last), delivery, id, note), delivery
-        )
-        return msgspec.structs.replace(verdict, warnings=[*verdict.warnings, *_obstacles(verb, last)])
+        on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, id, note)
+        return _verdict_on(ref, on_its_way, delivery, _obstacles(verb, last))
 
     def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
@@ -102,14 +99,14 @@ class Tells:
         return start is not None and start < sequence
 
 
-def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery) -> Verdict:
+def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:
     """The verdict of a tell that has been routed: as this very message, or as an earlier one with the same id."""
     if found.note.tell == delivery.sequence:
-        return Verdict("accepted", ref.run, cause=found.cause)
-    warnings: list[Problem] = []
+        return Verdict("accepted", ref.run, cause=found.cause, warnings=obstacles)
+    warnings = obstacles
     if found.note.digest and found.note.digest != digest_of(delivery.data):
         message = "the run was told something else under this id before; that counts, and this does nothing"
-        warnings = [Problem("tell.differs", message, "id", expected="another id", severity="warning")]
+        warnings = [*obstacles, Problem("tell.differs", message, "id", expected="another id", severity="warning")]
     return Verdict("accepted", ref.run, duplicate=True, cause=found.cause, warnings=warnings)
 
 

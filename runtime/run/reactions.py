@@ -46,7 +46,7 @@ def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
     It is refused, whether or not the deadline is recorded yet."""
     try:
         tell = parse_tell(verb, body)
-    except (KeyError, msgspec.DecodeError):
+    except (KeyError, *JSON_ERRORS):
         return False
     match tell:
         case Answer():
