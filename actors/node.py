@@ -18,6 +18,7 @@ from callboard.actors.toolboxes import Toolboxes
 from callboard.actors.tools.shared import Shared
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
+from callboard.bus.errors import unexpected
 from callboard.bus.events import Payload
 
 log = structlog.get_logger(__name__)
@@ -134,8 +135,7 @@ class NodeActor:
                     # Be it that it has no recorded form. The traceback belongs to the operator's log; a run's log holds
                     # what its author can act on.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
-                    failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
-                    self._publisher.outcome(job.key, failed(job.intent, failure))
+                    self._publisher.outcome(job.key, failed(job.intent, unexpected(error)))
         finally:
             self._scopes.pop(job.key, None)
 

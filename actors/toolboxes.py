@@ -15,6 +15,7 @@ from callboard.actors.tools.standing import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
 from callboard.bus.effects import Failure, ToolSource
+from callboard.bus.errors import unexpected
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +103,7 @@ class Toolboxes:
             self._keepers.pop(key, None)
         except Exception as error:
             log.exception("toolbox failed unexpectedly", key=key)
-            keeper.failure = ToolFailed(Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            keeper.failure = ToolFailed(unexpected(error))
             self._keepers.pop(key, None)
         finally:
             keeper.toolbox = None

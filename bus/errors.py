@@ -346,3 +346,11 @@ class ReplayDiverged(CallboardError):
         self.recorded = recorded
         self.asked = asked
         self.stated = stated
+
+
+def unexpected(error: Exception) -> Failure:
+    """Return the failure that an exception becomes which nobody expected. One kind has a name of its own: values that
+    nest deeper than Python's stack goes are the author's affair, not a fault of Callboard."""
+    if isinstance(error, RecursionError):
+        return Failure("value.too_deep", "a value nests deeper than can be worked on; keep it below 500 levels")
+    return Failure("internal", f"{type(error).__name__}: {error}")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 from msgspec import Raw, Struct
 
+from callboard.bus.decoding import decoder
 from callboard.bus.effects import (
     JSON,
     Choice,
@@ -698,9 +699,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _event_decoder = msgspec.json.Decoder(Event)
-_payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {
-    name: msgspec.json.Decoder(payload) for name, payload in TYPES.items()
-}
+_payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {name: decoder(payload) for name, payload in TYPES.items()}
 
 
 def encode_payload(payload: Payload) -> bytes:

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 import msgspec
 from msgspec.structs import replace
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, ForkedFrom, encode_event
 from callboard.bus.log import Behind, Reading, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
@@ -31,7 +32,7 @@ def origin_of(first: Event) -> ForkedFrom | None:
     """
     # Decoded only where there is any hope: every run that is read comes by here, and few are forks.
     payload = bytes(first.payload)
-    return msgspec.json.decode(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
+    return decode_json(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
 
 
 async def with_origin(
@@ -140,5 +141,5 @@ def _as_of(ref: RunRef, event: Event, forked: ForkedFrom) -> Event:
     members = forked.replaced.get(event.n)
     if members is None:
         return msgspec.structs.replace(event, run=ref.run)
-    payload = {**msgspec.json.decode(event.payload), **members}
+    payload = {**decode_json(event.payload), **members}
     return msgspec.structs.replace(event, run=ref.run, payload=msgspec.Raw(msgspec.json.encode(payload)))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
+from callboard.bus.decoding import decode_json
 from callboard.bus.discretion import be_discreet
 from callboard.bus.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
 from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
@@ -186,7 +187,7 @@ def _locked(item: Recorded) -> KeyMissing | LogUnreadable:
 
 def unreadable(item: Recorded) -> LogUnreadable:
     """The error that an unreadable message amounts to."""
-    found = msgspec.json.decode(item.event.payload, type=Unreadable)
+    found = decode_json(item.event.payload, type=Unreadable)
     return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
 
 

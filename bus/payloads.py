@@ -17,6 +17,8 @@ from typing import Any, TypeGuard
 import msgspec
 from msgspec import Raw
 
+from callboard.bus.decoding import decoder
+
 INLINE_BYTES_MAX = 256 * 1024
 """Largest payload that stays whole inside its event, in bytes."""
 
@@ -33,7 +35,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MARKER = re.compile(rb'\{"\$blob":"([0-9a-f]{64})"')
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode = decoder().decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 

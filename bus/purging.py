@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from callboard.bus.commit import Message, guarded
 from callboard.bus.copying import copied
+from callboard.bus.decoding import decode_json
 from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.jetstream import JetStreamLog
@@ -74,7 +75,7 @@ def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
     except ValueError:
         return None
     try:
-        return msgspec.structs.replace(msgspec.json.decode(body, type=Gone), run=run)
+        return msgspec.structs.replace(decode_json(body, type=Gone), run=run)
     except JSON_ERRORS:
         return Gone(run)
 
@@ -213,7 +214,7 @@ async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
 def _fork(note: bytes) -> str:
     """Whose note it is."""
     try:
-        return msgspec.json.decode(note, type=_Note).fork
+        return decode_json(note, type=_Note).fork
     except JSON_ERRORS:
         return ""
 
@@ -224,7 +225,7 @@ async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
     if first is None:
         return False
     try:
-        forked = msgspec.json.decode(first.event.payload, type=_Born).forked_from
+        forked = decode_json(first.event.payload, type=_Born).forked_from
     except msgspec.ValidationError:
         return True  # It says so beside the event.
     return forked is not None and forked.run == origin.run

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import msgspec
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 
@@ -15,7 +16,7 @@ class _Named(msgspec.Struct):
 def named_run_id(body: bytes) -> str | None:
     """The run id that a start message names, if it does, whatever else may be wrong with it."""
     try:
-        return msgspec.json.decode(body, type=_Named).run_id
+        return decode_json(body, type=_Named).run_id
     except JSON_ERRORS:
         return None
 

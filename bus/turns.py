@@ -1,9 +1,11 @@
-"""Turns: how long a thread of this process keeps the interpreter while another one wants it."""
+"""Turns: work on threads beside the loop, and how long a thread keeps Python while another one wants it."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from threading import Lock
+
+from anyio import CapacityLimiter, to_thread
 
 TURN_S = 0.0005
 """How long with `quick_turns`; Python's own default is ten times that."""
@@ -42,3 +44,18 @@ def quick_turns() -> Generator[None]:
         yield
     finally:
         _BLOCKS.leave()
+
+
+Beside = Callable[[Callable[[], None]], Awaitable[None]]
+"""Does some work, and returns when it is done; other tasks of the loop go on meanwhile."""
+
+
+async def on_a_thread(work: Callable[[], None], limiter: CapacityLimiter | None = None) -> None:
+    """Do work on a thread beside the loop. If the caller is cancelled, the thread ends unheeded."""
+    with quick_turns():
+        await to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+
+
+async def on_the_loop(work: Callable[[], None]) -> None:
+    """Do work at once: where time is virtual, no thread is waited for."""
+    work()

@@ -5,12 +5,13 @@ call of it (from 0) the slot ``tool.<t>.<i>``. A turn continues the one before b
 answers, and these only as the keys under which the log holds them; so content is stored once.
 """
 
+import sys
 from collections.abc import Collection
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import (
     JSON,
     Failure,
@@ -22,8 +23,11 @@ from callboard.bus.effects import (
     ToolUse,
 )
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.steps import Steps
+from callboard.languages.computing import computed
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
+from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
 
 CUT_SHORT = frozenset(
     {
@@ -118,10 +122,7 @@ def _out_of_turns(turns_max: int, reply: ModelReply | None) -> Failure:
 async def _call_all(
     stage: Stage, node: Node, turn: int, uses: list[ToolUse], offered: dict[str, ToolSpec], policy: Policy
 ) -> list[Called]:
-    tasks = [
-        stage.spawn(_call(node, f"tool.{turn}.{i}", use, offered, policy, tells=stage.info.tells))
-        for i, use in enumerate(uses)
-    ]
+    tasks = [stage.spawn(_call(stage, node, f"tool.{turn}.{i}", use, offered, policy)) for i, use in enumerate(uses)]
     made: list[Called] = []
     for use, settled in zip(uses, await stage.join(*tasks), strict=True):
         match settled:
@@ -133,16 +134,18 @@ async def _call_all(
 
 
 async def _call(
-    node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy, *, tells: bool
+    stage: Stage, node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy
 ) -> Called:
     """Make a call; one that cannot be made is told of, since no event of its own does."""
-    spec = offered.get(use.tool)
+    spec, tells = offered.get(use.tool), stage.info.tells
     if spec is None:
         known = ", ".join(offered) or "none"
         if tells:
             node.warn("UNKNOWN_TOOL", f"the model wants {use.tool!r}, which the node does not have; it has: {known}")
         return Called(use, error=Failure("tool.unknown", f"there is no tool {use.tool!r} here; there are: {known}"))
-    if use.tool in policy.check_inputs and (faults := violations(spec.input_schema, use.input)):
+    checked = use.tool in policy.check_inputs
+    faults = await computed(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
+    if faults:
         told = "; ".join(faults)
         if tells:
             node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")
@@ -167,20 +170,22 @@ def structured(reply: ModelReply, *, asked: bool) -> JSON:
 
 
 def json_in(text: str) -> JSON:
-    """Return the JSON value that a text is, or that its last fenced block is; None if there is neither."""
+    """Return the JSON value that a text is, or that its last fenced block is; None if there is neither, or if it nests
+    too deep to go on with."""
     for candidate in (text.strip(), _last_block(text)):
         if candidate:
             try:
-                return msgspec.json.decode(candidate)
+                found = decode_json(candidate)
             except JSON_ERRORS:
                 continue
+            return None if nests_deeper(found, VALUE_DEPTH_MAX, Steps(sys.maxsize)) else found
     return None
 
 
 def is_json(text: str) -> bool:
     """Say whether a text is JSON and nothing else."""
     try:
-        msgspec.json.decode(text)
+        decode_json(text)
     except JSON_ERRORS:
         return False
     return True

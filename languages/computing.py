@@ -13,7 +13,7 @@ from callboard.languages.language import Stage
 
 T = TypeVar("T")
 
-AT_ONCE_STEPS = 4_000
+AT_ONCE_STEPS = 1_000
 """How many steps work may take on the loop's thread: some milliseconds."""
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from callboard.bus.effects import JSON
 from callboard.bus.steps import Steps
 
+VALUE_DEPTH_MAX = 500
+"""How deep a value may nest that a run goes on with: msgspec reads and writes about twice as many levels."""
+
 ITEMS_PER_STEP = 8
 """How many members or items of a value are one step, where they are looked at."""
 

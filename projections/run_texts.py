@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, RunAccepted, RunEnd, RunFailed
 
 TEXT_CHARS_MAX = 20_000
@@ -43,10 +43,10 @@ def texts(event: Event) -> Texts | None:
     """Return what an event, with its large values put back in, adds to a run's texts; None if it adds nothing."""
     match event.type:
         case RunAccepted.type:
-            start = msgspec.json.decode(event.payload, type=_Accepted).start
+            start = decode_json(event.payload, type=_Accepted).start
             return Texts(input=_flat([start.input, start.arguments]))
         case RunEnd.type | RunFailed.type:
-            ended = msgspec.json.decode(event.payload, type=_Ended)
+            ended = decode_json(event.payload, type=_Ended)
             error = None if ended.error is None else _flat([ended.error.code, ended.error.message, ended.error.details])
             return Texts(output=_flat(ended.output) if event.type == RunEnd.type else None, error=error)
         case _:

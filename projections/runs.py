@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decoder
 from callboard.bus.effects import ModelUsage, parts
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import (
@@ -132,8 +133,8 @@ class _Admission(Struct, frozen=True):
     parent: _Origin | None = None
 
 
-_read = msgspec.json.Decoder(_Admission).decode
-_read_start = msgspec.json.Decoder(_Start).decode
+_read = decoder(_Admission).decode
+_read_start = decoder(_Start).decode
 
 
 class RunFold(Struct):

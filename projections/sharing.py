@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, RunAccepted, RunStart, SourcesResolved
 from callboard.projections.projection import known
 from callboard.projections.values import Difference, differences
@@ -42,7 +42,7 @@ def shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
     if not pairs:
         return None
     payloads = [
-        Replaced(one.n, one.type, one.path, differences(*(msgspec.json.decode(each.payload) for each in (one, other))))
+        Replaced(one.n, one.type, one.path, differences(*(decode_json(each.payload) for each in (one, other))))
         for one, other in pairs
         if bytes(one.payload) != bytes(other.payload) and one.type not in _TOLD_ELSEWHERE
     ]

@@ -9,10 +9,11 @@ import pytest
 
 from callboard.bus.events import Event, RunClaimed
 from callboard.bus.subjects import RunRef
+from callboard.bus.turns import on_the_loop
 from callboard.languages.language import End, Stage
 from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.run.log import read_run
-from callboard.runtime.run.pace import REST_SHARE, SLICE_S, Pace, on_the_loop
+from callboard.runtime.run.pace import REST_SHARE, SLICE_S, Pace
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
 from callboard.testing.virtual_time import simulate
@@ -25,7 +26,7 @@ from tests.test_flow_cases_gather import GATHERS
 
 def breathless() -> Pace:
     """A pace that has everybody draw breath wherever they can."""
-    return Pace(0.0, clock=lambda: 0.0, carry_out=on_the_loop)
+    return Pace(0.0, clock=lambda: 0.0, beside=on_the_loop)
 
 
 # -- the driver --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from callboard.bus.javascript.parser import SOURCE_CHARS_MAX
 from callboard.bus.javascript.regex import STEPS_MAX, BadPattern, Search, TooManySteps, check
+from callboard.bus.steps import Steps
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.evaluators import (
@@ -46,7 +47,7 @@ DATA: dict[str, Any] = {
     ],
 )
 def test_54_paths_that_lead_somewhere(path: str, values: list[Any]) -> None:
-    found = resolve_path(DATA, path)
+    found = resolve_path(DATA, path, Steps(1_000))
     assert isinstance(found, Values)
     assert (found.values, found.mode) == (values, "any" if path.startswith("any:") else "all")
 
@@ -71,7 +72,7 @@ def test_54_paths_that_lead_somewhere(path: str, values: list[Any]) -> None:
     ],
 )
 def test_54_paths_that_lead_nowhere_say_why(path: str, reason: str) -> None:
-    assert resolve_path(DATA, path) == Unresolved(reason)
+    assert resolve_path(DATA, path, Steps(1_000)) == Unresolved(reason)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +153,8 @@ def test_texts_of_failed_checks_name_path_operator_and_value() -> None:
     ],
 )
 def test_deep_equality(one: Any, other: Any, equal: bool) -> None:
-    assert same(one, other) is equal
-    assert same(other, one) is equal
+    assert same(one, other, Steps(1_000)) is equal
+    assert same(other, one, Steps(1_000)) is equal
 
 
 def test_values_as_text() -> None:

@@ -19,6 +19,7 @@ import structlog
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.sandbox.process import Ended, Sandbox, SandboxBroken
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.json_errors import JSON_ERRORS
 
@@ -170,7 +171,7 @@ def _answer(ended: Ended, limits: Limits) -> _Answer:
             how = f" (signal {ended.signal})" if ended.signal else ""
             raise _failed("code.crashed", f"the process of the code has died{how}")
     try:
-        answer = msgspec.json.decode(ended.written, type=_Answer)
+        answer = decode_json(ended.written, type=_Answer)
     except JSON_ERRORS as error:
         raise _failed("code.bad_output", f"what the code has left is no answer: {error}") from error
     if answer.failure is not None:

@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 import anyio
-import msgspec
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.memory.asked import Asked
@@ -31,6 +30,7 @@ from callboard.actors.memory.text_store import (
     other_embedder,
 )
 from callboard.bus.backoff import backoff_s
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 
 Done = TypeVar("Done")
@@ -129,7 +129,7 @@ class PgVector:
             rows = await self._rows(FIND.format(table=table), _written(vector), embedder.name, facets, wanted.most)
         except SqlFailed as refused:
             raise await self._mismatch(table, vector, embedding, refused) from refused
-        found = [Found(msgspec.json.decode(row["document"]), embedder.likeness(row["near"])) for row in rows]
+        found = [Found(decode_json(row["document"]), embedder.likeness(row["near"])) for row in rows]
         if not found:
             for row in await self._rows(OTHERS.format(table=table), embedder.name):
                 if row["count"]:
@@ -138,7 +138,7 @@ class PgVector:
 
     async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
         rows = await self._rows(GET.format(table=self._table(asked)), [_id(id) for id in ids])
-        found = {row["id"]: msgspec.json.decode(row["document"]) for row in rows}
+        found = {row["id"]: decode_json(row["document"]) for row in rows}
         return [found[_id(id)] for id in ids if _id(id) in found]
 
     async def delete(self, asked: Asked, ids: Sequence[str]) -> None:

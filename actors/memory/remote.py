@@ -11,6 +11,7 @@ from callboard.actors.memory.store import Unavailable, failed
 from callboard.actors.models.trouble import retry_after_s
 from callboard.actors.trust import trusted
 from callboard.bus.backoff import backoff_s
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Remote:
         if response.status_code in _AGAIN:
             return _Vain(f"status {response.status_code}", retry_after_s(response.headers, time.time()))
         try:
-            return Answer(response.status_code, msgspec.json.decode(told) if told else None)
+            return Answer(response.status_code, decode_json(told) if told else None)
         except JSON_ERRORS:
             if response.status_code < 400:
                 return _Vain("an answer that is no JSON", None)

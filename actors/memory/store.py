@@ -14,6 +14,7 @@ from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.backoff import backoff_s
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 
 DOCUMENT_BYTES_MAX = 512 * 1024
@@ -87,7 +88,7 @@ def failed(code: str, message: str, retryable: bool | None = False) -> EffectFai
 
 def read(entry: Entry | None) -> Document:
     """Return a document; an empty one where there is none."""
-    return msgspec.json.decode(entry.value) if entry is not None else {}
+    return decode_json(entry.value) if entry is not None else {}
 
 
 async def read_all(entries: Sequence[Entry]) -> list[Document]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, ToolUse, canonical
 
 KINDS: Mapping[str, Sequence[str]] = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
@@ -76,7 +77,7 @@ def told_again(use: ToolUse, text: str) -> list[dict[str, Any]]:
 
 def _items(thought: str) -> list[Any]:
     try:
-        items = msgspec.json.decode(thought) if thought else []
+        items = decode_json(thought) if thought else []
     except msgspec.DecodeError:
         return []
     return items if isinstance(items, list) else []

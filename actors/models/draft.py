@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure, ModelReply, ToolUse, Usage
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
@@ -114,7 +115,7 @@ class Draft:
         if not call.whole and self.stop_reason in CUT_OFF:
             raise self._cut_off(f"within a call of {name or 'a tool'}")
         try:
-            input = msgspec.json.decode(raw) if raw.strip() else (call.input or {})
+            input = decode_json(raw) if raw.strip() else (call.input or {})
         except (msgspec.DecodeError, RecursionError) as error:
             if self.stop_reason in CUT_OFF:
                 raise self._cut_off(f"within a call of {name}") from error
@@ -177,7 +178,7 @@ def read_json(text: str) -> JSON:
     """
     for candidate in chain((text,), _fenced(text)):
         try:
-            return msgspec.json.decode(candidate)
+            return decode_json(candidate)
         except (msgspec.DecodeError, RecursionError):
             continue
     raise ValueError("no JSON in the answer")

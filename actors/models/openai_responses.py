@@ -24,6 +24,7 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "text"
@@ -86,7 +87,7 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
 def _thought(use: ToolUse) -> list[dict[str, Any]]:
     """What the model thought before a call, as the items it came as; nothing of what is none of them."""
     try:
-        items = msgspec.json.decode(use.thought) if use.thought else []
+        items = decode_json(use.thought) if use.thought else []
     except msgspec.DecodeError:
         return []
     return [item for item in items if _is_sealed(item)] if isinstance(items, list) else []

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio.to_thread
-import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.providers.mock import MOCK, Mock
 from callboard.actors.providers.provider import ActionFailed, ActionRequest, Answer, Passed, Request
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.finite import NotFinite, encoded
 
@@ -99,7 +99,7 @@ def _answer(uri: str, given: Any) -> Answer:
 def _json(uri: str, value: JSON) -> JSON:
     """Return a value in its JSON form."""
     try:
-        return msgspec.json.decode(encoded(value))
+        return decode_json(encoded(value))
     except NotFinite as error:
         message = f"the answer of {uri} is no JSON: {error}"
         raise EffectFailed(Failure("provider.malformed", message, details={"at": error.at})) from error

@@ -16,6 +16,7 @@ from msgspec import Struct
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.bus import tracecontext
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.outgoing import malformed
 from callboard.bus.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
@@ -122,7 +123,7 @@ class Nats:
             raise _Refused("InvalidRequest", message, retryable=False)
         try:
             reply = await self._requests.describe(tenant, name, DISCOVERY_TIMEOUT_S)
-            info = msgspec.json.decode(reply.data)
+            info = decode_json(reply.data)
             endpoints: dict[str, Any] = {one["name"]: one["subject"] for one in info["endpoints"]}
         except (NoRespondersError, NatsTimeout):
             raise _Refused("NoResponders", f"there is no service {name!r}", retryable=True) from None
@@ -169,7 +170,7 @@ def _read(data: bytes) -> Any:
     if not data:
         return None
     try:
-        return msgspec.json.decode(data)
+        return decode_json(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             return data.decode()

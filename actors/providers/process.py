@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer, Request, failure, success
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 PROCESS = "mwl:provider.call/callboard/process/v1"
@@ -222,7 +223,7 @@ def _answer(arguments: dict[str, Any], run: _Run, exit_code: int, metadata: dict
     value: dict[str, Any] = {"exit_code": exit_code, "stdout": stdout, "stderr": stderr}
     if arguments.get("output") == "json":
         try:
-            value["stdout"] = msgspec.json.decode(run.stdout)
+            value["stdout"] = decode_json(run.stdout)
         except JSON_ERRORS as error:
             message = f"the output of {program} is no JSON: {error}"
             details = {"stdout": stdout[-SHOWN_CHARS_MAX:], "stderr": stderr[-SHOWN_CHARS_MAX:]}

@@ -15,12 +15,11 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import msgspec
-
 from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
 from callboard.actors.skills.service_errors import Trouble, said_in, without
 from callboard.bus import tracecontext
 from callboard.bus.backoff import backoff_s
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 CALL_TIMEOUT_S = 50.0
@@ -146,7 +145,7 @@ class Service:
         :raises ServiceFailed: if it is none
         """
         try:
-            return msgspec.json.decode(answer.body)
+            return decode_json(answer.body)
         except JSON_ERRORS:
             start = answer.body[:60].decode("utf-8", "replace")
             raise self.failed(
@@ -190,7 +189,7 @@ def _retry_after(answer: Answer) -> float | None:
     if answer.status != 429:
         return None
     try:
-        told: Any = msgspec.json.decode(answer.body)
+        told: Any = decode_json(answer.body)
     except JSON_ERRORS:
         return None
     found = member(told, "retry_after") or member(told, "parameters", "retry_after")

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 SAID_CHARS_MAX = 500
@@ -55,7 +55,7 @@ class Trouble(Struct, frozen=True):
 def said_in(body: bytes) -> str:
     """Return the messages in an answer, in short; of one that is no JSON its beginning, unless it is a page."""
     try:
-        value = msgspec.json.decode(body)
+        value = decode_json(body)
     except JSON_ERRORS:
         text = body[: 4 * SAID_CHARS_MAX].decode("utf-8", "replace").strip()
         return "" if text.startswith("<") else _brief(text)

@@ -13,6 +13,7 @@ import msgspec
 
 from callboard.actors.tools.failures import described, tool_failed
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, NatsTools, ToolSpec
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.outgoing import shown
@@ -85,7 +86,7 @@ class NatsTransport:
     def _read(self, tool: str, reply: bytes) -> JSON:
         """Return the output in a reply. No error quotes a reply of another form: it may not be meant for this run."""
         try:
-            answer = msgspec.json.decode(reply)
+            answer = decode_json(reply)
         except JSON_ERRORS:
             raise self._bad_output(tool, f"{len(reply)} bytes that are not JSON") from None
         match answer:

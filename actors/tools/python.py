@@ -27,6 +27,7 @@ from callboard.actors.tools.python_process import HostDied, HostProcess
 from callboard.actors.tools.stderr import Redact
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, PythonTools, ToolSpec
 
 HOSTS_MAX = 8
@@ -142,7 +143,7 @@ class PythonTransport:
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
             case Returned(output):
-                return msgspec.json.decode(output)
+                return decode_json(output)
             case Refused(failure, traceback):
                 # The run has what its author can use of it.
                 _log.info(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)

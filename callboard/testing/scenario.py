@@ -18,6 +18,7 @@ from callboard.bus.events import Event, RunParked
 from callboard.bus.log import Entry
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
+from callboard.bus.turns import on_the_loop
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run_result import RunResult
@@ -268,7 +269,7 @@ class Scenario:
         self._run(self._admit(self._ref, first, definition))
 
     async def _admit(self, ref: RunRef, first: ev.RunAccepted, definition: str) -> None:
-        runlog = RunLog(self._log, ref, writer="admission", clock=self._clock)
+        runlog = RunLog(self._log, ref, writer="admission", clock=self._clock, beside=on_the_loop)
         runlog.definition = definition
         runlog.state(first)
         with suppress(Crash):  # the event is stored: whoever comes next finds it

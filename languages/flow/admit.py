@@ -4,9 +4,8 @@ Arguments that do not fit the root's parameters are not refused: a frame's valid
 frame's too, and an execution must produce it (specification: *The Flow object*, Validation).
 """
 
-import msgspec
-
 from callboard.bus.commands import StartRun
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Problem
 from callboard.languages.flow.borrowing import variables
@@ -28,7 +27,7 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
 
     The ``environment`` among its needs is the worker's variables that tools may borrow, which are also ``borrowed``.
     """
-    written: JSON = msgspec.json.decode(definition.canonical)
+    written: JSON = decode_json(definition.canonical)
     problems = [*_surplus(start), *missing_children(written, start)]
     drawn = outline(definition.document, ROOT)
     known = {node.id for node in drawn.nodes} | {node.name for node in drawn.nodes}

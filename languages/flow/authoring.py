@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import msgspec
-
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring, Conformance
 from callboard.languages.flow.children import child_files
@@ -23,7 +22,7 @@ def _about(flow: Flow) -> About:
 
 
 def _children(definition: Definition[Flow]) -> dict[str, str]:
-    return {dotted(at): file for at, file in child_files(msgspec.json.decode(definition.canonical))}
+    return {dotted(at): file for at, file in child_files(decode_json(definition.canonical))}
 
 
 def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.node_types import Field, ValueType
@@ -144,7 +145,7 @@ def _parsed(value: JSON, kind: type[Any]) -> JSON:
         return value
     if isinstance(value, str):
         try:
-            made = msgspec.json.decode(value)
+            made = decode_json(value)
         except JSON_ERRORS:
             return UNFIT
         return made if isinstance(made, kind) else UNFIT

@@ -43,15 +43,11 @@ async def interpret(plan: Plan[Graph], stage: Stage) -> End:
     except Cancelled as cancelled:
         return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
     if failed is None:
-        told = await computed(stage, lambda: walk.told("SUCCESS"))
-        await stage.breathe()
-        return End("completed", walk.execution.output(), told)
+        return await computed(stage, lambda: End("completed", walk.execution.output(), walk.told("SUCCESS")))
     node, failure = failed
     message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
     error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
-    told = await computed(stage, lambda: walk.told("ERROR", node, error))
-    await stage.breathe()
-    return End("failed", walk.execution.output(), told, error)
+    return await computed(stage, lambda: End("failed", walk.execution.output(), walk.told("ERROR", node, error), error))
 
 
 FailedNode = tuple[str, Failure]

@@ -131,6 +131,7 @@ class Execution:
 
     def sequence(self) -> list[Record]:
         """The completed runs in the order of execution."""
+        Steps(sys.maxsize).take(RECORD_STEPS * len(self._completed))
         return sorted(self._completed, key=cmp_to_key(_by_rank))
 
     def output(self) -> JSON:

@@ -19,10 +19,7 @@ from callboard.languages.graph.times import after
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
-from callboard.languages.nesting import nests_deeper
-
-DEPTH_MAX = 500
-"""How deep a payload may nest that a node puts out: each IF, for one, puts what it gets into an object."""
+from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
 
 TOO_DEEP = "graph.too_deep"
 """The code of the failure of a node whose output nests deeper."""
@@ -146,8 +143,8 @@ class _Run(Struct):
         """
         rules = self.visitor.stage.info.rules
         steps = Steps(sys.maxsize)
-        if rules >= BOUNDED_WORK and nests_deeper(made, DEPTH_MAX + 1, steps):
-            message = f"the node's output nests deeper than {DEPTH_MAX} levels; pass on less of what it got"
+        if rules >= BOUNDED_WORK and nests_deeper(made, VALUE_DEPTH_MAX + 1, steps):
+            message = f"the node's output nests deeper than {VALUE_DEPTH_MAX} levels; pass on less of what it got"
             raise NodeFailed(TOO_DEEP, message, final=True)
         return shaped(self.spec, made, rules, steps)
 

@@ -13,7 +13,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, NatsTools
 from callboard.bus.events import Problem
 from callboard.bus.outgoing import Addressed
-from callboard.languages.language import Definition, Needs, Plan
+from callboard.languages.language import RULES, Definition, Needs, Plan
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
 from callboard.languages.playbook.document import Playbook, Step
@@ -22,6 +22,7 @@ from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.given import inputs, overridden
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outline import outline
+from callboard.languages.playbook.rules import LATEST
 from callboard.languages.playbook.state import State
 from callboard.languages.problems import Tree, from_pydantic
 
@@ -58,6 +59,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             **options.model_dump(mode="json"),
             "system_prompt": system,
             "first_step": state.place(playbook),
+            RULES: LATEST,
         },
         outline=outline(playbook),
         needs=Needs(

@@ -20,7 +20,7 @@ from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
 from callboard.languages.playbook.outline import condition_text
 from callboard.languages.playbook.record import Record, Standing
-from callboard.languages.playbook.rendering import rendered
+from callboard.languages.playbook.rendering import TooMuchText, rendered
 from callboard.languages.playbook.state import State
 from callboard.languages.playbook.visit import Setting, Visit
 
@@ -70,6 +70,7 @@ class _Run:
     async def _step(self, place: int) -> Outcome:
         """Carry a step out, and stand still behind it if it is a breakpoint, or the run goes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
+        await self._stage.breathe()
         if lapsed := await self._stand():
             return lapsed
         path = encode_id(step.label)
@@ -130,7 +131,7 @@ class _Run:
             raise
         match outcome:
             case Done(text):
-                visit.capture(text)
+                await visit.capture(text)
                 self._record.completed(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
                     # The output of a step that took a branch is there as that of its sub-steps.
@@ -169,7 +170,11 @@ class _Run:
     def _artifact(self, status: str) -> str:
         """Return the artifact type with values in it; if it comes to one that nobody knows, that is told."""
         declared = self._playbook.artifact_type
-        kind = rendered(declared, self._names.find).text
+        try:
+            kind = rendered(declared, self._names.find, self._stage.info.rules).text
+        except TooMuchText as error:
+            self._stage.root.warn("ARTIFACT_TYPE", f"{declared}: {error}")
+            return declared
         if kind == declared:
             return kind
         kind = kind.strip().lower()

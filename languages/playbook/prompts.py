@@ -16,7 +16,7 @@ from callboard.languages.playbook.directives import scheme_of
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.patterns import VARIABLE
-from callboard.languages.playbook.rendering import rendered
+from callboard.languages.playbook.rendering import TooMuchText, rendered
 
 
 class Missing(Struct, frozen=True):
@@ -33,7 +33,10 @@ async def prompt_text(
     if variable := VARIABLE.fullmatch(reference.strip()):
         found = names.find(variable[1])
         return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
-    wanted = rendered(reference, names.find).text.strip()
+    try:
+        wanted = rendered(reference, names.find).text.strip()
+    except TooMuchText as error:
+        return Missing(str(error))
     if wanted in options.prompts:
         return options.prompts[wanted]
     # A value that holds a colon does not make a scheme.

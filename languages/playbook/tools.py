@@ -5,12 +5,13 @@ import json
 from collections.abc import Callable
 
 from callboard.bus.effects import JSON, Failure, ScriptedTools, ToolSpec
+from callboard.languages.computing import computed
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import CALLER, Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
-from callboard.languages.playbook.rendering import rendered_json
+from callboard.languages.playbook.rendering import Rendered, TooMuchText, rendered_json
 
 SLOT = "tool.0.0"
 
@@ -24,9 +25,11 @@ async def call_tool(
     unresolved: Callable[[tuple[str, ...]], None],
 ) -> Outcome:
     """Call a step's tool."""
-    made = rendered_json(call.arguments, names.find)
+    try:
+        made, arguments = await computed(stage, lambda: _rendered(call, names, stage.info.rules))
+    except TooMuchText as error:
+        return Broken(Failure("playbook.too_much_text", str(error)))
     unresolved(made.missing)
-    arguments = _arguments(made.text)
     if isinstance(arguments, Failure):
         return Broken(arguments)
     source = options.source(call.connection_name)
@@ -38,6 +41,12 @@ async def call_tool(
             return Broken(opened.error)
         outcome = await node.tool(SLOT, call.tool_name, arguments, server=call.connection_name)
     return _outcome(outcome)
+
+
+def _rendered(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
+    """Return the text of a call's arguments, and what it says."""
+    made = rendered_json(call.arguments, names.find, rules)
+    return made, _arguments(made.text)
 
 
 def _arguments(text: str) -> JSON | Failure:

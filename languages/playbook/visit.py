@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest
 from callboard.languages.agent import Policy, converse
+from callboard.languages.computing import computed
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
@@ -19,8 +20,11 @@ from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
 from callboard.languages.playbook.prompts import prompt_text
 from callboard.languages.playbook.record import Standing
-from callboard.languages.playbook.rendering import rendered
+from callboard.languages.playbook.rendering import TooMuchText, rendered
 from callboard.languages.playbook.tools import call_tool
+
+TOO_MUCH_TEXT = "playbook.too_much_text"
+"""The code of the failure of a step whose text becomes too long."""
 
 EXPIRE = "expire"
 """What becomes of a run whose question nobody answers in time."""
@@ -133,7 +137,11 @@ class Visit(Struct):
         texts = await self.texts()
         if isinstance(texts, Broken):
             return texts
-        made = rendered("\n\n".join([*self.above, *texts]), self.setting.names.find)
+        text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
+        try:
+            made = await computed(stage, lambda: rendered(text, find, stage.info.rules))
+        except TooMuchText as error:
+            return Broken(Failure(TOO_MUCH_TEXT, str(error)))
         self.unresolved(made.missing)
         return await self._call(made.text)
 
@@ -177,14 +185,15 @@ class Visit(Struct):
 
     # -- what it captures ----------------------------------------------------------------------------------------------
 
-    def capture(self, output: str) -> None:
+    async def capture(self, output: str) -> None:
         """Store the step's output, or a field of it, under the name that ``@output`` says."""
         step = self.step
         if not step.output_var:
             return
         value = output
         if step.extract_field:
-            found = extracted(output, step.extract_field)
+            field, stage = step.extract_field, self.setting.stage
+            found = await computed(stage, lambda: extracted(output, field, stage.info.rules))
             if found is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
                 self.node.warn("NOT_EXTRACTED", reason, [step.output_var])

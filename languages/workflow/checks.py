@@ -1,5 +1,6 @@
 """Deterministic checks on data: fields that must be there, values that must match; and what they say when they fail."""
 
+import sys
 from typing import Any
 
 import msgspec
@@ -7,13 +8,17 @@ from pydantic import Field, model_validator
 
 from callboard.bus.effects import JSON
 from callboard.bus.javascript import regex
+from callboard.bus.steps import Steps, TooManySteps
 from callboard.languages.parts import Maybe, Part, Text, complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
-from callboard.languages.workflow.rules import LATEST, UTF16_UNITS
+from callboard.languages.workflow.rules import BOUNDED_CHECKS, LATEST, UTF16_UNITS
 
 OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
 """The operators of a comparison: field to the name in documents."""
+
+STEPS_MAX = 20_000_000
+"""How many steps one comparison may take: some tens of seconds."""
 
 SHOWN_CHARS_MAX = 120
 """How much of a value stands in the text of a failed check."""
@@ -51,7 +56,7 @@ def unmet_matches(data: JSON, matches: list[OutputMatch], rules: int = LATEST) -
 
 
 def _required_fault(data: JSON, path: str) -> str | None:
-    found = resolve_path(data, path)
+    found = resolve_path(data, path, Steps(sys.maxsize))
     if isinstance(found, Unresolved):
         return found.reason
     if found.mode == "all":
@@ -62,28 +67,29 @@ def _required_fault(data: JSON, path: str) -> str | None:
 
 
 def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
-    found = resolve_path(data, match.path)
+    steps = Steps(STEPS_MAX if rules >= BOUNDED_CHECKS else sys.maxsize)
+    found = resolve_path(data, match.path, steps)
     if isinstance(found, Unresolved):
         return found.reason
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = _holding(match, found.values, rules)
-    except (regex.BadPattern, regex.TooManySteps) as error:
-        return f"matches /{match.matches}/: the pattern {error}"
+        passing = _holding(match, found.values, rules, steps)
+    except (regex.BadPattern, TooManySteps) as error:
+        return f"{_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
     if all(passing) if found.mode == "all" else any(passing):
         return None
     failing = [value for value, passed in zip(found.values, passing, strict=True) if not passed]
     return f"{_wanted(match)}, got {_shown(failing)}"
 
 
-def _holding(match: OutputMatch, values: list[JSON], rules: int) -> list[bool]:
+def _holding(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
     """Say of each value whether the comparison holds."""
     match match.operator:
         case "equals":
-            return [same(value, match.equals) for value in values]
+            return [same(value, match.equals, steps) for value in values]
         case "in":
-            return [any(same(value, allowed) for allowed in match.in_ or []) for value in values]
+            return [any(same(value, allowed, steps) for allowed in match.in_ or []) for value in values]
         case _:
             read = regex.units if rules >= UTF16_UNITS else str
             pattern = regex.Search(read(match.matches or ""))

@@ -4,6 +4,7 @@ Checked when a run is admitted, never during it (specification, *Workflow: Input
 type, and the other way round.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.bus.steps import Steps
 from callboard.languages.parts import Maybe, Number, Part, complaint, one_of, variant_by
 from callboard.languages.problems import VARIANT, Tree, dotted, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
@@ -89,7 +91,7 @@ def resolve_input(declared: Mapping[str, InputField] | None, given: JSON) -> dic
         elif not _fits(field.type, value):
             message = f"must be {_kind(field.type)}, but is {kind_of(value)}"
             problems.append(tree.problem("INPUT", message, ("input", name), expected=_expected(field)))
-        elif field.enum is not None and not any(same(value, allowed) for allowed in field.enum):
+        elif field.enum is not None and not any(same(value, allowed, Steps(sys.maxsize)) for allowed in field.enum):
             problems.append(tree.problem("INPUT", "is not allowed", ("input", name), expected=_expected(field)))
     return problems or resolved
 

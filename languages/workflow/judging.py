@@ -1,7 +1,10 @@
 """Evaluators at work on a result, judges among them, and the feedback that a failed evaluation gives to a retry."""
 
+from functools import partial
+
 from callboard.bus.effects import Message, ModelRequest, user
 from callboard.bus.paths import encode_id
+from callboard.languages.computing import computed
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 from callboard.languages.questions import JUDGE_TRIES_MAX, Verdict, ask, judge
 from callboard.languages.workflow import document as doc
@@ -97,7 +100,8 @@ async def evaluate(
     for index, evaluator in enumerate(evaluators):
         match evaluator:
             case ValueEvaluator():
-                evaluations.append(evaluate_value(evaluator, result.data, stage.info.rules))
+                check = partial(evaluate_value, evaluator, result.data, stage.info.rules)
+                evaluations.append(await computed(stage, check))
             case FunctionEvaluator():
                 evaluations.append(evaluate_function(evaluator, used, aliases))
             case JudgeEvaluator():

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from callboard.bus.effects import JSON
+from callboard.bus.steps import Steps
 from callboard.languages.problems import kind_of
 
 _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?")
@@ -62,14 +63,18 @@ def parse_path(text: str) -> DataPath | Unresolved:
     return DataPath(mode, tuple(segments))
 
 
-def resolve_path(data: JSON, text: str) -> Values | Unresolved:
-    """Follow a path through data."""
+def resolve_path(data: JSON, text: str, steps: Steps) -> Values | Unresolved:
+    """Follow a path through data.
+
+    :raises TooManySteps: if it takes too many
+    """
     path = parse_path(text)
     if isinstance(path, Unresolved):
         return path
     current: list[JSON] = [data]
     for segment in path.segments:
         reached: list[JSON] = []
+        steps.take(len(current))
         for value in current:
             if value is None:
                 return Unresolved(f"null encountered before segment '{segment.name}'")

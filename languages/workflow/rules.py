@@ -10,5 +10,8 @@ INLINE_AS_IT_IS = 1
 UTF16_UNITS = 2
 """``matches`` goes by UTF-16 units, as JavaScript without flags does."""
 
-LATEST = 2
+BOUNDED_CHECKS = 3
+"""A comparison with what a path leads to takes no more than `callboard.languages.workflow.checks.STEPS_MAX` steps."""
+
+LATEST = 3
 """The generation of the runs that are admitted now."""

@@ -332,7 +332,7 @@ class Admission:
         try:
             [queued] = await runlog.append_queued()
             if runlog.key is None and not origin:
-                first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored), queued.event)
+                first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored or queued.event), queued.event)
         except LogUnreadable as error:
             return Verdict("rejected", run, problems=[illegible(error.message)])
         except OriginGone:

@@ -12,6 +12,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork, StartRun
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
@@ -149,7 +150,7 @@ class Forks:
                 if sources or error.stated is None or type_of[error.n] != ev.SourcesResolved.type:
                     return _diverges(error.message)
                 sources = True
-                otherwise = {**forked.replaced, error.n: msgspec.json.decode(error.stated)}
+                otherwise = {**forked.replaced, error.n: decode_json(error.stated)}
                 forked = msgspec.structs.replace(forked, replaced=otherwise)
             except Exception as error:
                 # What the interpreter of the one does not expect may well be what the other has recorded.
@@ -178,7 +179,7 @@ class Forks:
             told = event.type if event is not None else "nothing"
             message = f"event {n} of run {origin.run} is {told}, and no outcome"
             return Problem("fork.no_outcome", message, "fork.outcome", expected="an event such as tool.result")
-        before = msgspec.json.decode(event.payload)
+        before = decode_json(event.payload)
         if "error" in before and "error" not in members:
             members = {**members, "error": None}
         unknown = [name for name in members if name not in kind.__struct_encode_fields__]

@@ -15,6 +15,7 @@ from anyio import to_thread
 from msgspec import Struct, field
 
 from callboard.bus.blobs import TooLarge
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
@@ -147,7 +148,7 @@ def _value(place: str, digest: str, data: bytes) -> _Value | Problem:
         message = "the large value consists of too many values"
         return Problem("start.too_large", message, place, expected=f"at most {VALUES_MAX} commas and brackets")
     try:
-        value = msgspec.json.decode(data)
+        value = decode_json(data)
     except JSON_ERRORS as error:
         return Problem("start.malformed", f"the large value is not JSON: {error}", place)
     if place == "files" and not isinstance(value, dict):

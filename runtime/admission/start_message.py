@@ -9,6 +9,7 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.commands import Limits, StartRun
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
@@ -118,7 +119,7 @@ def examine(body: bytes) -> Examined:
 def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
     """Read a start message as the object that it must be, whatever is in it."""
     try:
-        document = msgspec.json.decode(body)
+        document = decode_json(body)
     except JSON_ERRORS as error:
         return [_malformed(body, str(error))]
     if not isinstance(document, dict):

@@ -4,6 +4,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS
+from callboard.bus.decoding import decode_json
 from callboard.bus.encryption import Key, encryptable
 from callboard.bus.erasing import erase
 from callboard.bus.errors import KeyMissing, LogUnreadable
@@ -167,8 +168,8 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
         expected = " | ".join(TELLS)
         return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
     try:
-        msgspec.json.decode(body or b"{}", type=TELLS[verb])
-        deep = too_deep(msgspec.json.decode(body or b"{}"), "tell")
+        decode_json(body or b"{}", type=TELLS[verb])
+        deep = too_deep(decode_json(body or b"{}"), "tell")
     except JSON_ERRORS as error:
         return [Problem(code="tell.malformed", message=str(error), where="message")]
     return deep

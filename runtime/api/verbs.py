@@ -15,6 +15,7 @@ from msgspec import Raw
 from callboard.bus import events as ev
 from callboard.bus.blobs import TooLarge
 from callboard.bus.commands import Registration
+from callboard.bus.decoding import decode_json
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
@@ -422,7 +423,7 @@ def read_body(body: bytes, shape: type[R]) -> R:
     :raises ApiError: if it has not that shape
     """
     try:
-        found = msgspec.json.decode(body or b"{}", type=shape)
+        found = decode_json(body or b"{}", type=shape)
     except JSON_ERRORS as error:
         fields = ", ".join(getattr(shape, "__struct_fields__", ()))
         raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error

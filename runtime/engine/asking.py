@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.discretion import discretion
 from callboard.bus.errors import CallboardError
 from callboard.bus.json_errors import JSON_ERRORS
@@ -82,7 +82,7 @@ async def object_of(request: Request) -> dict[str, Any]:
     :raises ApiError: if it is none, too large or too slow
     """
     try:
-        found = msgspec.json.decode(await received(request, START_BYTES_MAX) or b"{}")
+        found = decode_json(await received(request, START_BYTES_MAX) or b"{}")
     except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Scope
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
@@ -191,7 +192,7 @@ async def _body(route: Route, request: Request) -> Any:
     if route.body is None or not (body := await received(request, START_BYTES_MAX, BODY_WAIT_S)):
         return {}
     try:
-        found = msgspec.json.decode(body)
+        found = decode_json(body)
     except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
     if not isinstance(found, dict):

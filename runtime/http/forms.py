@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
@@ -130,7 +131,7 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
             case "number":
                 return msgspec.json.decode(text.strip(), type=int | float)
             case "json":
-                return msgspec.json.decode(text)
+                return decode_json(text)
             case _:
                 return text.replace("\r\n", "\n")
     except (ValueError, RecursionError):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, ForkedFrom, RunClaimed, RunDiverged, RunEnd, RunQuarantined, payload_of
 from callboard.projections.columns import Row
 from callboard.runtime.http.shapes import Ending, ForkedAt, Origin
@@ -42,7 +42,7 @@ class _Accepted(Struct, frozen=True):
 
 def origin_told(first: Event) -> Origin:
     """Return what the first event of a run says of where it comes from."""
-    told = msgspec.json.decode(first.payload, type=_Accepted)
+    told = decode_json(first.payload, type=_Accepted)
     forked, scheduled = told.forked_from, told.start.scheduled
     return Origin(
         language=told.definition.language,

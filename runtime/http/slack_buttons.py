@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callboard.bus.decoding import decode_json
 from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answering import Answering
@@ -95,7 +95,7 @@ class SlackButtons:
 def _payload(body: bytes) -> Any:
     try:
         fields = parse_qs(body.decode())
-        return msgspec.json.decode(fields["payload"][0])
+        return decode_json(fields["payload"][0])
     except (KeyError, ValueError, RecursionError):
         raise ApiError(400, "api.malformed", "the body is no form with a payload in JSON") from None
 

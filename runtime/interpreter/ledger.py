@@ -11,7 +11,8 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Instant
 from callboard.projections.warned import WarnedFold
-from callboard.runtime.interpreter.driver import Driver, done_at_home
+from callboard.runtime.interpreter.computation import done_at_home
+from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.usage import UsageFold

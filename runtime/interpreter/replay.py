@@ -19,7 +19,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.languages.planning import planned
 from callboard.runtime.interpreter.asks import Parting
-from callboard.runtime.interpreter.driver import Computation
+from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
 from callboard.runtime.interpreter.ledger import Sink
 from callboard.runtime.interpreter.stage import Stage
@@ -66,16 +66,32 @@ def _not_admitted(first: Event, why: object) -> CallboardError:
     return CallboardError("replay.not_admitted", f"the run's start is no longer accepted: {why}", where=first.run)
 
 
+def start_of(events: Sequence[Event]) -> ev.RunStart:
+    """Read a run's ``run.start``; with a large input that takes long, and may be done on any thread."""
+    payload = ev.payload_of(_started(events))
+    assert isinstance(payload, ev.RunStart)
+    return payload
+
+
+def _started(events: Sequence[Event]) -> Event:
+    return next(event for event in events if event.type == ev.RunStart.type)
+
+
 def build_stage(
-    admission: Admitted, ref: RunRef, events: Sequence[Event], sink: Sink, pressed: Callable[[], bool] | None = None
+    admission: Admitted,
+    ref: RunRef,
+    events: Sequence[Event],
+    sink: Sink,
+    pressed: Callable[[], bool] | None = None,
+    start: ev.RunStart | None = None,
 ) -> tuple[Stage, Event]:
     """Make the stage of a started run over its log; return it with the run's ``run.start``.
 
-    ``pressed`` says whether its interpreter is to draw breath; without it, it never does.
+    ``pressed`` says whether its interpreter is to draw breath; without it, it never does. ``start`` is the payload of
+    ``run.start``, if the caller has read it.
     """
-    started = next(event for event in events if event.type == ev.RunStart.type)
-    payload = ev.payload_of(started)
-    assert isinstance(payload, ev.RunStart)
+    started = _started(events)
+    payload = start or start_of(events)
     info = RunInfo(
         input=payload.input,
         arguments=payload.arguments,
@@ -131,9 +147,8 @@ def replaying(
     stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]
 ) -> Iterator[Computation | None]:
     """Replay likewise, piece by piece."""
-    recorded = ev.payload_of(started)
-    assert isinstance(recorded, ev.RunStart)
     # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
+    recorded = stage.info
     plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
     yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:

@@ -26,7 +26,8 @@ from callboard.languages.language import (
     Unwound,
 )
 from callboard.runtime.interpreter.asks import Asks, Parting
-from callboard.runtime.interpreter.driver import Computation, Driver, Task, Wait, never_pressed
+from callboard.runtime.interpreter.computation import Computation
+from callboard.runtime.interpreter.driver import Driver, Task, Wait, never_pressed
 from callboard.runtime.interpreter.journal import Journal, is_actors_own
 from callboard.runtime.interpreter.ledger import Ledger, Sink
 from callboard.runtime.interpreter.nodes import StageNode

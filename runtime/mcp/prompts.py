@@ -18,6 +18,7 @@ from mcp_types import (
     TextContent,
 )
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.mcp.answers import Workflow
 from callboard.runtime.mcp.tools import Tools
@@ -96,6 +97,6 @@ def _value(text: str, schema: Any) -> Any:
     if kind in (None, "string"):
         return text
     try:
-        return msgspec.json.decode(text)
+        return decode_json(text)
     except JSON_ERRORS:
         return text

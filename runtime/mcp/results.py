@@ -12,6 +12,7 @@ from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 from msgspec import Struct
 from pydantic import ValidationError
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.runtime.api.verbs import ApiError
@@ -35,7 +36,7 @@ def answered(answer: Struct) -> CallToolResult:
     content: list[ContentBlock] = [TextContent(type="text", text=body.decode())]
     if isinstance(answer, answers.Run):
         content += _links(answer)
-    return CallToolResult(content=content, structured_content=msgspec.json.decode(body))
+    return CallToolResult(content=content, structured_content=decode_json(body))
 
 
 def _links(run: answers.Run) -> list[ResourceLink]:

@@ -15,6 +15,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.commit import Message
 from callboard.bus.copying import copied
 from callboard.bus.damage import require_first
+from callboard.bus.decoding import decode_json
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.jetstream import JetStreamLog
@@ -132,13 +133,13 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
                 before = event if event.n else None
                 match event.type:
                     case RunAccepted.type:
-                        accepted = msgspec.json.decode(event.payload, type=_Accepted)
+                        accepted = decode_json(event.payload, type=_Accepted)
                         parent = accepted.parent.run if accepted.parent is not None else ""
                         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
                     case ChildStart.type:
-                        begun[event.key] = msgspec.json.decode(event.payload, type=_Child).child
+                        begun[event.key] = decode_json(event.payload, type=_Child).child
                     case RunEnd.type:
-                        status = msgspec.json.decode(event.payload, type=_Ended).status
+                        status = decode_json(event.payload, type=_Ended).status
                     case _:
                         pass
         if first is None:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import msgspec
-
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.admission.start_message import NESTING_MAX, nests_too_deep
 
@@ -26,7 +25,7 @@ def json_of(text: str) -> Any:
     :raises TooDeep: if it nests too deep
     """
     try:
-        value = msgspec.json.decode(text)
+        value = decode_json(text)
     except RecursionError as error:
         raise TooDeep from error
     except JSON_ERRORS as error:

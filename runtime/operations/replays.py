@@ -4,9 +4,9 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import TYPES, Event, RunEnd, RunStart
@@ -119,5 +119,5 @@ def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool)
 
 
 def _unwritten(event: Event) -> Unwritten:
-    payload: Any = msgspec.json.decode(event.payload, type=TYPES[event.type])
+    payload: Any = decode_json(event.payload, type=TYPES[event.type])
     return Unwritten(event.type, event.path, event.key, narrated(event, payload))

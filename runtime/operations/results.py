@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, NodeEnter
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices
@@ -71,4 +72,4 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
 
 def event_object(event: Event) -> dict[str, Any]:
     """Return an event as the JSON object that stands in the log."""
-    return msgspec.json.decode(msgspec.json.encode(event))
+    return decode_json(msgspec.json.encode(event))

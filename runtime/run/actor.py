@@ -18,20 +18,20 @@ from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import structlog
+from anyio.lowlevel import checkpoint
 
 from callboard.actors.actor import Supervisor
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
-from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost
+from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
 from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable, unreadable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
-from callboard.runtime.interpreter.driver import Computation
+from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
-from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying
+from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying, start_of
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
@@ -41,7 +41,7 @@ from callboard.runtime.run.claim_check import ClaimCheck
 from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import URGENT, Inbox
-from callboard.runtime.run.log import Clock, RunLog, events_of, read_run
+from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, Clock, RunLog, events_of, read_run
 from callboard.runtime.run.resting import Rest
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,14 @@ class RunActor:
         self._activated_by = activated_by
         self._log = log
         self._services = services
-        self._runlog = RunLog(log, ref, writer=services.worker, clock=clock, inline_bytes_max=services.inline_bytes_max)
+        self._runlog = RunLog(
+            log,
+            ref,
+            writer=services.worker,
+            clock=clock,
+            inline_bytes_max=services.inline_bytes_max,
+            beside=services.pace.beside,
+        )
         self._active = Activation(ref, services, self._runlog)
         self._tasks = Supervisor(self._task_failed)
         self._ending: Ending | None = None
@@ -240,6 +247,8 @@ class RunActor:
 
     async def _perform(self, events: list[Event]) -> None:
         admission = await self._services.admitted(events[0])
+        # A large start takes long to read, here and below; other runs go on in between.
+        await checkpoint()
         self._runlog.keep_secret(self._services.secrets(admission))
         carrier = self._services.carrier(self.ref, admission, self._runlog.keep)
         if not any(event.type == ev.RunStart.type for event in events):
@@ -273,11 +282,14 @@ class RunActor:
         self._budget.releasing.clear()
         self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
+        await checkpoint()
+        start = await self._read_start(events)
         # What is logged of the run belongs to its root; only effects are told to others.
         self._parting.enter_context(within(sent_as(ids.trace(self.ref.run), ids.span(self.ref.run), told=False)))
         # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
         self._runlog.numbered.clear()
-        await self._work(self._replaying(events))
+        await self._work(self._replaying(events, start))
+        del start
         # As long as the run is active, its log need not be in memory too.
         events.clear()
         self._active.stage.ledger.verify_replayed()
@@ -289,11 +301,19 @@ class RunActor:
         self._flight.over()
         del self._reports, self._children, self._kin
 
-    def _replaying(self, events: list[Event]) -> Iterator[Computation | None]:
+    async def _read_start(self, events: list[Event]) -> ev.RunStart:
+        """Read what the run was started with, beside the loop if it is large."""
+        if sum(len(event.payload) for event in events if event.type == ev.RunStart.type) <= AT_ONCE_BYTES_MAX:
+            return start_of(events)
+        reading = Computation(lambda: start_of(events))
+        await self._services.pace.beside(reading.carry_out)
+        return reading.outcome()
+
+    def _replaying(self, events: list[Event], start: ev.RunStart | None = None) -> Iterator[Computation | None]:
         """Put a new interpreter in place and bring it to where the log ends."""
         self._drop_interpreter()
         sink = LiveSink(self._runlog, self._flight)
-        stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed)
+        stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed, start)
         self._active.stage = stage
         self._drop_interpreter = stage.driver.drop
         return replaying(stage, self._admission, started, events)
@@ -434,14 +454,13 @@ class RunActor:
         """Close the run when its interpreter has come to its end, or fails as it never should."""
         try:
             yield
+            self._active.closing = conclude(self._active.stage)
         except ReplayDiverged:
             raise
         except Exception as error:
             log.exception("interpreter failed", run=self.ref.run)
-            conclude_failed(self._active.stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+            conclude_failed(self._active.stage, unexpected(error))
             self._active.closing = True
-        else:
-            self._active.closing = conclude(self._active.stage)
 
     def _task_failed(self, name: str, error: Exception) -> None:
         log.error("actor failed", run=self.ref.run, actor=name, exc_info=error)

@@ -18,7 +18,7 @@ from callboard.bus import events as ev
 from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure
 from callboard.bus.encryption import Key
-from callboard.bus.errors import LogUnavailable, RunLost, StoreFull
+from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected
 from callboard.bus.events import Event, Problem
 from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
@@ -150,7 +150,8 @@ class ChildRuns:
             return
         except Exception as error:
             logger.exception("child run could not be started", run=self._ref.run, key=key)
-            end = _failed("internal", f"{type(error).__name__}: {error}")
+            failure = unexpected(error)
+            end = _failed(failure.code, failure.message)
         finally:
             self._beginning.pop(key).set()
         if end is None:
@@ -216,7 +217,8 @@ class ChildRuns:
             logger.warning("child run was said to have ended", run=self._ref.run, key=key, why=str(error))
         except Exception as error:
             logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
-            end = _failed("internal", f"{type(error).__name__}: {error}")
+            failure = unexpected(error)
+            end = _failed(failure.code, failure.message)
         self._woken.discard(key)
         if end is None:
             # Nobody of ours says so before it is true.

@@ -15,7 +15,8 @@ from callboard.actors.node import NodeActor, failed
 from callboard.actors.tools.shared import Shared
 from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure, digest
+from callboard.bus.effects import digest
+from callboard.bus.errors import unexpected
 from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.projections.span_ids import SpanIds, effect_address
@@ -172,7 +173,7 @@ class InFlight:
         address = self._node_actors.lost(name)
         if address is None:
             raise error
-        failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
+        failure = unexpected(error)
         for key, effect in list(self._active.stage.waits.effects.items()):
             if key in self._carried and (effect.node.path, effect.node.iteration) == address:
                 self.outcome(key, failed(effect.intent, failure))

@@ -15,6 +15,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.commands import Cancel, Kill
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.encryption import Key, is_encrypted
 from callboard.bus.events import Event
@@ -137,7 +138,7 @@ async def _looked_into(log: EventLog, item: Recorded) -> Event:
 def _members(event: Event, kind: type[M]) -> M:
     """Some members of an event; none of them where a marker stands for one."""
     try:
-        return msgspec.json.decode(event.payload, type=kind)
+        return decode_json(event.payload, type=kind)
     except msgspec.ValidationError:
         return kind()
 

@@ -13,18 +13,24 @@ from hashlib import sha256
 from itertools import islice, takewhile
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from callboard.bus import payloads
+from callboard.bus.decoding import decode_json
 from callboard.bus.encryption import Key, Undecipherable, is_encrypted
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Reading, Recorded, append, store_blob, whole
 from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
+from callboard.bus.turns import Beside as BesideLoop
+from callboard.bus.turns import on_a_thread
 
 Clock = Callable[[], dt.datetime]
+
+AT_ONCE_BYTES_MAX = 256 * 1024
+"""A larger payload is prepared for its append on a thread."""
 
 TOGETHER_MAX = 100
 """Events of one run that are appended in one go."""
@@ -39,13 +45,26 @@ def _never(_event: Event) -> bool:
 
 
 class Queued(Struct):
-    """A numbered event that waits for its append; ``stored`` is the same as the log takes it: without its large values,
-    and encrypted if the run is. ``beside`` is what is to be stored in one step with it."""
+    """A numbered event that waits for its append. ``stored`` is the same as the log takes it, once it is prepared:
+    without its large values, which are ``blobs``, and encrypted if the run is. ``beside`` is what is to be stored in
+    one step with it."""
 
     event: Event
-    stored: Event
-    blobs: Mapping[str, bytes]
+    stored: Event | None = None
+    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     beside: Beside | None = None
+
+    def prepare(self, inline_bytes_max: int, key: Key | None) -> Event:
+        """Return the event as the log takes it. Splitting, hashing and encrypting a large one takes long; it may be
+        done on any thread."""
+        if self.stored is None:
+            event, payload = self.event, bytes(self.event.payload)
+            slim, blobs = payloads.split(payload, inline_bytes_max)
+            if key is not None:
+                slim, blobs = key.payload(event.type, event.n, slim, blobs)
+            self.blobs = blobs
+            self.stored = event if slim is payload else replace(event, payload=Raw(slim), blobs=list(blobs))
+        return self.stored
 
 
 class RunLog:
@@ -60,6 +79,7 @@ class RunLog:
         clock: Clock | None = None,
         inline_bytes_max: int = payloads.INLINE_BYTES_MAX,
         room_patience_s: float = ROOM_PATIENCE_S,
+        beside: BesideLoop = on_a_thread,
     ) -> None:
         self.ref = ref
         self.definition = ""
@@ -75,6 +95,7 @@ class RunLog:
         self._clock = clock or log.now
         self._inline_bytes_max = inline_bytes_max
         self._room_patience_s = room_patience_s
+        self._beside = beside
         self._sequence = 0
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
@@ -125,7 +146,7 @@ class RunLog:
         data = encode_payload(payload)
         if not self._redaction.concerns(data):
             return data
-        members = msgspec.json.decode(data)
+        members = decode_json(data)
         sealed = msgspec.json.encode({name: self._redaction.value(value) for name, value in members.items()})
         try:
             decode_payload(payload.type, sealed)
@@ -139,9 +160,6 @@ class RunLog:
     ) -> Event:
         """Number a sealed payload and queue it."""
         self.n += 1
-        slim, blobs = payloads.split(payload, self._inline_bytes_max)
-        if self.key is not None:
-            slim, blobs = self.key.payload(event_type, self.n, slim, blobs)
         event = Event(
             type=event_type,
             run=self.ref.run,
@@ -155,11 +173,9 @@ class RunLog:
             attempt=attempt,
             key=key,
             cause=cause,
-            blobs=list(blobs),
             payload=Raw(payload),
         )
-        stored = msgspec.structs.replace(event, payload=Raw(slim)) if slim is not payload else event
-        self.queue.append(Queued(event, stored, blobs))
+        self.queue.append(Queued(event))
         self.numbered.append(event)
         return event
 
@@ -202,6 +218,7 @@ class RunLog:
         patience_s = self._room_patience_s
         together = self._together(alone)
         for queued in together:
+            await self._prepare(queued)
             for digest in queued.blobs:
                 if digest not in self._known_blobs:
                     n, data = queued.event.n, queued.blobs[digest]
@@ -215,6 +232,17 @@ class RunLog:
             self.queue.popleft()
         return together
 
+    async def _prepare(self, queued: Queued) -> None:
+        """Make the event as the log takes it, beside the loop if it is large."""
+
+        def prepare() -> None:
+            queued.prepare(self._inline_bytes_max, self.key)
+
+        if len(queued.event.payload) <= AT_ONCE_BYTES_MAX:
+            prepare()
+        else:
+            await self._beside(prepare)
+
     def _together(self, alone: Callable[[Event], bool]) -> list[Queued]:
         first = self.queue[0]
         if first.beside is not None or alone(first.event):
@@ -225,7 +253,8 @@ class RunLog:
     def _entry(self, queued: Queued) -> Entry:
         event = queued.event
         mark = f"{self._writer}.{event.epoch}.{event.n}"
-        return Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(queued.stored))
+        stored = queued.prepare(self._inline_bytes_max, self.key)
+        return Entry(event.n, event.epoch, event.type, self.definition, mark, encode_event(stored))
 
 
 Address = tuple[str, int, int]

@@ -8,17 +8,17 @@ on a thread beside the loop; the loop waits for that thread at most `TURN_S` of 
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 import anyio
 import anyio.lowlevel
-from anyio import from_thread, to_thread
+from anyio import from_thread
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 
-from callboard.bus.turns import quick_turns
-from callboard.runtime.interpreter.driver import Computation, at_home
+from callboard.bus.turns import Beside, on_a_thread, on_the_loop
+from callboard.runtime.interpreter.computation import Computation, at_home
 
 SLICE_S = 0.01
 """How long the loop may be kept by runs before it looks at everything else."""
@@ -33,34 +33,27 @@ IDLE_SHARE = 0.05
 COMPUTATIONS_MAX = 4
 """How many computations of one worker's runs are carried out at the same time; each has a thread."""
 
-CarryOut = Callable[[Computation], Awaitable[None]]
 
-
-async def on_a_thread(computation: Computation) -> None:
-    """Carry a computation out beside the loop. If the run is given up meanwhile, its thread ends unheeded."""
+async def computed_on_a_thread(work: Callable[[], None]) -> None:
+    """Carry a computation out beside the loop; no more than `COMPUTATIONS_MAX` go on at the same time."""
 
     def carry_out() -> None:
         with at_home(from_thread.run_sync):
-            computation.carry_out()
+            work()
 
-    with quick_turns():
-        await to_thread.run_sync(carry_out, abandon_on_cancel=True, limiter=_computations())
-
-
-async def on_the_loop(computation: Computation) -> None:
-    """Carry a computation out at once, where time is virtual and no thread is waited for."""
-    computation.carry_out()
+    await on_a_thread(carry_out, _computations())
 
 
 class Pace:
     """Slices the work of one worker's runs. With an infinite ``slice_s`` no work is interrupted."""
 
     def __init__(
-        self, slice_s: float = SLICE_S, clock: Callable[[], float] = monotonic, carry_out: CarryOut = on_a_thread
+        self, slice_s: float = SLICE_S, clock: Callable[[], float] = monotonic, beside: Beside = computed_on_a_thread
     ) -> None:
         self._slice_s = slice_s
         self._clock = clock
-        self._carry_out = on_the_loop if slice_s == math.inf else carry_out
+        self.beside = on_the_loop if slice_s == math.inf else beside
+        """Does what takes long beside the loop."""
         self._since: float | None = None
         self._long = anyio.Lock()
         self.doing = ""
@@ -94,7 +87,7 @@ class Pace:
             kept = piece.long
         while not piece.last:
             if piece.computation is not None:
-                await self._carry_out(piece.computation)
+                await self.beside(piece.computation.carry_out)
             async with self._long:
                 piece = await self._piece(pieces, of)
                 kept = kept or piece.long

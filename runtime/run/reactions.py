@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.bus.json_errors import JSON_ERRORS
@@ -35,7 +36,7 @@ def parse_tell(verb: str, body: bytes) -> Tell:
     :raises msgspec.DecodeError: if it is not of the verb's shape
     """
     try:
-        return msgspec.json.decode(body or b"{}", type=TELLS[verb])
+        return decode_json(body or b"{}", type=TELLS[verb])
     except RecursionError as error:
         raise msgspec.DecodeError("it is nested too deep") from error
 

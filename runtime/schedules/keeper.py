@@ -13,6 +13,7 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.commit import Message
+from callboard.bus.decoding import decode_json
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, NoAnswer, Refused
 from callboard.bus.queue import Delivery, Outbox, attend
@@ -88,7 +89,7 @@ class Keeper:
 
     async def _act(self, delivery: Delivery) -> None:
         tenant, name = self._log.subjects.parse_tick(delivery.subject)
-        tick = msgspec.json.decode(delivery.data, type=Tick)
+        tick = decode_json(delivery.data, type=Tick)
         kept = await self._store.get(tenant, name)
         if kept is None or kept.schedule.paused or kept.schedule.removed or kept.schedule.version != tick.version:
             return

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from callboard.bus.asking import api
 from callboard.bus.commit import Message, guarded
+from callboard.bus.decoding import decode_json
 from callboard.bus.jetstream import JetStreamLog, Stored, at
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
@@ -97,7 +98,7 @@ class ScheduleStore:
 def _read(stored: Stored, shape: type[T]) -> T | None:
     """What a message says; None if it does not say such a thing."""
     try:
-        return msgspec.json.decode(stored.data, type=shape)
+        return decode_json(stored.data, type=shape)
     except JSON_ERRORS as error:
         logger.warning("what is kept of a schedule cannot be read", sequence=stored.sequence, error=str(error))
         return None

@@ -8,6 +8,7 @@ import msgspec
 
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.languages.agent import Conversation, Policy, converse, structured
+from callboard.languages.computing import computed
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
 from callboard.languages.flow.result import success
@@ -71,7 +72,7 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
         asked = _asked(request.arguments, request.input, tools)
         policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS)
         said = await converse(request.stage, cast(Node, metered), asked, policy)
-    return _answered(request, said, metered.usage)
+    return await computed(request.stage, lambda: _answered(request, said, metered.usage))
 
 
 def _asked(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:

@@ -3,9 +3,9 @@
 from contextlib import AsyncExitStack
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.agent import Called, Conversation, Policy, converse
@@ -168,7 +168,7 @@ def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JS
 def _parsed(text: str) -> JSON:
     """Return the value that a text is the JSON of; else the text."""
     try:
-        return msgspec.json.decode(text)
+        return decode_json(text)
     except JSON_ERRORS:
         return text
 

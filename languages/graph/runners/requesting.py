@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.graph.budget import Budget
@@ -108,7 +109,7 @@ def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tu
     if "encoding" in answer:
         return body, None
     try:
-        return body, msgspec.json.decode(body)
+        return body, decode_json(body)
     except JSON_ERRORS:
         return body, None
 
