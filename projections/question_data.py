@@ -1,4 +1,4 @@
-"""What a question is about, as lines of text: the data that came with it, for the person who answers. Pure."""
+"""The data of a question as lines of text, for the person who answers. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 from callboard.bus.effects import JSON
 
 DATA_CHARS_MAX = 8_000
-"""How much is shown of what a question is about; what is left out is said."""
+"""Characters of a question's data that are shown; the last line says how many more there are."""
 
 ON_ONE_LINE_CHARS_MAX = 100
 """Data that is no longer than this is shown on one line."""

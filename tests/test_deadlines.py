@@ -1,4 +1,4 @@
-"""The server's time of a command decides whether it comes before a deadline, whoever was running then."""
+"""The server's time of a command decides whether it comes before a deadline, with or without a worker then."""
 
 import datetime as dt
 import json
@@ -235,7 +235,7 @@ LATE = {
     "breakpoint": "resume.not_paused",
     "graph": "answer.late",
 }
-"""What a late tell is refused with; a signal that nobody waits for is recorded all the same, if the run goes on."""
+"""The codes that refuse late tells; a signal without a waiting node is recorded if the run continues."""
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 async def waiting(connection: Connection, run: str) -> dt.datetime:
-    """Wait until a run waits for somebody; return until when."""
+    """Wait until a run is parked; return its deadline."""
     with anyio.fail_after(PATIENCE_S):
         async with connection.client.follow(run) as feed:
             async for item in feed:
@@ -260,7 +260,7 @@ async def waiting(connection: Connection, run: str) -> dt.datetime:
 
 
 async def say(connection: Connection, run: str, verb: str, body: dict[str, Any]) -> None:
-    """Tell a run something without waiting for anybody to look at it."""
+    """Publish a tell without waiting for its verdict."""
     subject = connection.log.subjects.tell(RunRef("acme", run), verb)
     await connection.log.publish(Message(subject, msgspec.json.encode(body), {}))
 

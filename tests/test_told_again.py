@@ -1,4 +1,4 @@
-"""What is sent again under the same id acts once, and gets the first verdict again, by every way there is."""
+"""A tell or a fork that is sent again under the same id acts once and gets the first verdict, over every interface."""
 
 import json
 from collections.abc import AsyncIterator
@@ -176,7 +176,7 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house
     assert [verdict.get("duplicate", False) for verdict in verdicts] == [False] + [True] * 5
     await until(house, run, ev.HumanAsked.type)
     assert count(await connection.client.events(run), ev.SignalReceived) == 1
-    # What admission finds is no message that the server forgets.
+    # The command is found by a stored note, not by the deduplication window of the server.
     found = await routed_as(log, ref, "signal", "n-1")
     assert found is not None
     command = await log.message(found.cause)

@@ -37,7 +37,7 @@ def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str
 
 
 def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
-    """Check variables that are set while a run goes on: those that are inputs, as inputs of a start are checked."""
+    """Check the variables of a resume or a fork: inputs among them have to fit as inputs of a start do."""
     problems: list[Problem] = []
     for one in playbook.inputs:
         where = f"variables.{one.name}"

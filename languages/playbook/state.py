@@ -76,7 +76,7 @@ class State(BaseModel):
 
     def stranger(self, hash: str) -> list[Problem]:
         """Object to a document that another playbook's execution has saved: ``hash`` is that of this definition. Ids of
-        other implementations are no hashes, and say nothing about it."""
+        other implementations are not hashes, and cannot be compared."""
         if self.playbook_id is None or self.playbook_id == hash or _HASH.fullmatch(self.playbook_id) is None:
             return []
         message = "the state was saved by an execution of another playbook, or of another version of this one"

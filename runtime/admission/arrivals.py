@@ -1,4 +1,4 @@
-"""Arrivals: which tells of a run the server has stored that have not yet come to the run's worker.
+"""Arrivals: finds the tells that the server has stored and the worker of their run has not yet received.
 
 An elapsed deadline is recorded only after the tells that were stored before it. Such a tell may still wait for
 admission, or be routed and not delivered: after a time without workers the alarm of the run is delivered first.
@@ -22,11 +22,11 @@ class StoredTells:
         self._log = log
 
     async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """Return when the first of a run's tells was stored that is still on its way; None if there is none.
+        """Return when the oldest tell that is still on its way to a run was stored; None without such a tell.
 
         :raises NoAnswer: if the log does not answer
         """
-        # In this order: what is admitted in between is found among the commands.
+        # In this order: a tell that is admitted in between is found among the commands.
         times = [await self._unadmitted(ref, heard), await self._undelivered(ref, heard)]
         return min((time for time in times if time is not None), default=None)
 

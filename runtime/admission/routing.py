@@ -20,7 +20,7 @@ from callboard.bus.subjects import RunRef, partition_of
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """What is noted under the id of a tell: the stream sequence of the first tell that had it, and, unless the run is
+    """The note under the id of a tell: the stream sequence of the first tell with this id, and, unless the run is
     encrypted, a digest of its body."""
 
     tell: int = 0
@@ -52,7 +52,7 @@ def id_in(body: bytes) -> str:
 
 
 def digest_of(body: bytes) -> str:
-    """What a note says of a tell's body."""
+    """The digest of a tell's body in its note."""
     return sha256(body).hexdigest()[:32]
 
 
@@ -69,8 +69,9 @@ async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_
 async def route_tell(
     log: JetStreamLog, ref: RunRef, verb: str, body: bytes, delivery: Delivery, id: str, note: Note
 ) -> Routed:
-    """Pass a tell on to the workers; one with an ``id`` that was used before is not passed on again. ``body`` is what
-    the workers get, ``note`` what is noted under the id.
+    """Pass a tell on to the workers, unless its ``id`` was used before.
+
+    The workers receive ``body``; ``note`` is stored under the id.
 
     :raises Full: if there is no room
     :raises NoAnswer: if the log does not answer
@@ -91,7 +92,7 @@ async def route_tell(
 
 
 async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
-    """Return the command that the first tell of an id was routed as, None if there was none.
+    """Return the command that the first tell of an id was routed as; None for an unused id.
 
     :raises NoAnswer: if the log does not answer
     """

@@ -87,7 +87,7 @@ async def told(
 async def _settled(
     client: Client, run: str, verdict: Verdict, feed: AsyncIterator[Recorded], wait_s: float
 ) -> Reception:
-    """Read what becomes of a tell off the events that follow it. Raises as `told`."""
+    """Find the outcome of a tell in the events that follow it. Raises as `told`."""
     settling = Settling(run, verdict.cause)
     with anyio.move_on_after(wait_s):
         async for item in feed:

@@ -129,7 +129,7 @@ def _may_wait(row: RunRow, questions: Collection[tuple[str, str]]) -> bool:
 
 
 def item_text(item: Item, settings: Settings) -> str:
-    """Say what waits, for what, since when, until when, and what moves it."""
+    """Describe an item of the inbox: its run, question or wait, times, and the command that answers it."""
     one = item.waits
     head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
     who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""

@@ -129,7 +129,7 @@ def keys(typed: str) -> list[str]:
 
 
 def chosen(key: str, at: int | None, count: int) -> int | None:
-    """Return where a key leads among so many options, from one of them or from none; it may lead nowhere."""
+    """Return the option that a key leads to from the option ``at``; without effect a key leads to the same one."""
     if key in UP:
         return (count if at is None else at) - 1 if at != 0 else count - 1
     if key in DOWN:

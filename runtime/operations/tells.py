@@ -36,7 +36,7 @@ def _refused(verb: str, run: str, problems: list[Problem]) -> CallboardError:
 
 
 async def answered_question(client: Client, run: str, reception: Reception) -> str:
-    """The words of the question that an answer was recorded for; empty if it is no answer to a question.
+    """The words of the question that an answer was recorded for; empty for any other tell.
 
     :raises NoAnswer: if the log does not answer
     """

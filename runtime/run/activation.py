@@ -45,22 +45,22 @@ class Children(Protocol):
 
 
 class Heard(Struct):
-    """The commands of a run that have come to its worker: all that were routed up to the stream sequence ``commands``,
-    and those that follow from tells up to the stream sequence ``tells``."""
+    """The commands of a run that its worker has received: all that were routed up to the stream sequence ``commands``,
+    and all that were made of tells up to the stream sequence ``tells``."""
 
     commands: int = 0
     tells: int = 0
 
     def note(self, command: int) -> None:
-        """Note that the command of a stream sequence has come, or is recorded."""
+        """Note that the command of a stream sequence was received, or is recorded."""
         self.commands = max(self.commands, command)
 
 
 class Arrivals(Protocol):
-    """Knows which commands the server has stored that have not yet come to the worker of their run."""
+    """Finds commands that the server has stored and the worker of their run has not yet received."""
 
     async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """Return when the first of a run's tells was stored that is still on its way; None if there is none.
+        """Return when the oldest tell that is still on its way to a run was stored; None without such a tell.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -92,7 +92,7 @@ class Services(Protocol):
 
     @property
     def arrivals(self) -> Arrivals:
-        """Knows which commands are on their way to a run."""
+        """Finds the commands that are on their way to a run."""
         ...
 
     @property

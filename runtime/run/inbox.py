@@ -65,7 +65,8 @@ class Inbox:
         family, and says whether there is anything to it.
 
         Where a deadline ``due`` has elapsed, commands that were stored later wait for it, except answers that it
-        refuses: these are recorded as late before the run goes on, and perhaps ends. False if there is none to take.
+        refuses: these are recorded as late before the run continues, and perhaps ends. Return False without a command
+        to take.
         """
         command = next((one for one in self.waiting if _is_next(active, one, due)), None)
         if command is None:

@@ -138,7 +138,7 @@ class RunLog:
         return self._time
 
     def reach(self, instant: dt.datetime) -> None:
-        """Set the run's clock to an instant, if it is behind: the server's clock has passed it."""
+        """Advance the run's clock to an instant that the server's clock has passed."""
         self._time = max(self._time, instant)
 
     def seal(self, payload: Payload) -> bytes:

@@ -145,9 +145,9 @@ def _answer(stage: Stage, answer: Answer, stored: dt.datetime | None) -> list[Re
 
 
 def _meant(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
-    """The key of what an answer is for, empty if that is not clear, and the keys of all that it could be for.
+    """Return the key of the question or call that an answer is for, empty if that is ambiguous, and all candidates.
 
-    An answer that names no question is for what was open when the server stored it.
+    An answer that names no question is for one that was open when the server stored the answer.
     """
     asked = {key: question.event.time for key, question in stage.waits.questions.items()}
     for key, effect in stage.waits.effects.items():

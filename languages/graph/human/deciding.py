@@ -1,6 +1,6 @@
-"""What an answer decides: it names an option, fits the form, is free text, or is not an answer at all. Pure.
+"""Decisions: an answer names an option, fits the form, is free text, or is not an answer to the question. Pure.
 
-One reading for all channels. What comes by an option or a form decides without a model; free text never does.
+All channels share this reading. An option or a form decides without a model; free text never does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Decided(Struct, frozen=True):
 
 
 class FreeText(Struct, frozen=True):
-    """The answer is in words of its own, which decide nothing: a model may say what they mean."""
+    """The answer is free text, which decides nothing until a model has classified it."""
 
     text: str
 
@@ -57,7 +57,7 @@ def read(interaction: Interaction, response: JSON) -> Reading:
 
 
 def label_of_default(interaction: Interaction, response: JSON) -> str:
-    """The label of the answer that a document has for when nobody answers."""
+    """The label of a document's ``default_response``, which counts after a timeout."""
     found = read(interaction, response)
     if isinstance(found, Decided):
         return found.label
@@ -134,7 +134,7 @@ def _said(interaction: Interaction, text: str) -> Reading:
 
 
 def _stated(response: JSON) -> Decided | Unfit | None:
-    """What an answer says by ``approved`` or ``action``; None if it has neither."""
+    """Read ``approved`` or ``action`` of an answer; None if it has neither."""
     if isinstance(response, bool):
         return Decided(CONFIRMED if response else REJECTED)
     if not isinstance(response, Mapping):
@@ -196,7 +196,7 @@ def _normal(text: str) -> str:
 
 
 def options_text(options: Sequence[JSON]) -> str:
-    """The options as people are told them."""
+    """List the options for people."""
     listed = [choice(option).label for option in options]
     return f"one of: {', '.join(listed)}" if listed else "`approved` (true or false)"
 

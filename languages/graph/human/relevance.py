@@ -90,7 +90,7 @@ def model_of(work: Work, interaction: Interaction) -> str | None:
 
 
 def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
-    """What a classifier is asked about an answer."""
+    """The prompt of a classifier about an answer."""
     return "\n".join(
         [
             f"Question ({interaction.type}, by {interaction.channel}): {interaction.message}",
