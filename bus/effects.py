@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from callboard.bus.durations import DURATION
+from callboard.bus.unicode import repaired_value
 
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -21,8 +22,12 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def canonical(value: Any) -> bytes:
-    """Encode a value as JSON with sorted members: the same bytes for the same value, for digests and comparison."""
-    return _canonical.encode(value)
+    """Encode a value as JSON with sorted members: the same bytes for the same value, for digests and comparison.
+    Texts that UTF-8 cannot carry are repaired."""
+    try:
+        return _canonical.encode(value)
+    except UnicodeEncodeError:
+        return _canonical.encode(repaired_value(msgspec.to_builtins(value, str_keys=True)))
 
 
 def digest(*parts: Any) -> str:

@@ -26,6 +26,7 @@ from callboard.bus.effects import (
     ToolSpec,
     Usage,
 )
+from callboard.bus.unicode import encode_json
 
 SCHEMA_VERSION = 1
 
@@ -703,8 +704,11 @@ _payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {name: decoder(payload
 
 
 def encode_payload(payload: Payload) -> bytes:
-    """Encode a payload as JSON; equal payloads give equal bytes."""
-    return _encoder.encode(payload)
+    """Encode a payload as JSON; equal payloads give equal bytes. Texts that UTF-8 cannot carry are repaired."""
+    try:
+        return _encoder.encode(payload)
+    except UnicodeEncodeError:
+        return encode_json(payload)
 
 
 def encode_event(event: Event) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON
+from callboard.bus.unicode import encode_json
 
 
 class NotFinite(ValueError):
@@ -23,7 +24,7 @@ def encoded(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     :raises NotFinite: if it holds a number that JSON has not
     :raises TypeError, ValueError, OverflowError, RecursionError: if it has no form in JSON at all
     """
-    text = msgspec.json.encode(value, enc_hook=enc_hook)
+    text = encode_json(value, enc_hook)
     # Only where there is a null can one have been made of a number.
     if b"null" in text:
         _check(msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook))

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-import msgspec
-
+from callboard.bus.unicode import encode_json
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.files import document_of
 from callboard.runtime.operations.start_messages import SCRIPTED, Message, prepared
@@ -74,7 +73,7 @@ def start_message(file: DefinitionFile | None, start: Start) -> Message:
 
 
 def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -> Message:
-    texts = {name: msgspec.json.encode(rest[name]).decode() for name in ("input", "arguments") if name in rest}
+    texts = {name: encode_json(rest[name]).decode() for name in ("input", "arguments") if name in rest}
     made = prepared(
         StartRequest(os.fspath(file), texts.get("input"), arguments_text=texts.get("arguments"), language=language)
     )

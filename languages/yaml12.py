@@ -19,6 +19,7 @@ from yaml.tokens import ScalarToken
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
+from callboard.bus.unicode import joined
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, dotted
 
@@ -161,7 +162,7 @@ class _Builder:
             if not isinstance(key, ScalarNode):
                 self._complain(key, location, "a key must be a single word or text")
                 continue
-            name = str(key.value)
+            name = joined(str(key.value))
             here = (*location, name)
             if not encodable(name):
                 self._complain(key, location, "a key holds half of a surrogate pair")
@@ -173,7 +174,7 @@ class _Builder:
         return members
 
     def _scalar(self, node: ScalarNode, location: Location) -> JSON:
-        text = str(node.value)
+        text = joined(str(node.value))
         match node.tag:
             case tag if tag == _STR:
                 if not encodable(text):

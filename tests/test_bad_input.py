@@ -396,9 +396,13 @@ async def test_limits_that_nobody_keeps_are_refused(hall: Hall) -> None:
 
 
 async def test_what_is_almost_json_is_told_with_its_place(hall: Hall) -> None:
-    for value in ("NaN", '"\\ud800"'):
-        verdict = await hall.say(with_input(value))
-        assert [(one.code, one.line is not None) for one in verdict.problems] == [("start.malformed", True)]
+    verdict = await hall.say(with_input("NaN"))
+    assert [(one.code, one.line is not None) for one in verdict.problems] == [("start.malformed", True)]
+
+
+async def test_half_a_surrogate_pair_in_a_start_is_replaced(hall: Hall) -> None:
+    body = with_input('"\\ud83d\\ude00 \\ud83d"')
+    assert (await hall.say(body)).status == "accepted"
 
 
 async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:

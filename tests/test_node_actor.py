@@ -46,7 +46,7 @@ class Stageful:
                 case "hang":
                     await anyio.sleep_forever()
                 case "odd":
-                    return ev.ModelResult(text="\ud800")
+                    return ev.ModelResult(data=object())
                 case _:
                     await self.go.wait()
             return ev.ModelResult(text="done")

@@ -12,7 +12,7 @@ import msgspec
 
 from callboard.actors.providers.durations import duration_text
 from callboard.actors.providers.provider import Answer, failure, success
-from callboard.bus.decoding import decode_json
+from callboard.bus.unicode import decode_json
 
 if TYPE_CHECKING:
     import httpx
@@ -66,7 +66,7 @@ def _body(response: "httpx.Response", content: bytes) -> dict[str, Any]:
         return {"body": None}
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with suppress(msgspec.DecodeError, RecursionError):
             return {"body": decode_json(content)}
     # What says that it is JSON, and is not, is handed on as the text that it is.
     text = _text(content, response.charset_encoding, forced=kind.startswith(_TEXTUAL))

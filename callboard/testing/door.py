@@ -6,6 +6,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
+from callboard.bus.unicode import encode_json
 from callboard.languages.language import STRICT
 from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
 from callboard.runtime.admission.start_message import examine
@@ -25,7 +26,7 @@ def accepted(services: Services, file: DefinitionFile | None, given: Start) -> t
     def refused(problems: list[ev.Problem]) -> RequestRefused:
         return RequestRefused("start", problems, str(file or ""), made.source)
 
-    examined = examine(msgspec.json.encode(named))
+    examined = examine(encode_json(named))
     start = examined.start
     if start is None or examined.problems:
         raise refused(examined.problems)

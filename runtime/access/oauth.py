@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
-import msgspec
 from msgspec import Struct
 
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.unicode import decode_json
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 
@@ -156,7 +156,7 @@ async def _given(
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise OAuthFailed(name, f"it does not answer ({type(error).__name__})", refused=False) from None
     try:
-        found = msgspec.json.decode(answer.content[:ANSWER_BYTES_MAX])
+        found = decode_json(answer.content[:ANSWER_BYTES_MAX])
     except JSON_ERRORS:
         raise OAuthFailed(name, f"its answer ({answer.status_code}) is no JSON", refused=False) from None
     if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):

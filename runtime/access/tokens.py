@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 import httpx
 import jwt
-import msgspec
 import structlog
 
+from callboard.bus.unicode import decode_json
 from callboard.runtime.access.subject import Subject, scopes_of
 from callboard.runtime.settings.oidc_settings import OidcSettings
 
@@ -137,7 +137,7 @@ async def _document(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
             received += chunk
             if len(received) > DOCUMENT_BYTES_MAX:
                 raise ValueError(f"{url} has more than {DOCUMENT_BYTES_MAX} bytes")
-    found = msgspec.json.decode(bytes(received))
+    found = decode_json(bytes(received))
     if not isinstance(found, dict):
         raise ValueError(f"{url} is no JSON object")
     return found

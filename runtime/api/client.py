@@ -23,6 +23,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, NoAnswer, Recorded
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
+from callboard.bus.unicode import encode_json, repaired_value
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
 from callboard.runtime.admission.verdicts import Verdict
@@ -134,12 +135,12 @@ class Client:
 
     async def _body(self, message: dict[str, Any]) -> bytes | Problem:
         """Encode a start message; of one that is too large for the server the largest parts are stored before."""
-        body = msgspec.json.encode(message)
+        body = encode_json(message)
         if len(body) > self._bytes_max:
-            apart = detached(message, self._bytes_max)
+            apart = detached(repaired_value(message), self._bytes_max)
             if apart.size > START_BYTES_MAX:
                 return too_large(f"{apart.size} bytes of the start do not fit into its message")
-            body = msgspec.json.encode(apart.message)
+            body = encode_json(apart.message)
             if len(body) <= self._bytes_max:
                 await self._store(self.ref(message["run_id"]), apart.parts)
         return body
@@ -164,7 +165,7 @@ class Client:
         :raises NoAnswer: if the stream did not answer
         """
         ref = self.ref(run_id)
-        said = Message(self.log.subjects.tell(ref, verb), msgspec.json.encode(tell), {})
+        said = Message(self.log.subjects.tell(ref, verb), encode_json(tell), {})
         return await self._say(
             said, verb, run_id, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence)
         )

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
+from callboard.bus.unicode import decode_json
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
@@ -129,7 +130,7 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
             case "integer":
                 return int(text)
             case "number":
-                return msgspec.json.decode(text.strip(), type=int | float)
+                return decode_json(text.strip(), type=int | float)
             case "json":
                 return decode_json(text)
             case _:

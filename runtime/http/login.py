@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.unicode import decode_json
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.answers import HEADERS, refusal
@@ -97,7 +98,7 @@ async def _brought(request: Request) -> _Login:
     """
     body = await received(request, TOKEN_BYTES_MAX)
     try:
-        return msgspec.json.decode(body, type=_Login)
+        return decode_json(body, type=_Login)
     except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", str(error), expected='{"token": "…"}') from None
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, cast
 
-import msgspec
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 
 from callboard.bus.events import Problem
 from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.unicode import decode_json
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class Table(Struct, Generic[T], frozen=True):
 
     expected: str
     read: Callable[[Any, Reading], T | None]
-    decode: Callable[[str], Any] = msgspec.json.decode
+    decode: Callable[[str], Any] = decode_json
 
     def of(self, name: str, given: Any, env: Mapping[str, str], source: str) -> tuple[T | None, Reading]:
         """Return the setting, with what is wrong and what looks wrong."""
