@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from callboard.actors.lending.variables import Lent
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Retrying, SpokenReply
+from callboard.actors.models.waits import Waits
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shortened
@@ -39,10 +40,20 @@ class Spent(Struct):
 
     model: str = ""
     usage: Usage = field(default_factory=Usage)
+    requests: list[Usage] = field(default_factory=list[Usage])
+    unmetered: bool = False
 
-    def add(self, model: str, usage: Usage) -> None:
+    def add(self, model: str, usage: Usage, requests: Sequence[Usage] = (), *, unmetered: bool = False) -> None:
+        """Add what a model was used, in all and by request; ``unmetered``: its provider did not report it."""
         self.model = model
         self.usage += usage
+        self.requests += requests or [usage]
+        self.unmetered = self.unmetered or unmetered
+
+    def outcome(self, value: JSON = None, metadata: JSON = None, error: Failure | None = None) -> ev.EffectResult:
+        """Return the outcome of the effect, with what it used."""
+        several = self.requests if len(self.requests) > 1 else []
+        return ev.EffectResult(value, error, metadata, self.model, self.usage, several, self.unmetered)
 
 
 class Job(Struct, frozen=True):
@@ -146,7 +157,8 @@ class EffectFailed(Exception):
 
 class Carrier:
     """Carries out the effects of one run. ``permits`` says what its toolboxes may have the worker run, ``propagates``
-    whether whoever is asked for an effect is told of its span."""
+    whether the span of an effect is passed on to the service that it asks, ``waits`` which waits for a provider a run
+    makes as timers."""
 
     permits: Permits = EVERYTHING
 
@@ -160,6 +172,7 @@ class Carrier:
         model_timeout_s: float,
         permits: Permits = EVERYTHING,
         propagates: bool = True,
+        waits: Waits | None = None,
     ) -> None:
         self.tools = tools
         self.permits = permits
@@ -168,6 +181,7 @@ class Carrier:
         self._kinds = kinds
         self._on_delta = on_delta
         self._model_timeout_s = model_timeout_s
+        self._waits = waits or Waits()
 
     async def carry(self, job: Job, sessions: Sessions, reporter: Reporter) -> Payload:
         """Carry an effect out and return its outcome; failures that have a code become part of it."""
@@ -204,7 +218,10 @@ class Carrier:
         except ModelFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
-                error=error.failure, usage=error.usage, model=model_name(call) if error.usage.tokens else ""
+                error=self._waits.agreed(error.failure),
+                usage=error.usage,
+                requests=error.requests,
+                model=model_name(call) if error.usage.tokens else "",
             )
         except TimeoutError:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
@@ -257,8 +274,8 @@ class Carrier:
                 return ev.EffectResult(error=Failure(code="effect.unsupported", message=message))
             value, metadata = await carry(job, call.request)
         except (EffectFailed, ToolFailed) as error:
-            return ev.EffectResult(error=error.failure, model=job.spent.model, usage=job.spent.usage)
-        return ev.EffectResult(value, metadata=metadata, model=job.spent.model, usage=job.spent.usage)
+            return job.spent.outcome(error=error.failure)
+        return job.spent.outcome(value, metadata)
 
 
 def _sources(call: ev.EffectCall) -> list[ToolSource]:

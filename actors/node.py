@@ -7,7 +7,7 @@ Emits: model.result, tool.result, effect.result
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import anyio
 import structlog
@@ -129,13 +129,16 @@ class NodeActor:
     async def _carry(self, job: Job) -> None:
         try:
             with self._scopes[job.key]:
+                outcome: Payload | None = None
                 try:
-                    self._publisher.outcome(job.key, await self._carried(job))
+                    outcome = await self._carried(job)
+                    self._publisher.outcome(job.key, outcome)
                 except Exception as error:
                     # Be it that it has no recorded form. The traceback belongs to the operator's log; a run's log holds
-                    # what its author can act on.
+                    # what its author can act on, and what was used.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
-                    self._publisher.outcome(job.key, failed(job.intent, unexpected(error)))
+                    failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
+                    self._publisher.outcome(job.key, failed(job.intent, failure, outcome or job.spent.outcome()))
         finally:
             self._scopes.pop(job.key, None)
 
@@ -159,14 +162,18 @@ class NodeActor:
             self._limiter.release_on_behalf_of(borrower)
 
 
-def failed(intent: Payload, failure: Failure) -> Payload:
-    """Make the outcome that says that an effect of this intent failed."""
+def failed(intent: Payload, failure: Failure, found: Payload | None = None) -> Payload:
+    """Make the outcome that says that an effect of this intent failed. What it used of a model all the same stands in
+    ``found``, the outcome that could not be recorded."""
+    used: dict[str, Any] = {}
+    if isinstance(found, ev.ModelResult | ev.EffectResult):
+        used = {name: getattr(found, name) for name in ("model", "usage", "requests", "unmetered")}
     match intent:
         case ev.ModelCall():
-            return ev.ModelResult(error=failure)
+            return ev.ModelResult(error=failure, **used)
         case ev.ToolCall():
             return ev.ToolResult(node=intent.node, tool=intent.tool, error=failure)
         case ev.EffectCall():
-            return ev.EffectResult(error=failure)
+            return ev.EffectResult(error=failure, **used)
         case _:
             raise TypeError(f"{intent.type} is not carried out by a node actor")

@@ -4,7 +4,8 @@ Everything here is pure data (msgspec structs): an interpreter asks with it, an 
 """
 
 import hashlib
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -89,15 +90,51 @@ LONG_TOKENS = (272_000, 200_000, 100_000)
 
 
 class ModelUsage(Struct, frozen=True, omit_defaults=True):
-    """What was used of one model: in turns whose input had more than ``over`` tokens, one of `LONG_TOKENS` or 0."""
+    """What was used of one model: in requests whose input had more than ``over`` tokens, one of `LONG_TOKENS` or 0.
+
+    ``unmetered`` counts the answers whose provider reported no usage; what they used is not in ``usage``.
+    """
 
     model: str
     usage: Usage
     over: int = 0
+    unmetered: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything was used, reported or not."""
+        return self.usage.tokens > 0 or self.unmetered > 0
 
 
-def used(model: str, usage: Usage) -> ModelUsage:
-    """Return what one turn has used of a model."""
+def used(model: str, usage: Usage, requests: Sequence[Usage] = (), unmetered: int = 0) -> list[ModelUsage]:
+    """Return what one turn has used of a model: each of its ``requests`` by its own length, and what is left of the
+    turn's whole ``usage`` as one request."""
+    tally = Tally()
+    for request in requests:
+        tally.add(_measured(model, request))
+        usage -= request
+    if usage.tokens > 0 or unmetered or not requests:
+        tally.add(msgspec.structs.replace(_measured(model, usage), unmetered=unmetered))
+    return tally.view()
+
+
+class Metered(Protocol):
+    """An outcome that says what was used of a model."""
+
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def requests(self) -> list[Usage]: ...
+    @property
+    def unmetered(self) -> bool: ...
+
+
+def used_by(model: str, outcome: Metered) -> list[ModelUsage]:
+    """Return what an outcome says was used of a model."""
+    return used(model, outcome.usage, outcome.requests, int(outcome.unmetered))
+
+
+def _measured(model: str, usage: Usage) -> ModelUsage:
     return ModelUsage(model, usage, next((size for size in LONG_TOKENS if usage.input_tokens > size), 0))
 
 
@@ -113,15 +150,18 @@ class Tally:
     """Adds up what was used of each model."""
 
     def __init__(self) -> None:
-        self._used: dict[tuple[str, int], Usage] = {}
+        self._used: dict[tuple[str, int], ModelUsage] = {}
 
     def add(self, one: ModelUsage) -> None:
         key = one.model, one.over
-        self._used[key] = self._used.get(key, Usage()) + one.usage
+        before = self._used.get(key)
+        if before is not None:
+            one = ModelUsage(one.model, before.usage + one.usage, one.over, before.unmetered + one.unmetered)
+        self._used[key] = one
 
     def view(self) -> list[ModelUsage]:
         """Return what was used, in the order of names and sizes."""
-        return [ModelUsage(model, usage, over) for (model, over), usage in sorted(self._used.items())]
+        return [self._used[key] for key in sorted(self._used)]
 
 
 # -- messages -----------------------------------------------------------------------------------------------------
@@ -159,14 +199,16 @@ class Former(Struct, frozen=True, tag="former"):
 class ToolUse(Struct, frozen=True, tag="tool_use", omit_defaults=True):
     """A model's wish to have a tool called.
 
-    ``thought`` is what the model's provider wants to be told again with the call, as it was: what the model thought
-    before it, signed or sealed, a text for nobody else.
+    ``fault`` says why the input that the model wrote cannot be read, where it cannot: then the call is not made, and
+    the model is told. ``thought`` is what the model's provider wants to be told again with the call, as it was: what
+    the model thought before it, signed or sealed, a text for nobody else.
     """
 
     id: str
     tool: str
     input: JSON
     thought: str = ""
+    fault: str = ""
 
 
 class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):
@@ -223,7 +265,8 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One model turn as an interpreter asks for it.
 
     ``base`` is the effect key of the turn this one continues: ``messages`` are then only the new ones, and ``system``,
-    ``tools`` and ``schema`` are inherited. ``model`` None means the run's default.
+    ``tools`` and ``schema`` are inherited. ``model`` None means the run's default. ``parameters`` are further settings
+    of the turn by the names that `callboard.bus.model_parameters` has.
     """
 
     purpose: Purpose = "turn"
@@ -237,13 +280,15 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     evaluator: str | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    parameters: dict[str, JSON] = {}
 
 
 class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One finished model turn.
 
     ``data`` is the structured answer when a schema was asked for. ``first_chunk_ms`` is the time to the first streamed
-    piece, ``tries`` how many requests the adapter needed.
+    piece, ``tries`` how many requests the adapter needed. ``usage`` is that of all requests, and ``requests`` has that
+    of each where several used anything. ``unmetered``: the provider reported no usage of the answer.
     """
 
     text: str = ""
@@ -256,6 +301,8 @@ class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     provider: str = ""
     first_chunk_ms: float | None = None
     tries: int = 1
+    requests: list[Usage] = []
+    unmetered: bool = False
 
 
 TOOL_TIMEOUT_S = 60.0

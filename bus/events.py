@@ -447,6 +447,7 @@ class ModelCall(Intent, frozen=True):
     evaluator: str | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    parameters: dict[str, JSON] = {}
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
@@ -493,7 +494,8 @@ class EffectCall(Intent, frozen=True):
 
 
 class EffectResult(Outcome, frozen=True):
-    """``usage`` is what it took of ``model``, where it asked one."""
+    """``usage`` is what it took of ``model``, where it asked one; ``requests`` and ``unmetered`` as `ModelReply` has
+    them."""
 
     type = "effect.result"
     value: JSON = None
@@ -501,6 +503,8 @@ class EffectResult(Outcome, frozen=True):
     metadata: JSON = None
     model: str = ""
     usage: Usage = Usage()
+    requests: list[Usage] = []
+    unmetered: bool = False
 
 
 TimerPurpose = Literal["sleep", "delay", "wait", "retry", "answer", "warning", "expiry"]

@@ -14,10 +14,11 @@ from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from math import fsum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from callboard.bus.effects import ModelUsage, Usage, used
 
@@ -61,10 +62,17 @@ class Price(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Cost(Struct, frozen=True):
-    """What something has cost: ``usd``, and whatever ``unknown_tokens`` cost, whose price nobody knows."""
+    """What something has cost: ``usd``, what ``unknown_tokens`` cost, whose price is not known, and what ``unmetered``
+    answers cost, whose usage the provider did not report; absent if there are none."""
 
     usd: float = 0.0
     unknown_tokens: int = 0
+    unmetered: int | UnsetType = UNSET
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether ``usd`` is not all of it."""
+        return bool(self.unknown_tokens) or bool(self.unmetered)
 
 
 class Bill(Struct, frozen=True):
@@ -72,17 +80,26 @@ class Bill(Struct, frozen=True):
 
     pico: int = 0
     unknown_tokens: int = 0
+    unmetered: int = 0
 
     def __add__(self, other: "Bill") -> "Bill":
-        return Bill(self.pico + other.pico, self.unknown_tokens + other.unknown_tokens)
+        return Bill(
+            self.pico + other.pico,
+            self.unknown_tokens + other.unknown_tokens,
+            self.unmetered + other.unmetered,
+        )
 
     def __sub__(self, other: "Bill") -> "Bill":
-        return Bill(self.pico - other.pico, self.unknown_tokens - other.unknown_tokens)
+        return Bill(
+            self.pico - other.pico,
+            self.unknown_tokens - other.unknown_tokens,
+            self.unmetered - other.unmetered,
+        )
 
     @property
     def cost(self) -> Cost:
-        """The same for whoever is told."""
-        return Cost(self.pico / PICO, self.unknown_tokens)
+        """The same as it is shown."""
+        return Cost(self.pico / PICO, self.unknown_tokens, self.unmetered or UNSET)
 
 
 class Prices:
@@ -120,18 +137,19 @@ class Prices:
 
     def bill(self, models: Iterable[ModelUsage], at: dt.datetime) -> Bill:
         """Return what a usage of models comes to."""
-        pico = unknown = 0
+        pico = unknown = unmetered = 0
         for one in models:
+            unmetered += one.unmetered
             price = self.price(one.model, at, one.over)
             if price is None:
                 unknown += one.usage.tokens
             else:
                 pico += price.of(one.usage)
-        return Bill(pico, unknown)
+        return Bill(pico, unknown, unmetered)
 
     def turn(self, model: str, usage: Usage, at: dt.datetime) -> Bill:
-        """Return what one turn comes to."""
-        return self.bill([used(model, usage)], at)
+        """Return what one request comes to."""
+        return self.bill(used(model, usage), at)
 
 
 def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[str, str]]:
@@ -179,10 +197,17 @@ def list_prices() -> Prices:
     return Prices(rows)
 
 
+def added(costs: Sequence[Cost]) -> Cost:
+    """Return the sum of costs as they are shown."""
+    usd = fsum(cost.usd for cost in costs)
+    unmetered = sum(cost.unmetered or 0 for cost in costs)
+    return Cost(usd, sum(cost.unknown_tokens for cost in costs), unmetered or UNSET)
+
+
 def dollars(cost: Cost) -> str:
     """Return a cost for people: ``$0.0123``; if some of it is unknown ``at least $0.0123``, if all is ``unknown``."""
-    if cost.unknown_tokens and not cost.usd:
+    if cost.is_partial and not cost.usd:
         return "unknown"
     digits = 2 if cost.usd >= 1 or not cost.usd else 4
     shown = f"${cost.usd:,.{digits}f}" if not 0 < cost.usd < 0.0001 else "less than $0.0001"
-    return f"at least {shown}" if cost.unknown_tokens else shown
+    return f"at least {shown}" if cost.is_partial else shown

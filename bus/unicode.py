@@ -81,10 +81,10 @@ def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> byt
 
 
 @overload
-def decode_json(data: bytes | str) -> Any: ...
+def decode_json(data: bytes | bytearray | str) -> Any: ...
 @overload
-def decode_json(data: bytes | str, *, type: type[T]) -> T: ...
-def decode_json(data: bytes | str, *, type: Any = Any) -> Any:
+def decode_json(data: bytes | bytearray | str, *, type: type[T]) -> T: ...
+def decode_json(data: bytes | bytearray | str, *, type: Any = Any) -> Any:
     """Read JSON that came from outside, with its texts repaired.
 
     :raises msgspec.DecodeError: if it is not JSON, or not UTF-8
@@ -104,7 +104,7 @@ def decode_json(data: bytes | str, *, type: Any = Any) -> Any:
         raise msgspec.DecodeError(f"not UTF-8: {error}") from error
 
 
-def _repaired_json(data: bytes | str) -> str | None:
+def _repaired_json(data: bytes | bytearray | str) -> str | None:
     """Return a JSON text without halves of surrogate pairs, written out or escaped; None if it has none, or its bytes
     are not text."""
     try:

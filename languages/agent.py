@@ -27,7 +27,7 @@ from callboard.bus.steps import Steps
 from callboard.languages.computing import computed
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
-from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.languages.patience import patient_turn
 
 CUT_SHORT = frozenset(
     {
@@ -86,7 +86,7 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
     said = Conversation()
     offered = {tool.name: tool for tool in request.tools}
     for turn in range(1, policy.turns_max + 1):
-        outcome = await node.turn(f"turn.{turn}", request)
+        slot, outcome = await patient_turn(node, f"turn.{turn}", request)
         said = replace(said, turns=turn)
         if isinstance(outcome, Failed):
             return replace(said, error=outcome.error)
@@ -105,10 +105,11 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
         request = ModelRequest(
             purpose=request.purpose,
             model=request.model,
-            base=node.key(f"turn.{turn}"),
+            base=node.key(slot),
             messages=[told],
             max_output_tokens=request.max_output_tokens if policy.lasting else None,
             temperature=request.temperature if policy.lasting else None,
+            parameters=request.parameters if policy.lasting else {},
         )
     return replace(said, error=_out_of_turns(policy.turns_max, said.reply))
 
@@ -143,9 +144,12 @@ async def _call(
         if tells:
             node.warn("UNKNOWN_TOOL", f"the model wants {use.tool!r}, which the node does not have; it has: {known}")
         return Called(use, error=Failure("tool.unknown", f"there is no tool {use.tool!r} here; there are: {known}"))
-    checked = use.tool in policy.check_inputs
-    faults = await computed(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
-    if faults:
+    if use.fault:
+        node.warn(
+            "INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} cannot be read; it is not called: {use.fault}"
+        )
+        return Called(use, error=Failure("tool.invalid_input", use.fault))
+    if use.tool in policy.check_inputs and (faults := violations(spec.input_schema, use.input)):
         told = "; ".join(faults)
         if tells:
             node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")

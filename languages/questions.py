@@ -2,12 +2,12 @@
 
 import re
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.bus.effects import Choice, Failure, ModelReply, ModelRequest
 from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.patience import patient_turn
 
 JUDGE_TRIES_MAX = 2
 """How often a judge is asked until its answer can be read."""
@@ -19,7 +19,7 @@ _WORD = re.compile(r"[\"'*`<]*([^\s\"'*`]+?)[\"'*`.,;!>]*\Z")
 
 async def choose(node: Node, slot: str, request: ModelRequest, choices: list[Choice]) -> Ok[str | None] | Failed:
     """Put choices to a model; return the id it chose, or None if its answer names none of them."""
-    outcome = await node.turn(slot, msgspec.structs.replace(request, purpose="route", choices=choices))
+    _slot, outcome = await patient_turn(node, slot, replace(request, purpose="route", choices=choices))
     if isinstance(outcome, Failed):
         return outcome
     return Ok(chosen(outcome.value, [choice.id for choice in choices]))
@@ -56,10 +56,11 @@ class Verdict(Struct, frozen=True):
 
 async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, first: int = 1) -> Verdict:
     """Ask a judge for a verdict, up to `JUDGE_TRIES_MAX` times, in the slots ``<slot>.<k>`` with k from ``first``."""
-    request = msgspec.structs.replace(request, purpose="judge", evaluator=evaluator)
+    request = replace(request, purpose="judge", evaluator=evaluator)
     verdict = Verdict(None)
     for k in range(first, first + JUDGE_TRIES_MAX):
-        match await node.turn(f"{slot}.{k}", request):
+        _slot, outcome = await patient_turn(node, f"{slot}.{k}", request)
+        match outcome:
             case Ok(reply):
                 verdict = read_verdict(reply)
             case Failed(error):
@@ -89,7 +90,8 @@ def read_verdict(reply: ModelReply) -> Verdict:
 
 async def ask(node: Node, slot: str, request: ModelRequest) -> Ok[str] | Failed:
     """Ask for a text; the answer may be empty."""
-    match await node.turn(slot, request):
+    _slot, outcome = await patient_turn(node, slot, request)
+    match outcome:
         case Ok(reply):
             return Ok(reply.text.strip())
         case Failed() as failed:

@@ -8,7 +8,6 @@ lies behind those is accounted for.
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from math import fsum
 from typing import Any
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
-from callboard.bus.prices import Cost, Prices
+from callboard.bus.prices import Cost, Prices, added
 from callboard.projections.projection import known
 from callboard.projections.renders import effect_label
 from callboard.projections.run_result import Results
@@ -190,8 +189,7 @@ def _spent(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
     """What effects have used of models, and what that cost."""
     usage = sum((effect.usage for effect in effects if effect.usage), Usage())
     costs = [effect.cost for effect in effects if effect.cost]
-    usd = fsum(cost.usd for cost in costs)
-    return usage, Cost(usd, sum(cost.unknown_tokens for cost in costs)) if costs else None
+    return usage, added(costs) if costs else None
 
 
 def _used(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:

@@ -1,6 +1,6 @@
 """What each event of a run has cost, by the prices of whoever looks."""
 
-from callboard.bus.effects import ModelUsage, parts, used
+from callboard.bus.effects import ModelUsage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.bus.stand_ins import model_name
@@ -25,7 +25,7 @@ class Charges:
         self._parting.apply(event, payload)
         closed = self._open.apply(event, payload)
         models = used_in(payload, closed)
-        if self._parting.is_shared(event) or not any(one.usage.tokens for one in models):
+        if self._parting.is_shared(event) or not any(one.counts for one in models):
             return None
         return self._prices.bill(models, event.time).cost
 
@@ -33,10 +33,10 @@ class Charges:
 def used_in(payload: Payload, closed: Opened | None) -> list[ModelUsage]:
     """Return what an event says was used of which models; ``closed`` is the effect that it is the outcome of."""
     match payload:
-        case ModelResult(usage=usage):
-            return [used(model_of(payload, closed), usage)]
-        case EffectResult(usage=usage, model=model) if model:
-            return [used(model, usage)]
+        case ModelResult():
+            return used_by(model_of(payload, closed), payload)
+        case EffectResult(model=model) if model:
+            return used_by(model, payload)
         case ChildEnd(usage=usage, models=models):
             return parts(usage, models)
         case _:

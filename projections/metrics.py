@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import Failure, Usage
+from callboard.bus.effects import Failure, Usage, used_by
 from callboard.bus.events import (
     EffectCall,
     EffectResult,
@@ -152,14 +152,14 @@ class Metrics:
                     labels[semconv.PROVIDER_NAME] = semconv.provider_name(name)
                 if replied:
                     self._count_tokens(replied.usage, labels)
-                    self._charge(run, event, model_name(call), replied.usage)
+                    self._charge(run, event, model_name(call), replied)
             case ToolCall(tool=tool, via="worker"):
                 labels = {semconv.OPERATION_NAME: semconv.EXECUTE_TOOL, semconv.TOOL_NAME: tool}
             case EffectCall() if isinstance(payload, EffectResult) and payload.model:
                 name, _, model = payload.model.partition(":")
                 labels = {semconv.OPERATION_NAME: semconv.EMBEDDINGS, semconv.REQUEST_MODEL: model}
                 self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
-                self._charge(run, event, payload.model, payload.usage)
+                self._charge(run, event, payload.model, payload)
                 return
             case _:
                 return
@@ -173,15 +173,15 @@ class Metrics:
             operation = semconv.CHAT if isinstance(payload, ModelResult) else semconv.EMBEDDINGS
             labels: Labels = {semconv.OPERATION_NAME: operation, semconv.REQUEST_MODEL: model or name}
             self._count_tokens(payload.usage, {**labels, semconv.PROVIDER_NAME: semconv.provider_name(name)})
-            self._charge(run, event, payload.model, payload.usage)
+            self._charge(run, event, payload.model, payload)
 
     def _count_tokens(self, usage: Usage, labels: "Labels") -> None:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             if count:
                 self._tokens.record(count, {**labels, semconv.TOKEN_TYPE: kind})
 
-    def _charge(self, run: _Run, event: Event, model: str, usage: Usage) -> None:
-        bill = self._prices.turn(model, usage, event.time)
+    def _charge(self, run: _Run, event: Event, model: str, outcome: ModelResult | EffectResult) -> None:
+        bill = self._prices.bill(used_by(model, outcome), event.time)
         labels: Labels = {semconv.DEFINITION: run.labels[semconv.DEFINITION], semconv.REQUEST_MODEL: model}
         if bill.pico:
             self._cost.add(bill.cost.usd, labels)

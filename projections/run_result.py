@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from callboard.bus.child_ids import child_id
 from callboard.bus.damage import MissingEvents
-from callboard.bus.effects import JSON, Failure, ModelUsage, Usage, parts, used
+from callboard.bus.effects import JSON, Failure, ModelUsage, Usage, parts, used_by
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import (
     ChildEnd,
@@ -157,11 +157,11 @@ class Results:
         self._warned.apply(event.path, payload, _child_of(closed))
         match payload:
             case ModelResult():
-                self._add(event, payload.usage, model_of(payload, closed))
+                self._add(event, payload, model_of(payload, closed))
             case EffectResult(model=model) if model:
-                self._add(event, payload.usage, model)
+                self._add(event, payload, model)
             case ChildEnd():
-                self._add(event, payload.usage, None)
+                self._count(event, payload.usage)
                 self._charge(event, parts(payload.usage, payload.models), None)
             case _:
                 pass
@@ -169,6 +169,7 @@ class Results:
     def view(self) -> RunResult:
         parting = self._parting.parting
         status = self._status.status
+        bill = sum(self._bills_by_path.values(), Bill())
         return msgspec.structs.replace(
             self._head,
             run=self._run,
@@ -184,7 +185,7 @@ class Results:
             usage=self._usage,
             usage_by_path=dict(self._by_path),
             usage_by_model=dict(self._by_model),
-            cost=sum(self._bills_by_path.values(), Bill()).cost if self._usage.tokens else None,
+            cost=bill.cost if self._usage.tokens or bill.unmetered else None,
             cost_by_path=_costs(self._bills_by_path),
             cost_by_model=_costs(self._bills_by_model),
             nodes=dict(self._nodes),
@@ -270,14 +271,18 @@ class Results:
         state = self._nodes.get(event.path)
         return state is None or state.iteration <= event.iteration
 
-    def _add(self, event: Event, usage: Usage, model: str | None) -> None:
+    def _add(self, event: Event, outcome: ModelResult | EffectResult, model: str) -> None:
+        if self._parting.is_shared(event):
+            return
+        self._count(event, outcome.usage)
+        self._by_model[model] = self._by_model.get(model, Usage()) + outcome.usage
+        self._charge(event, used_by(model, outcome), model)
+
+    def _count(self, event: Event, usage: Usage) -> None:
         if self._parting.is_shared(event):
             return
         self._usage += usage
         self._by_path[event.path] = self._by_path.get(event.path, Usage()) + usage
-        if model is not None:
-            self._by_model[model] = self._by_model.get(model, Usage()) + usage
-            self._charge(event, [used(model, usage)], model)
 
     def _charge(self, event: Event, models: list[ModelUsage], model: str | None) -> None:
         if self._parting.is_shared(event):

@@ -10,7 +10,7 @@ messages and calls is left out unless asked for. Names are those of `semconv`.
 """
 
 from callboard.bus.child_ids import child_id
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, used_by
 from callboard.bus.events import (
     CancelRequested,
     ChildStart,
@@ -285,8 +285,8 @@ class SpanFold:
         """What a turn has cost, if that is known; child runs have spans of their own."""
         if not isinstance(payload, ModelResult | EffectResult) or not payload.model or not payload.usage.tokens:
             return {}
-        bill = self._prices.turn(payload.model, payload.usage, event.time)
-        return {} if bill.unknown_tokens else {semconv.COST: bill.cost.usd}
+        cost = self._prices.bill(used_by(payload.model, payload), event.time).cost
+        return {} if cost.is_partial else {semconv.COST: cost.usd}
 
     def _note(self, event: Event, payload: Payload) -> None:
         note = wait_note(payload, self._content)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.child_ids import child_id
-from callboard.bus.effects import ModelUsage, Usage, parts, used
+from callboard.bus.effects import ModelUsage, Usage, parts, used_by
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -239,7 +239,7 @@ def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices | Non
         outcome=outcome,
         error=error,
         usage=usage,
-        cost=prices.bill(models, event.time).cost if prices and usage is not None and usage.tokens else None,
+        cost=prices.bill(models, event.time).cost if prices and any(one.counts for one in models) else None,
         last_n=event.n,
     )
 
@@ -248,9 +248,9 @@ def _used(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsa
     """What an effect has used, if it is one that may use something of a model, and of which."""
     match payload:
         case ModelResult(usage=usage):
-            return usage, [used(effect.name, usage)]
+            return usage, used_by(effect.name, payload)
         case EffectResult(usage=usage, model=model) if model:
-            return usage, [used(model, usage)]
+            return usage, used_by(model, payload)
         case ChildEnd(usage=usage, models=models):
             return usage, parts(usage, models)
         case _:

@@ -10,21 +10,23 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from callboard.actors.carrier import PROGRESS_LINES_MAX, Carrier, Job, Reporter
 from callboard.actors.models import anthropic_errors
+from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.anthropic_errors import CODE_OF, CODE_OF_TYPE
 from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.anthropic_stream import StreamFold
-from callboard.actors.models.draft import REPLY_CHARS_MAX, read_json
+from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.retrying import RetryPolicy, TryFailed, wait_s, with_retries
+from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, wait_s, with_retries
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
 from callboard.actors.models.trouble import entry_of, retry_after_s
 from callboard.actors.models.wording import TOOL_NAME_CHARS_MAX
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec
+from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec, Usage
 from callboard.bus.subjects import RunRef
 
 # -- answers that are JSON --------------------------------------------------------------------------------------------
@@ -49,7 +51,7 @@ def test_json_is_found_alone_or_in_the_last_fence_that_has_any(text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "```", "``````", '```json\n{"a": 1}', "```python\n2\n```", "```2```", "```\n{\n```"]
+    "text", ["", "```", "``````", '```json\n{"a": {"b": 1}', "```python\n2\n```", "```2```", "```\n{\n```"]
 )
 def test_what_is_no_json_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
@@ -113,11 +115,13 @@ def test_our_own_bugs_stay_our_own() -> None:
         ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
         ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
-        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "-3"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "inf"}, None),
         ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 60.0),
-        ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:01 GMT"}, None),
+        ({"retry-after": "0"}, None),
+        ({"retry-after-ms": "0", "retry-after": "7"}, 7.0),
         ({"retry-after": "whenever"}, None),
     ],
 )
@@ -144,19 +148,41 @@ def test_tries_and_time_are_bounded() -> None:
     assert wait_s(policy, 3, 100.0, failed(), 0.5) is None
     assert wait_s(policy, 1, 100.0, failed(again=False, after_s=1.0), 0.5) is None
     assert wait_s(policy, 1, 5.0, failed(after_s=5.0), 0.5) is None
-    assert wait_s(policy, 1, 5.0, failed(after_s=4.5), 0.5) == 4.5
+    assert wait_s(policy, 1, 5.0, failed(after_s=4.0), 0.0) == 4.0
+    assert wait_s(policy, 1, 5.0, failed(after_s=4.0), 0.8) == 4.8
 
 
-async def test_a_bug_within_a_try_is_not_tried_again() -> None:
-    calls: list[int] = []
+def test_a_wait_of_nearly_nothing_is_kept_once() -> None:
+    policy = RetryPolicy(delay_first_s=1.0)
+    assert wait_s(policy, 1, 100.0, failed(after_s=0.001), 1.0) == 0.001
+    assert wait_s(policy, 2, 100.0, failed(after_s=0.001), 1.0) == 2.0
+
+
+def test_refusals_for_which_the_provider_names_a_time_do_not_use_up_the_tries() -> None:
+    policy = RetryPolicy(tries_max=3)
+    limited = TryFailed(Failure("model.rate_limited"), again=True, after_s=1.0)
+    assert wait_s(policy, 50, 100.0, limited, 0.0) == 1.0
+    limited.after_s = 61.0
+    assert wait_s(policy, 1, 100.0, limited, 0.0) is None
+
+
+async def test_a_bug_within_a_try_is_not_tried_again_and_keeps_what_was_used() -> None:
+    overloaded = TryFailed(Failure("model.overloaded"), again=True, after_s=0.0)
+    overloaded.usage = Usage(5, 1)
+    failures: list[Exception] = [overloaded, KeyError("ours")]
+    spent = Spending()
 
     async def attempt() -> ModelReply:
-        calls.append(1)
-        raise KeyError("ours")
+        failure = failures.pop(0)
+        if isinstance(failure, KeyError):
+            spent.report(Usage(100, 7))
+        raise failure
 
-    with pytest.raises(KeyError):
-        await with_retries(RetryPolicy(), attempt)
-    assert calls == [1]
+    with capture_logs() as logs, pytest.raises(ModelFailed) as caught:
+        await with_retries(RetryPolicy(), attempt, spent=spent)
+    assert (caught.value.failure.code, caught.value.failure.message) == ("internal", "KeyError: 'ours'")
+    assert (caught.value.usage, caught.value.requests) == (Usage(105, 8), [Usage(5, 1), Usage(100, 7)])
+    assert [log["log_level"] for log in logs] == ["error"]
 
 
 async def test_a_cancellation_from_outside_passes_through() -> None:

@@ -128,10 +128,10 @@ class ByModel:
         try:
             answer = await self._model.embed(request)
         except ModelFailed as error:
-            raise NotMade(error.failure, self._spec, error.usage) from error
+            raise NotMade(error.failure, self._spec, error.usage, error.requests) from error
         # Many or long ones take their time, and everybody waits for the loop.
         vectors = await to_thread.run_sync(lambda: [_unit(vector) for vector in answer.vectors])
-        return Made(vectors, self._spec, answer.usage)
+        return Made(vectors, self._spec, answer.usage, answer.requests, answer.unmetered)
 
     def likeness(self, cosine: float) -> float:
         return max(0.0, min(1.0, cosine))

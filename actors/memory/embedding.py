@@ -41,20 +41,24 @@ ALIKE_STANDS_FOR = 0.7
 
 
 class Made(NamedTuple):
-    """Vectors of texts, in their order, and which model was asked for them, if one was, at what cost."""
+    """Vectors of texts, in their order, and which model was asked for them, if one was, at what cost: ``usage`` of all
+    ``requests``, ``unmetered`` if the provider reported none."""
 
     vectors: list[Vector]
     model: str = ""
     usage: Usage = Usage()
+    requests: Sequence[Usage] = ()
+    unmetered: bool = False
 
 
 class NotMade(EffectFailed):
-    """A model made no vectors; ``model`` and ``usage`` say what that has cost, as those of `Made` do."""
+    """A model made no vectors; ``model``, ``usage`` and ``requests`` say at what cost, as those of `Made` do."""
 
-    def __init__(self, failure: Failure, model: str, usage: Usage) -> None:
+    def __init__(self, failure: Failure, model: str, usage: Usage, requests: Sequence[Usage] = ()) -> None:
         super().__init__(failure)
         self.model = model
         self.usage = usage
+        self.requests = requests
 
 
 class Embedder(Protocol):

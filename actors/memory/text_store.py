@@ -56,10 +56,10 @@ class Embedding(Struct, frozen=True):
             made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
         except NotMade as failed:
             if failed.usage.tokens:
-                self.asked.spent.add(failed.model, failed.usage)
+                self.asked.spent.add(failed.model, failed.usage, failed.requests)
             raise
         if made.model:
-            self.asked.spent.add(made.model, made.usage)
+            self.asked.spent.add(made.model, made.usage, made.requests, unmetered=made.unmetered)
         return made.vectors
 
 

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from callboard.actors.models.anthropic_errors import failed
-from callboard.actors.models.anthropic_messages import THOUGHTS, request_of
+from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, THOUGHTS, request_of
 from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.listening import CONNECT_S, SILENCE_S, forget_headers, listen
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
+from callboard.actors.models.pacing import Lane
+from callboard.actors.models.refusals import Refusals
+from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.wording import sent
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply, ToolUse
 
@@ -37,10 +40,11 @@ class AnthropicModel:
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
         ambient: bool = False,
+        lane: Lane | None = None,
     ) -> None:
         """Make a client; nothing connects before the first turn.
 
-        ``ambient`` says that this process's environment may add headers.
+        ``ambient`` says that this process's environment may add headers. The turns go by the ``lane``.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
@@ -49,12 +53,14 @@ class AnthropicModel:
             raise ModelFailed(Failure("model.auth", message, retryable=False))
         self.provider = provider
         self._retry = retry or RetryPolicy()
+        self._lane = lane or Lane()
+        self._refusals = Refusals(DISPENSABLE, SCHEMA)
         self._client = _client(api_key, auth_token, base_url, silence_s)
         if not ambient:
             forget_headers(self._client)
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "AnthropicModel":
+    def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "AnthropicModel":
         """Make a client from ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``, and ``ANTHROPIC_BASE_URL``; the
         SDK adds what else is there for it.
 
@@ -65,6 +71,7 @@ class AnthropicModel:
             auth_token=env.get("ANTHROPIC_AUTH_TOKEN") or None,
             base_url=env.get("ANTHROPIC_BASE_URL") or None,
             ambient=True,
+            lane=lane,
         )
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
@@ -72,27 +79,37 @@ class AnthropicModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        without: set[str] = set()
-        return await with_retries(self._retry, lambda: self._try(turn, without, on_text), on_retry)
+        without, spent = set[str](), Spending()
+        return await with_retries(
+            self._retry,
+            lambda: self._try(turn, without, on_text, spent),
+            on_retry,
+            spent=spent,
+            lane=self._lane,
+            model=turn.model,
+        )
 
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText) -> ModelReply:
-        request = request_of(turn, without)
+    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
+        request = request_of(turn, without | self._refusals.of(turn.model))
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
         # raises a bare ValueError where a model's JSON is broken.
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         stream = self._client.messages.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, StreamFold(), request, on_text, failed)
+            reply = await listen(stream, StreamFold(), request, on_text, failed, spent)
         except TryFailed as refused:
-            raise _learned(refused, turn, without) from refused
+            learned = _without_thoughts(refused, turn, without)
+            if learned is refused:
+                learned = self._refusals.learned(turn.model, refused, sent(request), without)
+            raise learned from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
 
-def _learned(failed: TryFailed, turn: ModelTurn, without: set[str]) -> TryFailed:
+def _without_thoughts(failed: TryFailed, turn: ModelTurn, without: set[str]) -> TryFailed:
     """Leave thoughts away that the API refuses, of all calls: then the next try is without them, at once.
 
     They are bound to the very conversation before them, and a fork may have been given another beginning.

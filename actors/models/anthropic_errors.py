@@ -6,7 +6,7 @@ An error inside a stream arrives under status 200 and is known by its type only.
 from collections.abc import Mapping
 
 from callboard.actors.models.retrying import TryFailed
-from callboard.actors.models.trouble import TRANSPORT, entry_of, try_failed
+from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, entry_of, try_failed
 
 CODE_OF: Mapping[str, str] = {
     "anthropic.AnthropicError": "model.bad_request",
@@ -26,7 +26,7 @@ CODE_OF: Mapping[str, str] = {
     "anthropic.RequestTimeoutError": "model.timeout",
     "anthropic.ConflictError": "model.overloaded",
     "anthropic.PreconditionFailedError": "model.bad_request",
-    "anthropic.ContentTooLargeError": "model.bad_request",
+    "anthropic.ContentTooLargeError": TOO_LONG,
     "anthropic.UnprocessableEntityError": "model.bad_request",
     "anthropic.RateLimitError": "model.rate_limited",
     "anthropic.RequestHeaderFieldsTooLargeError": "model.bad_request",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from callboard.actors.models.anthropic_thoughts import told_again
+from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
@@ -16,6 +17,7 @@ from callboard.actors.models.wording import (
     asked_schema,
     in_order,
     input_of,
+    passed_on,
     request,
     system_texts,
     told,
@@ -28,6 +30,16 @@ OUTPUT_TOKENS = 16_384
 THOUGHTS = "thoughts"
 """What of a conversation can be left away: what the model thought before its tool calls."""
 
+SCHEMA = "output_config"
+"""The parameter that has the schema of an answer."""
+
+PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p", "top_k", "stop_sequences")}
+"""The parameters of a turn that the API has, with their names there. The SDK knows the last one only: the newest models
+of Anthropic take no others, while older ones, and servers that speak like Anthropic, do."""
+
+DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
+"""Parameters that not every model and server takes: one that is refused is left away."""
+
 _CACHE = {"type": "ephemeral"}
 
 
@@ -36,16 +48,16 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
     A schema is enforced by the API's structured output where that has its shape; otherwise the model is asked in words
     and the answer read leniently. A forced tool, the older way to any schema, is refused with status 400 by Claude
-    Sonnet 5.5 and its generation. ``temperature`` is not sent: this version of the API refuses it for every model.
+    Sonnet 5.5 and its generation.
 
     :raises ValueError: if a part of a message is not resolved
     """
-    native = native_schema(asked_schema(turn), ANTHROPIC)
+    native = None if SCHEMA in without else native_schema(asked_schema(turn), ANTHROPIC)
     names = api_names(turn)
     params: dict[str, Any] = {
         "model": turn.model,
         "max_tokens": turn.max_output_tokens or OUTPUT_TOKENS,
-        "messages": _messages(turn.messages, names, thoughts=THOUGHTS not in without),
+        "messages": _messages(with_fit_ids(turn.messages), names, thoughts=THOUGHTS not in without),
     }
     if blocks := [{"type": "text", "text": text} for text in system_texts(turn, tell_schema=native is None)]:
         params["system"] = _cached(blocks)
@@ -57,6 +69,8 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         # A conversation that goes on, or is likely to: the next turn reads this one from the cache.
         last = params["messages"][-1]
         last["content"] = _cached(last["content"])
+    if own := passed_on(turn, PARAMETERS, without):
+        params["extra_body"] = own
     return request(turn, params, names)
 
 

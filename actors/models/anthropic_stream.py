@@ -22,12 +22,37 @@ class StreamFold:
         self._counts: dict[str, int] = {}
         self._stop_details: JSON = None
 
+    def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
+        """Return the events of a whole message, as `callboard.actors.models.draft.Fold.whole`."""
+        match body:
+            case {"type": "message", "content": list() as blocks}:
+                opened = [
+                    event
+                    for index, block in enumerate(blocks)
+                    for event in (
+                        {"type": "content_block_start", "index": index, "content_block": block},
+                        {"type": "content_block_stop", "index": index},
+                    )
+                ]
+                head = {"id": "", "model": "", **body, "content": []}
+                delta = {name: body.get(name) for name in ("stop_reason", "stop_sequence", "stop_details")}
+                return [
+                    {"type": "message_start", "message": head},
+                    *opened,
+                    {"type": "message_delta", "delta": delta, "usage": body.get("usage")},
+                    {"type": "message_stop"},
+                ]
+            case _:
+                return None
+
     def take(self, event: object) -> str | None:
         """Take the next event, as `callboard.actors.models.draft.Fold.take`."""
         match event:
-            case {"type": "message_start", "message": {"id": str(id), "model": str(model), **rest}}:
-                self.draft.id, self.draft.model = id, model
-                self._count(rest.get("usage"))
+            case {"type": "message_start", "message": {**message}}:
+                id, model = message.get("id"), message.get("model")
+                self.draft.id = id if isinstance(id, str) and id else None
+                self.draft.model = model if isinstance(model, str) and model else None
+                self._count(message.get("usage"))
             case {"type": "content_block_start", "index": int(index), "content_block": {**block}}:
                 return self._open(index, block)
             case {"type": "content_block_delta", "index": int(index), "delta": {**delta}}:

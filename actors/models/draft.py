@@ -4,17 +4,18 @@ Pure. Nothing a stream says is trusted: what is not understood is passed over, a
 what is understood must be whole before it counts.
 """
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import Struct, field
 
+from callboard.actors.models.answer_json import plain, read_json, read_whole
+from callboard.actors.models.call_ids import fresh_ids
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure, ModelReply, ToolUse, Usage
+from callboard.bus.unicode import repaired, repaired_value
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
 """Text and tool input of one reply, in characters; more is no answer but an accident."""
@@ -22,7 +23,8 @@ REPLY_CHARS_MAX = 64 * 1024 * 1024
 CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded", "incomplete"})
 """Reasons to stop that leave an answer unfinished."""
 
-_FENCE = "```"
+SHOWN_CHARS_MAX = 200
+"""How much of an input that cannot be read the model is shown."""
 
 
 class Call(Struct):
@@ -84,19 +86,20 @@ class Draft:
         """
         if not self.ended:
             raise self.bad("the stream ended before the message did", again=True)
-        text = "".join(self._text)
-        calls = [self._tool_use(call, request) for call in self.calls]
+        text = repaired("".join(self._text))
+        ids = fresh_ids([repaired(call.id) for call in self.calls], request.mark)
+        calls = [self._tool_use(call, id, request) for call, id in zip(self.calls, ids, strict=True)]
         data = self._data(text, request) if request.structured and not calls else None
-        if request.choices and isinstance(data, dict):
+        if isinstance(data, dict) and data.get("choice") in request.choices:
             text = data["choice"]
         return ModelReply(
             text=text,
             data=data,
             tool_calls=calls,
             usage=self.usage,
-            stop_reason=self.stop_reason,
-            response_id=self.id,
-            response_model=self.model,
+            stop_reason=repaired(self.stop_reason),
+            response_id=repaired(self.id) if self.id is not None else None,
+            response_model=repaired(self.model) if self.model is not None else None,
         )
 
     def bad(self, message: str, *, again: bool = False) -> TryFailed:
@@ -109,30 +112,32 @@ class Draft:
         failure = Failure("model.refused", message, details={**self._details(), **details}, retryable=False)
         return TryFailed(failure, again=False)
 
-    def _tool_use(self, call: Call, request: Request) -> ToolUse:
-        raw = "".join(call.pieces)
-        name = request.tools.get(call.name, call.name)
+    def _tool_use(self, call: Call, id: str, request: Request) -> ToolUse:
+        raw = repaired("".join(call.pieces))
+        api_name = repaired(call.name)
+        name = request.tools.get(api_name, api_name)
         if not call.whole and self.stop_reason in CUT_OFF:
             raise self._cut_off(f"within a call of {name or 'a tool'}")
+        if not name:
+            raise self.bad("a call lacks the name of its tool", again=True)
         try:
-            input = decode_json(raw) if raw.strip() else (call.input or {})
-        except (msgspec.DecodeError, RecursionError) as error:
-            if self.stop_reason in CUT_OFF:
-                raise self._cut_off(f"within a call of {name}") from error
-            raise self.bad(f"the input of a call of {name} is not JSON: {error}") from error
-        if not (call.id and call.name and isinstance(input, dict)):
-            raise self.bad(f"a call of {name or 'a tool'} lacks its id, its name or an object as input")
-        return ToolUse(call.id, name, input, call.thought)
-
-    def _data(self, text: str, request: Request) -> JSON:
-        try:
-            data = read_json(text)
+            input = _object(raw) if raw.strip() else _member(call.input)
         except ValueError as error:
             if self.stop_reason in CUT_OFF:
+                raise self._cut_off(f"within a call of {name}") from error
+            shown = raw if len(raw) <= SHOWN_CHARS_MAX else f"{raw[:SHOWN_CHARS_MAX]}…"
+            fault = f"the input is not a JSON object: {error}; it was: {shown}"
+            return ToolUse(id, name, {}, repaired(call.thought), fault)
+        return ToolUse(id, name, input, repaired(call.thought))
+
+    def _data(self, text: str, request: Request) -> JSON:
+        """Read the structured answer; None if there is none to read, which whoever asked for it judges."""
+        try:
+            data = read_whole(text) if self.stop_reason in CUT_OFF else read_json(text, array=request.array)
+        except (ValueError, RecursionError) as error:
+            if self.stop_reason in CUT_OFF:
                 raise self._cut_off("within its structured answer") from error
-            raise self.bad(f"the structured answer is not JSON: {text[:200]!r}") from error
-        if request.choices and not (isinstance(data, dict) and data.get("choice") in request.choices):
-            raise self.bad(f"the answer chooses none of {', '.join(sorted(request.choices))}: {text[:200]!r}")
+            return None
         return data
 
     def _details(self) -> dict[str, Any]:
@@ -156,6 +161,10 @@ class Fold(Protocol):
         """
         ...
 
+    def whole(self, body: Mapping[str, JSON]) -> list[Any] | None:
+        """Return the events of the stream that an answer would have been that came at once; None if it is not one."""
+        ...
+
     def reply(self, request: Request) -> ModelReply:
         """Return the finished reply.
 
@@ -169,26 +178,30 @@ def count_of(value: object) -> int:
     return value if type(value) is int and value >= 0 else 0
 
 
-def read_json(text: str) -> JSON:
-    """Read an answer that is JSON, alone or in the last code fence of the text that has any.
+def _object(raw: str) -> dict[str, JSON]:
+    """Read the input of a call.
 
-    The time it takes grows with the length of the text, and no faster.
-
-    :raises ValueError: if there is no JSON
+    :raises ValueError: if it is not an object
     """
-    for candidate in chain((text,), _fenced(text)):
-        try:
-            return decode_json(candidate)
-        except (msgspec.DecodeError, RecursionError):
-            continue
-    raise ValueError("no JSON in the answer")
+    try:
+        value = read_whole(raw)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    if isinstance(value, str):  # some models encode it twice
+        value = read_whole(value)
+    return _member(value)
 
 
-def _fenced(text: str) -> Iterator[str]:
-    """Yield what stands between two fences and is of no other language than JSON, the last first."""
-    end = text.rfind(_FENCE)
-    while end >= 0 and (begin := text.rfind(_FENCE, 0, end)) >= 0:
-        language, _, code = text[begin + len(_FENCE) : end].strip("`").partition("\n")
-        if language.strip().lower() in ("", "json"):
-            yield code.strip()
-        end = begin
+def _member(value: JSON) -> dict[str, JSON]:
+    """Return an input as the object that it must be; none at all is an empty one.
+
+    :raises ValueError: if it is something else
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"it is {_KINDS.get(type(value), 'a number')}")
+    return plain(repaired_value(value))
+
+
+_KINDS = {str: "a text", list: "an array", bool: "true or false"}

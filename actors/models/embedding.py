@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.pacing import Lane
 from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
 from callboard.bus.effects import Failure, Usage
 
@@ -32,11 +33,14 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Embedded(Struct, frozen=True):
-    """A vector of each text, in their order, as the model made them; all have the same length."""
+    """A vector of each text, in their order, as the model made them; all have the same length. ``usage`` is that of all
+    requests, ``requests`` has that of each where several used anything, ``unmetered``: the provider reported none."""
 
     vectors: list[list[float]]
     usage: Usage = Usage()
     tries: int = 1
+    requests: list[Usage] = []
+    unmetered: bool = False
 
 
 @runtime_checkable
@@ -57,25 +61,42 @@ Ask = Callable[[EmbeddingRequest], Awaitable[Embedded]]
 """Makes one request, once; raises `TryFailed`."""
 
 
-async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask) -> Embedded:
-    """Embed texts, in as many requests as it takes; each is tried again as a turn is.
+EMBEDDING = "embeddings of "
+"""What tells the gate of a model's embeddings from that of its turns."""
+
+
+async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, lane: Lane | None = None) -> Embedded:
+    """Embed texts, in as many requests as it takes; each is tried again as a turn is, and goes by the ``lane``.
 
     :raises ModelFailed: if one of them fails for good
     """
     vectors: list[list[float]] = []
-    usage, tries = Usage(), 1
+    spent, tries, unmetered = list[Usage](), 1, False
     for part in _parts(request):
         try:
-            answer = await with_retries(policy, lambda part=part: _checked(part, ask))
+            answer = await with_retries(
+                policy, lambda part=part: _checked(part, ask), lane=lane, model=f"{EMBEDDING}{request.model}"
+            )
         except ModelFailed as failed:
-            raise ModelFailed(failed.failure, usage=usage + failed.usage) from failed.__cause__
-        usage += answer.usage
+            spent += failed.requests or [failed.usage]
+            raise _failed(failed.failure, spent) from failed.__cause__
+        spent += answer.requests or [answer.usage]
         if vectors and len(answer.vectors[0]) != len(vectors[0]):
             bad = _bad(f"its vectors have {len(vectors[0])} dimensions, and then {len(answer.vectors[0])}")
-            raise ModelFailed(bad.failure, usage=usage) from bad
+            raise _failed(bad.failure, spent) from bad
         vectors += answer.vectors
         tries = max(tries, answer.tries)
-    return Embedded(vectors, usage, tries)
+        unmetered = unmetered or not answer.usage.tokens
+    return Embedded(vectors, sum(spent, Usage()), tries, _apart(spent), unmetered)
+
+
+def _failed(failure: Failure, spent: Sequence[Usage]) -> ModelFailed:
+    return ModelFailed(failure, usage=sum(spent, Usage()), requests=_apart(spent))
+
+
+def _apart(spent: Sequence[Usage]) -> list[Usage]:
+    found = [one for one in spent if one.tokens]
+    return found if len(found) > 1 else []
 
 
 def _parts(request: EmbeddingRequest) -> Iterator[EmbeddingRequest]:

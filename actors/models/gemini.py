@@ -11,12 +11,15 @@ import msgspec
 
 from callboard.actors.models import gemini_embeddings
 from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_all
-from callboard.actors.models.gemini_contents import request_of
+from callboard.actors.models.gemini_contents import DISPENSABLE, SCHEMA, request_of
 from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
 from callboard.actors.models.gemini_stream import ContentFold
 from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.retrying import RetryPolicy, with_retries
+from callboard.actors.models.pacing import Lane
+from callboard.actors.models.refusals import Refusals
+from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.unstreamed import STREAM, media_type, read_unstreamed
 from callboard.actors.models.wording import Request
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
@@ -41,8 +44,9 @@ class GeminiModel:
         provider: str = "gemini",
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
+        lane: Lane | None = None,
     ) -> None:
-        """Make a client; nothing connects before the first turn.
+        """Make a client; nothing connects before the first turn. The turns go by the ``lane``.
 
         :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
         """
@@ -51,13 +55,16 @@ class GeminiModel:
             raise ModelFailed(Failure("model.auth", message, retryable=False))
         self.provider = provider
         self._retry = retry or RetryPolicy()
+        self._lane = lane or Lane()
+        self._refusals = Refusals(DISPENSABLE, SCHEMA)
         genai = sdk("google.genai", "gemini")
         httpx2 = sdk("httpx2", "gemini")
         # A client of our own, so that the SDK takes no other library that happens to be installed, whose timeouts mean
         # something else.
         timeout = httpx2.Timeout(silence_s, connect=CONNECT_S)
         limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_MAX)
-        self._http: Any = httpx2.AsyncClient(timeout=timeout, limits=limits)
+        hooks = {"response": [_refuse_page]}
+        self._http: Any = httpx2.AsyncClient(timeout=timeout, limits=limits, event_hooks=hooks)
         self._client: Any = genai.Client(
             api_key=api_key,
             vertexai=False,
@@ -71,7 +78,7 @@ class GeminiModel:
         )
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "GeminiModel":
+    def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "GeminiModel":
         """Make a client from ``GEMINI_API_KEY`` or ``GOOGLE_API_KEY``, and ``GOOGLE_GEMINI_BASE_URL``.
 
         :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
@@ -79,6 +86,7 @@ class GeminiModel:
         return cls(
             api_key=env.get("GEMINI_API_KEY") or env.get("GOOGLE_API_KEY") or None,
             base_url=env.get("GOOGLE_GEMINI_BASE_URL") or None,
+            lane=lane,
         )
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
@@ -86,15 +94,26 @@ class GeminiModel:
 
         :raises ModelFailed: if there is no usable reply
         """
-        request = request_of(turn)
-        return await with_retries(self._retry, lambda: self._try(request, on_text), on_retry)
+        without, spent = set[str](), Spending()
+        return await with_retries(
+            self._retry,
+            lambda: self._try(turn, without, on_text, spent),
+            on_retry,
+            spent=spent,
+            lane=self._lane,
+            model=turn.model,
+        )
 
     async def embed(self, request: EmbeddingRequest) -> Embedded:
         """Embed texts.
 
         :raises ModelFailed: if there is no usable answer
         """
-        return await embed_all(request, self._retry, lambda part: gemini_embeddings.embed(self._client, part))
+
+        async def ask(part: EmbeddingRequest) -> Embedded:
+            return await gemini_embeddings.embed(self._client, part)
+
+        return await embed_all(request, self._retry, ask, self._lane)
 
     async def aclose(self) -> None:
         """Close the client's connections."""
@@ -102,8 +121,13 @@ class GeminiModel:
         await self._http.aclose()
         self._client.close()
 
-    async def _try(self, request: Request, on_text: OnText) -> ModelReply:
-        reply = await listen(self._opened(request), ContentFold(), request, on_text, failed)
+    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
+        request = request_of(turn, without | self._refusals.of(turn.model))
+        try:
+            reply = await listen(self._opened(request), ContentFold(), request, on_text, failed, spent)
+        except TryFailed as refused:
+            sent = request.params["config"]
+            raise self._refusals.learned(turn.model, refused, sent, without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
     async def _opened(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
@@ -125,3 +149,14 @@ class GeminiModel:
         finally:
             if stream is not None:
                 await stream.aclose()
+
+
+async def _refuse_page(response: Any) -> None:
+    """Read an answer with status 200 that is neither a stream nor JSON, before the SDK tries to.
+
+    :raises TryFailed: ``model.bad_reply``, which says what came
+    """
+    if response.status_code == 200 and media_type(response) not in ("", STREAM, "application/json"):
+        answer = await read_unstreamed(response)
+        if answer is not None and answer.events() is None:
+            answer.body()

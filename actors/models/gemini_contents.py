@@ -2,9 +2,10 @@
 
 import binascii
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import GEMINI, native_schema
 from callboard.actors.models.wording import (
@@ -14,26 +15,41 @@ from callboard.actors.models.wording import (
     error_text,
     in_order,
     input_of,
+    passed_on,
     request,
     system_texts,
 )
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
-UNNAMED = "unnamed-"
-"""What the ids of calls begin with to which the model gave none."""
+SCHEMA = "response_json_schema"
+"""The parameter that has the schema of an answer."""
+
+PARAMETERS: Mapping[str, str] = {
+    name: name
+    for name in (
+        *("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed"),
+        "safety_settings",
+    )
+}
+"""The parameters of a turn that the API has, with their names there."""
+
+DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
+"""Parameters that not every model and server takes: one that is refused is left away."""
+
+_HARM = "HARM_CATEGORY_"
 
 _ROLES = {"user": "user", "assistant": "model"}
 
 
-def request_of(turn: ModelTurn) -> Request:
-    """Put a turn into the API's words.
+def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
+    """Put a turn into the API's words, ``without`` what it refused.
 
     A schema is enforced where the API's structured output has its shape and no tools are offered, which not every model
     takes beside it; otherwise the model is asked in words.
 
     :raises ValueError: if a part of a message is not resolved
     """
-    native = None if turn.tools else native_schema(asked_schema(turn), GEMINI)
+    native = None if turn.tools or SCHEMA in without else native_schema(asked_schema(turn), GEMINI)
     names = api_names(turn)
     config: dict[str, Any] = {"automatic_function_calling": {"disable": True}}
     if texts := system_texts(turn, tell_schema=native is None):
@@ -41,13 +57,22 @@ def request_of(turn: ModelTurn) -> Request:
     if turn.tools:
         config["tools"] = [{"function_declarations": [_tool(spec, names) for spec in turn.tools]}]
     if native is not None:
-        config |= {"response_mime_type": "application/json", "response_json_schema": native}
+        config |= {"response_mime_type": "application/json", SCHEMA: native}
     if turn.max_output_tokens:
         config["max_output_tokens"] = turn.max_output_tokens
-    if turn.temperature is not None:
-        config["temperature"] = turn.temperature
-    params = {"model": turn.model, "contents": _contents(turn.messages, names), "config": config}
+    config |= passed_on(turn, PARAMETERS, without)
+    if isinstance(settings := config.get("safety_settings"), Mapping):
+        config["safety_settings"] = [
+            {"category": _category(name), "threshold": threshold} for name, threshold in settings.items()
+        ]
+    params = {"model": turn.model, "contents": _contents(with_fit_ids(turn.messages), names), "config": config}
     return request(turn, params, names)
+
+
+def _category(name: str) -> str:
+    """Return the API's name of a category of harm: ``harassment`` is ``HARM_CATEGORY_HARASSMENT``."""
+    upper = name.upper()
+    return upper if upper.startswith(_HARM) else f"{_HARM}{upper}"
 
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:

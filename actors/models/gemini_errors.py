@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
+from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
 from callboard.bus.effects import JSON
@@ -45,11 +46,12 @@ def failed(error: Exception) -> TryFailed | None:
             case {"reason": str(reason)}:
                 code = CODE_OF_REASON.get(reason, code)
             case {"retryDelay": str(delay)} if wait := _SECONDS.fullmatch(delay):
-                after_s = float(wait[1])
+                after_s = float(wait[1]) or None
             case _:
                 continue
     details = {"status": status, "type": getattr(error, "status", None)}
-    return try_failed(error, code, message=getattr(error, "message", None), details=details, after_s=after_s)
+    message = getattr(error, "message", None) or said_in(getattr(error, "details", None))
+    return try_failed(error, code, message=message, details=details, after_s=after_s)
 
 
 def _details(body: JSON) -> Iterator[JSON]:

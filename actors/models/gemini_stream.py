@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from callboard.actors.models.draft import Call, Draft, count_of
-from callboard.actors.models.gemini_contents import UNNAMED
 from callboard.actors.models.wording import Request
 from callboard.bus.effects import JSON, ModelReply, Usage
 
@@ -31,6 +30,10 @@ class ContentFold:
         self.draft = Draft()
         self._blocked = ""
         self._words = ""
+
+    def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
+        """Return None: the SDK takes whole answers as it takes streams."""
+        return None
 
     def take(self, event: object) -> str | None:
         """Take the next chunk, as `callboard.actors.models.draft.Fold.take`."""
@@ -70,7 +73,7 @@ class ContentFold:
             case {"function_call": {"name": str(name), **call}}:
                 id, thought = call.get("id"), part.get("thought_signature")
                 made = Call(
-                    id if isinstance(id, str) and id else f"{UNNAMED}{len(self.draft.calls)}",
+                    id if isinstance(id, str) else "",
                     name,
                     call.get("args"),
                     thought if isinstance(thought, str) else "",

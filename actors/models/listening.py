@@ -10,9 +10,11 @@ import msgspec
 
 from callboard.actors.models.draft import Fold
 from callboard.actors.models.model import ModelFailed, OnText
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.retrying import Spending, TryFailed
+from callboard.actors.models.unstreamed import Unstreamed, check_silence, read_unstreamed
 from callboard.actors.models.wording import Request
 from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.unicode import Joiner
 
 CONNECT_S = 10.0
 """How long a connection may take to come about, in seconds."""
@@ -26,51 +28,105 @@ NO_KEY = "none"
 Stream = AbstractAsyncContextManager[AsyncIterable[Any]]
 """A stream of events as the SDKs have it: closed when it is left."""
 
+Read = Callable[[Exception], TryFailed | None]
+"""Reads an exception of a provider's SDK; None for any other."""
+
 
 async def listen(
     opening: Awaitable[Stream],
     fold: Fold,
     request: Request,
     on_text: OnText,
-    failed: Callable[[Exception], TryFailed | None],
+    failed: Read,
+    spent: Spending,
 ) -> ModelReply:
     """Listen to a stream until it, or the reply, is at its end; return the reply. ``failed`` reads the provider's
-    exceptions.
+    exceptions. What the provider reports of usage goes to ``spent``, however the try ends.
 
     :raises TryFailed: if there is no usable reply
     """
     try:
-        first_chunk_ms = await _heard(opening, fold, on_text, failed)
-        return msgspec.structs.replace(fold.reply(request), first_chunk_ms=first_chunk_ms)
+        first_chunk_ms = await _Listening(fold, on_text).heard(opening, failed)
+        reply = fold.reply(request)
     except TryFailed as known:
         known.usage = fold.draft.usage
         raise
+    finally:
+        spent.report(fold.draft.usage)
+    return msgspec.structs.replace(reply, first_chunk_ms=first_chunk_ms, unmetered=not fold.draft.usage.tokens)
 
 
-async def _heard(
-    opening: Awaitable[Stream], fold: Fold, on_text: OnText, failed: Callable[[Exception], TryFailed | None]
-) -> float | None:
-    """Have a fold take a whole stream; return after how many milliseconds its first piece came.
+class _Listening:
+    """One stream that a fold takes. ``on_text`` gets the pieces of the answer, without halves of surrogate pairs."""
 
-    :raises TryFailed: if the stream breaks off, or says that the turn has failed
-    """
-    began = anyio.current_time()
-    first_chunk_ms: float | None = None
-    try:
-        async with await opening as stream:
-            async for event in stream:
-                over = fold.draft.ended
-                piece = fold.take(event.to_dict(warnings=False) if hasattr(event, "to_dict") else event)
-                if piece is not None and first_chunk_ms is None:
-                    first_chunk_ms = (anyio.current_time() - began) * 1000
-                if piece and not over:
-                    on_text(piece)
-    except Exception as error:
-        if (known := failed(error)) is None:
+    def __init__(self, fold: Fold, on_text: OnText) -> None:
+        self._fold = fold
+        self._on_text = on_text
+        self._joiner = Joiner()
+        self._began = anyio.current_time()
+        self._first_chunk_ms: float | None = None
+        self._nothing = True
+        """No event has come yet."""
+
+    async def heard(self, opening: Awaitable[Stream], failed: Read) -> float | None:
+        """Take a whole stream; return after how many milliseconds its first piece came.
+
+        :raises TryFailed: if the stream breaks off, says that the turn has failed, or is not one
+        """
+        try:
+            async with await opening as stream:
+                response = getattr(stream, "response", None)
+                if (whole := await read_unstreamed(response)) is not None:
+                    self._take_whole(whole)
+                else:
+                    await self._take_stream(stream)
+                    if self._nothing and response is not None:
+                        check_silence(response)
+        except TryFailed:
             raise
-        if not fold.draft.ended:  # a reply that is whole has been paid for, whatever becomes of the stream behind it
-            raise known from error
-    return first_chunk_ms
+        except Exception as error:
+            if (known := failed(error)) is None:
+                raise
+            if not self._fold.draft.ended:  # a whole reply counts, whatever becomes of the stream after it
+                raise _damaged(known) from error
+        if rest := self._joiner.rest():
+            self._on_text(rest)
+        return self._first_chunk_ms
+
+    async def _take_stream(self, stream: AsyncIterable[Any]) -> None:
+        async for event in stream:
+            self._take(event.to_dict(warnings=False) if hasattr(event, "to_dict") else event)
+
+    def _take(self, event: object) -> None:
+        self._nothing = False
+        over = self._fold.draft.ended
+        piece = self._fold.take(event)
+        if piece is not None and self._first_chunk_ms is None:
+            self._first_chunk_ms = (anyio.current_time() - self._began) * 1000
+        if piece and not over and (certain := self._joiner.take(piece)):
+            self._on_text(certain)
+
+    def _take_whole(self, answer: Unstreamed) -> None:
+        """Take an answer that came at once as the stream that it would have been.
+
+        :raises TryFailed: if it is something else
+        """
+        events = answer.events()
+        if events is None:
+            body = answer.body()
+            events = self._fold.whole(body)
+            if events is None:
+                raise answer.failure(body)
+        for event in events:
+            self._take(event)
+
+
+def _damaged(known: TryFailed) -> TryFailed:
+    """Have a stream of which a piece cannot be read tried again: the next one may be whole."""
+    if known.failure.code == "model.bad_reply" and not known.again:
+        known.failure = msgspec.structs.replace(known.failure, retryable=True)
+        known.again = True
+    return known
 
 
 def forget_headers(client: Any) -> None:

@@ -1,14 +1,14 @@
 """The model port: one turn in, one reply out, nothing provider-specific above it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from callboard.bus.effects import Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
+from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
 
 NOTHING = Usage()
-"""What a turn has cost of which its provider has told nothing."""
+"""The usage of a request of which the provider reported none."""
 
 OnText = Callable[[str], None]
 """Takes each streamed piece of text as it comes; must not block and never raises."""
@@ -54,6 +54,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     evaluator: str | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    parameters: dict[str, JSON] = {}
 
 
 class SpokenReply(ModelReply, frozen=True):
@@ -66,17 +67,21 @@ class ModelFailed(Exception):
     """A model turn failed for good, after the adapter's own retries.
 
     Codes: ``model.overloaded``, ``model.rate_limited``, ``model.timeout``, ``model.unreachable``, ``model.refused``,
-    ``model.bad_request``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``, ``model.unknown``,
-    ``model.not_installed``.
+    ``model.bad_request``, ``model.context_too_long``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``,
+    ``model.unknown``, ``model.not_installed``; ``internal`` for a fault of the adapter.
     """
 
-    def __init__(self, failure: Failure, progress: str = "", usage: Usage = NOTHING) -> None:
+    def __init__(
+        self, failure: Failure, progress: str = "", usage: Usage = NOTHING, requests: Sequence[Usage] = ()
+    ) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
         self.progress = progress
         """What was said on the way, as `SpokenReply.progress`."""
         self.usage = usage
-        """What all tries have cost, as far as the provider has told."""
+        """What all requests have used, as far as the provider reported it."""
+        self.requests = list(requests)
+        """What each request has used, where several used anything."""
 
 
 class Model(Protocol):

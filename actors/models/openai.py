@@ -14,15 +14,15 @@ from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_
 from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failed
-from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retries
+from callboard.actors.models.pacing import Lane
+from callboard.actors.models.refusals import Refusals
+from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.wording import sent
 from callboard.bus import tracecontext
-from callboard.bus.effects import JSON, Failure, ModelReply
+from callboard.bus.effects import Failure, ModelReply
 
 DEFAULT_MODEL = "gpt-6-sol"
 DEFAULT_EMBEDDING = "text-embedding-3-small"
-
-NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
-"""Codes of errors that say what a model takes in no turn."""
 
 Api = Literal["responses", "chat"]
 
@@ -41,10 +41,12 @@ class OpenAIModel:
         retry: RetryPolicy | None = None,
         silence_s: float = SILENCE_S,
         ambient: bool = False,
+        lane: Lane | None = None,
     ) -> None:
         """Make a client; nothing connects before the first turn. Only OpenAI itself needs a key.
 
-        ``ambient`` says that this process's environment may add an organization, a project and headers.
+        ``ambient`` says that this process's environment may add an organization, a project and headers. The turns go by
+        the ``lane``.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a base URL, ``model.not_installed``
         """
@@ -54,8 +56,8 @@ class OpenAIModel:
         self.provider = provider
         self._api = openai_chat if api == "chat" else openai_responses
         self._retry = retry or RetryPolicy()
-        self._refused: dict[str, set[str]] = {}
-        """Parameters that a model refused, by its name."""
+        self._lane = lane or Lane()
+        self._refusals = Refusals(self._api.DISPENSABLE, self._api.SCHEMA)
         openai = sdk("openai", "openai")
         self._client: Any = openai.AsyncOpenAI(
             api_key=api_key or NO_KEY,
@@ -68,34 +70,46 @@ class OpenAIModel:
             forget_headers(self._client)
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> "OpenAIModel":
+    def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "OpenAIModel":
         """Make a client from ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``; the SDK adds what else is there for it.
 
         :raises ModelFailed: ``model.auth`` if there is neither, ``model.not_installed``
         """
-        return cls(api_key=env.get("OPENAI_API_KEY") or None, base_url=env.get("OPENAI_BASE_URL") or None, ambient=True)
+        key, url = env.get("OPENAI_API_KEY") or None, env.get("OPENAI_BASE_URL") or None
+        return cls(api_key=key, base_url=url, ambient=True, lane=lane)
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
 
         :raises ModelFailed: if there is no usable reply
         """
-        without: set[str] = set()
-        return await with_retries(self._retry, lambda: self._try(turn, without, on_text), on_retry)
+        without, spent = set[str](), Spending()
+        return await with_retries(
+            self._retry,
+            lambda: self._try(turn, without, on_text, spent),
+            on_retry,
+            spent=spent,
+            lane=self._lane,
+            model=turn.model,
+        )
 
     async def embed(self, request: EmbeddingRequest) -> Embedded:
         """Embed texts, which all who speak like OpenAI do over one API.
 
         :raises ModelFailed: if there is no usable answer
         """
-        return await embed_all(request, self._retry, lambda part: openai_embeddings.embed(self._client, part))
+
+        async def ask(part: EmbeddingRequest) -> Embedded:
+            return await openai_embeddings.embed(self._client, part)
+
+        return await embed_all(request, self._retry, ask, self._lane)
 
     async def aclose(self) -> None:
         """Close the client's connections."""
         await self._client.close()
 
-    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText) -> ModelReply:
-        request = self._api.request_of(turn, without | self._refused.get(turn.model, set()))
+    async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
+        request = self._api.request_of(turn, without | self._refusals.of(turn.model))
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         if self._api is openai_chat:
             endpoint, fold = self._client.chat.completions, openai_chat.ChatFold()
@@ -103,22 +117,7 @@ class OpenAIModel:
             endpoint, fold = self._client.responses, openai_responses.ResponseFold()
         stream = endpoint.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, fold, request, on_text, failed)
+            reply = await listen(stream, fold, request, on_text, failed, spent)
         except TryFailed as refused:
-            raise self._learned(turn.model, refused, request.params, without) from refused
+            raise self._refusals.learned(turn.model, refused, sent(request), without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
-
-    def _learned(self, model: str, failed: TryFailed, params: Mapping[str, JSON], without: set[str]) -> TryFailed:
-        """Remember a parameter that a model does not take: then the next try is without it, at once. A schema that is
-        refused for what it says is left away in its own turn only; the next one may have another."""
-        details: Mapping[str, JSON] = failed.failure.details or {}
-        param = str(details.get("param", "")).partition(".")[0]
-        if failed.failure.code != "model.bad_request" or param not in self._api.DISPENSABLE or param not in params:
-            return failed
-        if details.get("error_code") in NEVER_TAKEN:
-            self._refused.setdefault(model, set()).add(param)
-        elif param == self._api.SCHEMA:
-            without.add(param)
-        else:
-            return failed
-        return TryFailed(failed.failure, again=True, after_s=0.0)

@@ -7,6 +7,7 @@ them, and whatever only some of them take can be left away.
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.schemas import OPENAI, native_schema
@@ -18,6 +19,7 @@ from callboard.actors.models.wording import (
     asked_schema,
     in_order,
     input_of,
+    passed_on,
     request,
     system_texts,
     told,
@@ -27,7 +29,16 @@ from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, T
 SCHEMA = "response_format"
 """The parameter that has the schema of an answer."""
 
-DISPENSABLE = frozenset({"temperature", "max_tokens", "stream_options", SCHEMA})
+PARAMETERS: Mapping[str, str] = {
+    **{name: name for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k")},
+    "stop_sequences": "stop",
+}
+"""The parameters of a turn that the API has, with their names there. ``top_k`` is not OpenAI's, but other servers'."""
+
+_FOREIGN = frozenset({"top_k"})
+"""Parameters that the SDK does not know."""
+
+DISPENSABLE = frozenset({*PARAMETERS.values(), "max_tokens", "stream_options", SCHEMA})
 """Parameters that not every model and server takes: one that is refused is left away. ``max_tokens`` has a younger name
 then, ``max_completion_tokens``; a schema is asked for in words."""
 
@@ -37,10 +48,10 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
     :raises ValueError: if a part of a message is not resolved
     """
-    native = None if "response_format" in without else native_schema(asked_schema(turn), OPENAI)
+    native = None if SCHEMA in without else native_schema(asked_schema(turn), OPENAI)
     names = api_names(turn)
     messages = [{"role": "system", "content": text} for text in _system(turn, tell_schema=native is None)]
-    messages += [shaped for message in turn.messages for shaped in _messages(message, names)]
+    messages += [shaped for message in with_fit_ids(turn.messages) for shaped in _messages(message, names)]
     params: dict[str, Any] = {"model": turn.model, "messages": messages}
     if "stream_options" not in without:
         params["stream_options"] = {"include_usage": True}
@@ -51,8 +62,10 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["response_format"] = {"type": "json_schema", "json_schema": answer}
     if turn.max_output_tokens:
         params["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = turn.max_output_tokens
-    if turn.temperature is not None and "temperature" not in without:
-        params["temperature"] = turn.temperature
+    own = passed_on(turn, PARAMETERS, without)
+    params |= {name: own[name] for name in own if name not in _FOREIGN}
+    if foreign := {name: own[name] for name in own if name in _FOREIGN}:
+        params["extra_body"] = foreign
     return request(turn, params, names)
 
 
@@ -98,6 +111,17 @@ class ChatFold:
         self._calls: dict[int, Call] = {}
         """The newest call at each index."""
         self._refusal = ""
+
+    def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
+        """Return a whole completion as a chunk, as `callboard.actors.models.draft.Fold.whole`."""
+        match body:
+            case {"choices": [{"message": {**message}, **choice}, *_]}:
+                ending = choice.get("finish_reason") or "stop"
+                return [{**body, "choices": [{"index": 0, "delta": message, "finish_reason": ending}]}]
+            case {"choices": list()}:
+                return [dict(body)]
+            case _:
+                return None
 
     def take(self, event: object) -> str | None:
         """Take the next chunk, as `callboard.actors.models.draft.Fold.take`."""

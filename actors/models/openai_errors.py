@@ -5,9 +5,11 @@ Compatible servers word theirs alike, more or less: the status decides, and a kn
 
 from collections.abc import Mapping, Sequence
 
+from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.retrying import TryFailed
-from callboard.actors.models.trouble import PASSING, TRANSPORT, code_of_status, entry_of, try_failed
+from callboard.actors.models.trouble import PASSING, TOO_LONG, TRANSPORT, code_of_status, entry_of, narrowed, try_failed
 from callboard.bus.effects import Failure
+from callboard.bus.unicode import repaired
 
 CODE_OF: Mapping[str, str] = {
     "openai.OpenAIError": "model.bad_request",
@@ -27,7 +29,8 @@ CODE_OF_WORD: Mapping[str, str] = {
     "rate_limit_exceeded": "model.rate_limited",
     "vector_store_timeout": "model.timeout",
     "invalid_prompt": "model.bad_request",
-    "context_length_exceeded": "model.bad_request",
+    "context_length_exceeded": TOO_LONG,
+    "exceed_context_size_error": TOO_LONG,
     "data_residency_mismatch": "model.bad_request",
     "bio_policy": "model.refused",
     "content_filter": "model.refused",
@@ -66,11 +69,12 @@ def failed(error: Exception) -> TryFailed | None:
 def told(error: Mapping[str, object]) -> TryFailed:
     """Read an error that the API tells of within a stream; what is not known of it is the provider's trouble."""
     words = [error.get(name) for name in ("code", "type")]
-    code = code_of(words, "model.overloaded")
-    message, word = error.get("message"), words[0]
+    word = words[0]
+    message = said_in(dict(error)) or f"the provider failed: {word}"
+    code = narrowed(code_of(words, "model.overloaded"), message)
     failure = Failure(
         code,
-        message if isinstance(message, str) and message else f"the provider failed: {word}",
+        repaired(message),
         details={"error_code": word} if isinstance(word, str) else {},
         retryable=code in PASSING,
     )

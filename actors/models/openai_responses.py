@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn
 from callboard.actors.models.openai_errors import told as error_told
@@ -20,6 +21,7 @@ from callboard.actors.models.wording import (
     asked_schema,
     in_order,
     input_of,
+    passed_on,
     request,
     system_texts,
     told,
@@ -30,7 +32,10 @@ from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, T
 SCHEMA = "text"
 """The parameter that has the schema of an answer."""
 
-DISPENSABLE = frozenset({"temperature", SCHEMA})
+PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p")}
+"""The parameters of a turn that the API has, with their names there."""
+
+DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
 """Parameters that not every model takes: one that is refused is left away, and a schema asked for in words."""
 
 
@@ -39,11 +44,11 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
     :raises ValueError: if a part of a message is not resolved
     """
-    native = None if "text" in without else native_schema(asked_schema(turn), OPENAI)
+    native = None if SCHEMA in without else native_schema(asked_schema(turn), OPENAI)
     names = api_names(turn)
     params: dict[str, Any] = {
         "model": turn.model,
-        "input": [item for message in turn.messages for item in _items(message, names)],
+        "input": [item for message in with_fit_ids(turn.messages) for item in _items(message, names)],
         "store": False,
     }
     if texts := system_texts(turn, tell_schema=native is None):
@@ -54,8 +59,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         params["text"] = {"format": {"type": "json_schema", "name": "answer", "schema": native, "strict": True}}
     if turn.max_output_tokens:
         params["max_output_tokens"] = turn.max_output_tokens
-    if turn.temperature is not None and "temperature" not in without:
-        params["temperature"] = turn.temperature
+    params |= passed_on(turn, PARAMETERS, without)
     return request(turn, params, names)
 
 
@@ -113,6 +117,14 @@ class ResponseFold:
         self._thoughts: list[JSON] = []
         """What the model has thought since its last call."""
         self._refusal = ""
+
+    def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
+        """Return the events of a whole response, as `callboard.actors.models.draft.Fold.whole`."""
+        match body:
+            case {"object": "response", "status": "completed" | "incomplete" | "failed" as status}:
+                return [{"type": f"response.{status}", "response": dict(body)}]
+            case _:
+                return None
 
     def take(self, event: object) -> str | None:
         """Take the next event, as `callboard.actors.models.draft.Fold.take`."""

@@ -9,25 +9,42 @@ from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
+import structlog
 from msgspec import Struct
 
 from callboard.actors.models.model import NOTHING, ModelFailed, OnRetry, Retrying, unheard
+from callboard.actors.models.pacing import SPREAD, Lane
 from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure, Usage
 
+log = structlog.get_logger(__name__)
+
+LIMITED = "model.rate_limited"
+"""The code of a refusal that concerns all turns of a key."""
+
+ASKED_MIN_S = 0.05
+"""The shortest time, in seconds, that counts as one that the provider asks to wait. A shorter one is kept once."""
+
 
 class RetryPolicy(Struct, frozen=True):
-    """How often and how long a turn is tried; seconds, ``total_s`` over all tries and the waits between them."""
+    """How often and how long a turn is tried; seconds, ``total_s`` over all tries and the waits between them.
+
+    A refusal for too many requests for which the provider names a time does not count among the ``tries_max``, but
+    among the ``asked_max``. A provider that asks for more than ``asked_max_s`` is not waited for here.
+    """
 
     tries_max: int = 6
     total_s: float = 900.0
     delay_first_s: float = 0.5
     delay_max_s: float = 30.0
+    asked_max: int = 200
+    asked_max_s: float = 60.0
 
 
 class TryFailed(Exception):
-    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait,
-    ``usage`` what it has cost all the same, as far as the provider has told."""
+    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait: None if
+    it does not ask, 0 for a request that is put otherwise and goes at once. ``usage`` is what the try used all the
+    same, as far as the provider reported it."""
 
     def __init__(self, failure: Failure, *, again: bool, after_s: float | None = None) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
@@ -36,56 +53,170 @@ class TryFailed(Exception):
         self.after_s = after_s
         self.usage = NOTHING
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the provider refused the request as one too many, and said when it will take it."""
+        return self.failure.code == LIMITED and self.after_s is not None and self.after_s >= ASKED_MIN_S
+
+
+class Spending:
+    """What the requests of one turn have used: each adds to its own entry, whatever becomes of it."""
+
+    def __init__(self) -> None:
+        self.requests: list[Usage] = []
+
+    def begin(self) -> None:
+        """A request begins."""
+        self.requests.append(NOTHING)
+
+    def report(self, usage: Usage) -> None:
+        """The request under way has used so much so far."""
+        if not self.requests:
+            self.begin()
+        self.requests[-1] = usage
+
+    @property
+    def usage(self) -> Usage:
+        """What all requests have used."""
+        return sum(self.requests, NOTHING)
+
+    @property
+    def told_apart(self) -> list[Usage]:
+        """What each request has used; none if not more than one has used anything."""
+        found = [one for one in self.requests if one.tokens]
+        return found if len(found) > 1 else []
+
 
 def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, jitter: float) -> float | None:
     """Say how many seconds to wait before the next try, None to give up.
 
-    ``tries`` have failed, ``left_s`` seconds are left of the total; ``jitter`` in [0, 1) spreads waits of the adapter's
-    own choosing over the upper half of their length. A wait the total has no room for is not begun.
+    ``tries`` have failed that count, ``left_s`` seconds are left of the total; ``jitter`` in [0, 1) spreads the
+    adapter's own waits over the upper half of their length, and lengthens those that the provider asks for by up to
+    `SPREAD`. A wait the total has no room for is not begun.
     """
-    if not failed.again or tries >= policy.tries_max:
+    if not failed.again or (tries >= policy.tries_max and not failed.is_asked):
         return None
     own = backoff_s(tries, policy.delay_first_s, policy.delay_max_s) * (0.5 + jitter / 2)
-    wait = own if failed.after_s is None else max(failed.after_s, 0.0)
+    match failed.after_s:
+        case None:
+            wait = own
+        case asked if asked <= 0:
+            wait = 0.0
+        case asked if asked < ASKED_MIN_S:
+            wait = asked if tries == 1 else max(asked, own)
+        case asked if asked > policy.asked_max_s:
+            return None
+        case asked:
+            wait = asked * (1 + jitter * SPREAD)
     return wait if wait < left_s else None
 
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
-"""What a try comes to; its ``tries`` says how many it took, its ``usage`` what they have cost."""
+"""What a try comes to; its ``tries`` says how many it took, its ``usage`` and ``requests`` what they have used."""
 
 
 async def with_retries(
-    policy: RetryPolicy, attempt: Callable[[], Awaitable[Reply]], on_retry: OnRetry = unheard
+    policy: RetryPolicy,
+    attempt: Callable[[], Awaitable[Reply]],
+    on_retry: OnRetry = unheard,
+    *,
+    spent: Spending | None = None,
+    lane: Lane | None = None,
+    model: str = "",
 ) -> Reply:
-    """Try until there is a reply; its ``tries`` counts them, its ``usage`` is that of all; ``on_retry`` is told of each
-    but the first.
+    """Try until there is a reply. Its ``tries`` counts the requests, its ``usage`` is that of all; ``on_retry`` is told
+    of each but the first. To ``spent`` an attempt reports what it uses while it is under way. The time counts from when
+    the ``lane`` has a place for the turn.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
-        have ``tries``
+        have ``tries``, and ``retry_after_s`` if the provider asked for a wait that is not made here
     """
-    deadline = anyio.current_time() + policy.total_s
-    tries = 0
-    spent = NOTHING
-    with anyio.CancelScope(deadline=deadline) as scope:
-        while True:
-            tries += 1
-            try:
-                reply = await attempt()
-            except TryFailed as failed:
-                spent += failed.usage
-                wait = wait_s(policy, tries, deadline - anyio.current_time(), failed, random.random())
-                if wait is None:
-                    raise ModelFailed(_counted(failed.failure, tries), usage=spent) from failed
-                on_retry(Retrying(failed.failure, tries, policy.tries_max, wait))
-            else:
-                used: Usage = cast("Any", reply).usage
-                return msgspec.structs.replace(reply, tries=tries, usage=spent + used)
+    turn = _Turn(policy, attempt, on_retry, spent or Spending(), lane or Lane(), model)
+    async with turn.lane.place():
+        return await turn.carried_out()
+
+
+class _Turn(Struct):
+    """One turn on its way to a reply."""
+
+    policy: RetryPolicy
+    attempt: Callable[[], Awaitable[Any]]
+    on_retry: OnRetry
+    spent: Spending
+    lane: Lane
+    model: str
+    counted: int = 0
+    """Tries that failed and count among those of the policy."""
+    last: TryFailed | None = None
+
+    async def carried_out(self) -> Any:
+        deadline = anyio.current_time() + self.policy.total_s
+        with anyio.CancelScope(deadline=deadline):
+            while True:
+                try:
+                    return await self._tried()
+                except TryFailed as failed:
+                    await self._pause(failed, deadline - anyio.current_time())
+                except ModelFailed:
+                    raise
+                except Exception as error:
+                    # The traceback belongs to the operator's log. What the provider reported counts all the same.
+                    log.exception("a request to a model failed unexpectedly", model=self.model)
+                    raise self._given_up(Failure("internal", f"{type(error).__name__}: {error}")) from error
+        raise self._timed_out()
+
+    async def _tried(self) -> Any:
+        gate = self.lane.gate(self.model)
+        async with gate.passed():
+            self.spent.begin()
+            reply: Any = await self.attempt()
+        gate.widen()
+        self.spent.report(reply.usage)
+        requests = self.spent.told_apart
+        return msgspec.structs.replace(reply, tries=len(self.spent.requests), usage=self.spent.usage, requests=requests)
+
+    async def _pause(self, failed: TryFailed, left_s: float) -> None:
+        """Wait until the turn may be tried again.
+
+        :raises ModelFailed: if it is not tried again
+        """
+        self.last = failed
+        if failed.usage.tokens:
+            self.spent.report(failed.usage)
+        self.counted += not failed.is_asked
+        wait = wait_s(self.policy, max(self.counted, 1), left_s, failed, random.random())
+        tries = len(self.spent.requests)
+        if wait is None or tries - self.counted > self.policy.asked_max:
+            raise self._given_up(_with_wait(failed, self.policy)) from failed
+        self.on_retry(Retrying(failed.failure, tries, self.policy.tries_max, wait))
+        if failed.failure.code == LIMITED:
+            # The turn itself waits at the gate, with the others.
+            self.lane.gate(self.model).close(wait)
+        else:
             await anyio.sleep(wait)
-    assert scope.cancelled_caught
-    message = f"no reply within {policy.total_s:g} s, in {tries} tries"
-    raise ModelFailed(Failure("model.timeout", message, details={"tries": tries}, retryable=True), usage=spent)
+
+    def _timed_out(self) -> ModelFailed:
+        if self.last is not None and self.last.is_asked:
+            return self._given_up(_with_wait(self.last, self.policy))
+        tries = len(self.spent.requests)
+        message = f"no reply within {self.policy.total_s:g} s, in {tries} tries"
+        return self._given_up(Failure("model.timeout", message, retryable=True))
+
+    def _given_up(self, failure: Failure) -> ModelFailed:
+        failure = _detailed(failure, tries=len(self.spent.requests))
+        return ModelFailed(failure, usage=self.spent.usage, requests=self.spent.told_apart)
 
 
-def _counted(failure: Failure, tries: int) -> Failure:
+def _with_wait(failed: TryFailed, policy: RetryPolicy) -> Failure:
+    """Return the failure of a turn that is given up, with the wait that the provider asked for, if it did."""
+    failure, asked = failed.failure, failed.after_s
+    if not failed.again or asked is None or not (asked > policy.asked_max_s or failed.is_asked):
+        return failure
+    longer = f", longer than a turn waits for it ({policy.asked_max_s:g} s)" if asked > policy.asked_max_s else ""
+    message = f"{failure.message} (the provider asks to wait {asked:g} s{longer})"
+    return _detailed(msgspec.structs.replace(failure, message=message), retry_after_s=asked)
+
+
+def _detailed(failure: Failure, **more: float) -> Failure:
     details = cast("dict[str, Any]", failure.details) if isinstance(failure.details, dict) else {}
-    return msgspec.structs.replace(failure, details={**details, "tries": tries})
+    return msgspec.structs.replace(failure, details={**details, **more})

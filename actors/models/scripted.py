@@ -14,6 +14,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, SpokenReply, unheard
 from callboard.actors.models.script import check_script, place
 from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
@@ -151,6 +152,11 @@ def _data(turn: ModelTurn, entry: _Entry, text: str) -> JSON:
         return entry.data
     if turn.purpose == "route" or turn.choices:
         return {"choice": text}
+    if turn.schema is not None and not entry.tool_calls and entry.error is None:
+        try:  # as an answer of any provider is read
+            return read_json(text, array=turn.schema.get("type") == "array")
+        except ValueError:
+            return None
     return None
 
 

@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from callboard.actors.models.error_bodies import is_too_long, words_of
 from callboard.actors.models.retrying import TryFailed
 from callboard.bus.effects import Failure
+from callboard.bus.unicode import repaired
 
 MESSAGE_CHARS_MAX = 2000
 """How much of a provider's error text enters a failure, in characters."""
@@ -28,6 +30,9 @@ TRANSPORT: Mapping[str, str] = {
 
 PASSING = frozenset({"model.overloaded", "model.rate_limited", "model.timeout", "model.unreachable"})
 """Failures that may be gone at the next try."""
+
+TOO_LONG = "model.context_too_long"
+"""The code of a request with more tokens than the model takes."""
 
 _CODE_OF_STATUS: Mapping[int, str] = {
     401: "model.auth",
@@ -59,17 +64,20 @@ def try_failed(
 ) -> TryFailed:
     """Make the failure of a try of an exception whose code is known.
 
-    ``message`` is the provider's own words, if there are any; of ``details`` only texts and numbers count. What the
-    headers of the answer say of another try outweighs the code, and how long they say to wait is heeded, or else
-    ``after_s``.
+    ``message`` is the provider's own words as its SDK found them; without one they are looked for in the body of the
+    answer. Of ``details`` only texts and numbers count. What the headers of the answer say of another try outweighs the
+    code, and how long they say to wait is heeded, or else ``after_s``.
     """
-    headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", {})
+    response: Any = getattr(error, "response", None)
+    headers: Mapping[str, str] = getattr(response, "headers", {})
     again = code in PASSING
     if (hint := headers.get("x-should-retry")) in ("true", "false"):
         again = hint == "true"
+    words = _message(error, message, response)
+    code = narrowed(code, words)
     failure = Failure(
         code,
-        _message(error, message),
+        words,
         details={name: value for name, value in details.items() if isinstance(value, str | int)},
         retryable=again,
     )
@@ -77,8 +85,14 @@ def try_failed(
     return TryFailed(failure, again=again, after_s=after_s if wait is None else wait)
 
 
+def narrowed(code: str, words: str) -> str:
+    """Return the code of a refused request that its words tell more of: that it is too long for the model."""
+    return TOO_LONG if code == "model.bad_request" and is_too_long(words) else code
+
+
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds a provider asks to wait: ``retry-after-ms``, else ``retry-after`` (seconds or a date).
+    """Return the seconds a provider asks to wait: ``retry-after-ms``, else ``retry-after`` (seconds or a date). None if
+    it does not ask, or for no time, or for a time that has passed already.
 
     ``now`` is the time in seconds since 1970, for a date. See RFC 9110, section 10.2.3.
     """
@@ -87,16 +101,30 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
             seconds = float(headers.get(name, "")) / unit
         except ValueError:
             continue
-        if math.isfinite(seconds):
-            return max(seconds, 0.0)
+        if math.isfinite(seconds) and seconds > 0:
+            return seconds
     date = email.utils.parsedate_tz(headers.get("retry-after", ""))
-    return None if date is None else max(email.utils.mktime_tz(date) - now, 0.0)
+    left = None if date is None else email.utils.mktime_tz(date) - now
+    return left if left is not None and left > 0 else None
 
 
-def _message(error: Exception, words: object) -> str:
+def _message(error: Exception, words: object, response: Any) -> str:
     """The provider's own words where there are any; else the exception's, with what it was raised from."""
-    if not isinstance(words, str) or not words:
+    if not isinstance(words, str) or not words.strip():
+        words = words_of(_body(response))
+        status = getattr(response, "status_code", None)
+        words = f"{words} (status {status})" if words and status else words
+    if not words:
         words = str(error) or type(error).__name__
         if error.__cause__ is not None:
             words = f"{words} ({type(error.__cause__).__name__}: {error.__cause__})"
-    return words[:MESSAGE_CHARS_MAX]
+    return repaired(words)[:MESSAGE_CHARS_MAX]
+
+
+def _body(response: Any) -> str:
+    """The text of an error's answer, if there is one that has been read."""
+    try:
+        text = response.text
+    except (AttributeError, RuntimeError):  # no answer; an answer that streams and has not been read
+        return ""
+    return text if isinstance(text, str) else ""

@@ -4,7 +4,7 @@ Pure. What is a provider's own is in its own module.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -20,7 +20,9 @@ from callboard.bus.effects import (
     ToolOutput,
     ToolUse,
     canonical,
+    digest,
 )
+from callboard.bus.model_parameters import TEMPERATURE
 
 TOOL_NAME_CHARS_MAX = 64
 
@@ -30,18 +32,40 @@ _FIRST = re.compile(r"[a-zA-Z_]")
 
 class Request(Struct, frozen=True):
     """A request as the SDK takes it; ``tools`` maps the names the API saw back to ours, ``structured`` says whether
-    the answer's text is to be read as JSON, ``choices`` are the ids a choice is made from."""
+    the answer's text is to be read as JSON, and ``array`` whether that is an array; ``choices`` are the ids a choice is
+    made from. ``mark`` tells the calls of this turn from those of others, where they need an id."""
 
     params: dict[str, Any]
     tools: Mapping[str, str] = field(default_factory=dict[str, str])
     structured: bool = False
     choices: frozenset[str] = frozenset()
+    array: bool = False
+    mark: str = ""
 
 
 def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -> Request:
     """Make a turn's request of its parameters; ``names`` are those of `api_names`."""
-    tools = {api: ours for ours, api in names.items()}
-    return Request(params, tools, asked_schema(turn) is not None, frozenset(choice.id for choice in turn.choices))
+    schema = asked_schema(turn)
+    return Request(
+        params,
+        {api: ours for ours, api in names.items()},
+        structured=schema is not None,
+        choices=frozenset(choice.id for choice in turn.choices),
+        array=schema is not None and schema.get("type") == "array",
+        mark=f"{digest(turn.key)[:8]}-",
+    )
+
+
+def passed_on(turn: ModelTurn, known: Mapping[str, str], without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the parameters of a turn that an API has, under their names there, but for what it refused."""
+    given = {**turn.parameters, TEMPERATURE: turn.temperature}
+    own = {known[name]: given[name] for name in known if given.get(name) is not None}
+    return {name: value for name, value in own.items() if name not in without}
+
+
+def sent(request: Request) -> frozenset[str]:
+    """Return the names of all parameters of a request."""
+    return frozenset({*request.params, *request.params.get("extra_body", {})})
 
 
 def asked_schema(turn: ModelTurn) -> JsonSchema | None:
@@ -82,15 +106,29 @@ def _fitting(name: str) -> str:
 
 
 def in_order(message: Message) -> Iterator[Text | ToolUse | ToolOutput]:
-    """Yield a message's parts, tools' answers before words, and no empty words: the APIs refuse those.
+    """Yield a message's parts: tools' answers before words, words that follow each other as one text, and no empty
+    words, which the APIs refuse.
 
     :raises ValueError: if a part is not resolved
     """
+    texts: list[str] = []
     for part in sorted(message.parts, key=lambda part: not isinstance(part, ToolOutput)):
-        if not isinstance(part, Text | ToolUse | ToolOutput):
+        if isinstance(part, Text):
+            texts.append(part.text)
+            continue
+        if not isinstance(part, ToolUse | ToolOutput):
             raise ValueError(f"a part of a message is not resolved: {part}")
-        if not isinstance(part, Text) or part.text.strip():
-            yield part
+        yield from _one_text(texts)
+        texts = []
+        yield part
+    yield from _one_text(texts)
+
+
+def _one_text(texts: Sequence[str]) -> Iterator[Text]:
+    """Yield texts as one, without blank ones at its ends; none if all are blank."""
+    said = [number for number, text in enumerate(texts) if text.strip()]
+    if said:
+        yield Text("".join(texts[said[0] : said[-1] + 1]))
 
 
 def told(answer: ToolOutput) -> str:

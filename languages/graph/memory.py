@@ -28,6 +28,7 @@ from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.graph.work import Work
 from callboard.languages.language import Failed
+from callboard.languages.patience import patient_turn
 
 HISTORY_MAX = 20
 """How many earlier messages precede the user's."""
@@ -110,7 +111,7 @@ async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], 
     before = text_of(rest.get("summary"))
     told = "\n".join([f"The summary so far: {before}", *lines] if before else lines)
     asked = ModelRequest(purpose="summarize", model=model_of(work), system=_SUMMARIZE, messages=[user(told)])
-    outcome = await work.metered.turn(f"summarize.{index}", asked)
+    _slot, outcome = await patient_turn(work.metered, f"summarize.{index}", asked)
     if isinstance(outcome, Failed):
         work.node.warn(UNREACHED, f"no summary for {memory.id}: {outcome.error.message}", [memory.id])
         return

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from callboard.bus.effects import Usage, used
+from callboard.bus.effects import Usage, used_by
 from callboard.bus.events import EffectResult, Event, ModelResult
 from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
 
@@ -46,6 +46,8 @@ class Exhausted(NamedTuple):
 class _Outcome(Struct):
     usage: Usage = Usage()
     model: str = ""
+    requests: list[Usage] = []
+    unmetered: bool = False
 
 
 _read = msgspec.json.Decoder(_Outcome).decode
@@ -80,7 +82,7 @@ class Allowances:
         if not names:
             return
         outcome = _read(event.payload)
-        bill = self._prices.bill([used(outcome.model, outcome.usage)], event.time)
+        bill = self._prices.bill(used_by(outcome.model, outcome), event.time)
         for name in names:
             began, found = window(self._given[name].per, event.time), self._sums[name]
             if began > found.began:

@@ -8,7 +8,7 @@ from callboard.bus.controls import visible_line
 from callboard.bus.effects import Usage
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded
-from callboard.bus.prices import Cost, dollars
+from callboard.bus.prices import added, dollars
 from callboard.projections.renders import duration_text
 from callboard.projections.runs import RunRow
 from callboard.projections.where import Where
@@ -48,9 +48,9 @@ async def list_costs(config: Config, settings: Settings, question: Where, by: By
     lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
     if len(found) > 1 and by != "model":
         usage = sum((one.usage for one in found), Usage())
-        cost = Cost(sum(one.cost.usd for one in found), sum(one.cost.unknown_tokens for one in found))
+        cost = added([one.cost for one in found])
         lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
-    say(_aligned(lines) if found else "No run that has ended has used a model.")
+    say(_aligned(lines) if found else "No run that has ended has any recorded use of a model.")
 
 
 def _sums(one: Spending) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ CREATE TABLE attributes (
 CREATE INDEX numbers ON attributes (name, number) WHERE number IS NOT NULL;
 CREATE INDEX attributes_of_run ON attributes (place);
 CREATE TABLE bills (
-  place INTEGER, model TEXT, input INTEGER, output INTEGER, pico INTEGER, unknown INTEGER, PRIMARY KEY (place, model)
+  place INTEGER, model TEXT, input INTEGER, output INTEGER, pico INTEGER, unknown INTEGER, unmetered INTEGER,
+  PRIMARY KEY (place, model)
 ) WITHOUT ROWID;
 CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
 """
@@ -247,10 +248,13 @@ class RunIndex:
                 usage, bill = sums.get(one.model, (Usage(), Bill()))
                 sums[one.model] = usage + one.usage, bill + self._prices.bill([one], row.ended_at or row.accepted_at)
             bills += [
-                (kept.place, model, usage.input_tokens, usage.output_tokens, bill.pico, bill.unknown_tokens)
+                (
+                    *(kept.place, model, usage.input_tokens, usage.output_tokens),
+                    *(bill.pico, bill.unknown_tokens, bill.unmetered),
+                )
                 for model, (usage, bill) in sums.items()
             ]
-        self._db.executemany("INSERT OR REPLACE INTO bills VALUES (?, ?, ?, ?, ?, ?)", bills)
+        self._db.executemany("INSERT OR REPLACE INTO bills VALUES (?, ?, ?, ?, ?, ?, ?)", bills)
 
     def _keep_newest(self) -> None:
         if (beyond := self.count - self.runs_max) > 0:
@@ -340,12 +344,13 @@ class RunIndex:
         # Whole sums of trillionths of a dollar would not fit a column.
         sql = (
             f"SELECT {_GROUPS[by]}, count(DISTINCT runs.place), sum(input), sum(output), "
-            "sum(pico / 1000000), sum(pico % 1000000), sum(unknown) FROM runs JOIN bills ON bills.place = runs.place "
+            "sum(pico / 1000000), sum(pico % 1000000), sum(unknown), sum(unmetered) "
+            "FROM runs JOIN bills ON bills.place = runs.place "
             f"WHERE runs.place IN (SELECT place FROM runs WHERE parent = '' AND ({found.sql})) GROUP BY 1 ORDER BY 1"
         )
         rows = [
-            Spending(name, runs, Usage(input, output), Bill(micro * 1_000_000 + pico, unknown).cost)
-            for name, runs, input, output, micro, pico, unknown in self._asked(sql, found.values)
+            Spending(name, runs, Usage(input, output), Bill(micro * 1_000_000 + pico, unknown, unmetered).cost)
+            for name, runs, input, output, micro, pico, unknown, unmetered in self._asked(sql, found.values)
         ]
         return rows if by == "day" else sorted(rows, key=lambda row: (-row.cost.usd, -row.cost.unknown_tokens))
 

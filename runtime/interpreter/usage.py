@@ -2,7 +2,7 @@
 
 import msgspec
 
-from callboard.bus.effects import ModelUsage, Tally, Usage, parts, used
+from callboard.bus.effects import ModelUsage, Tally, Usage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelResult
 
 COSTING = frozenset({ModelResult.type, EffectResult.type, ChildEnd.type})
@@ -15,6 +15,8 @@ class _Outcome(msgspec.Struct):
     usage: Usage = Usage()
     model: str = ""
     models: list[ModelUsage] = []
+    requests: list[Usage] = []
+    unmetered: bool = False
 
 
 class UsageFold:
@@ -35,11 +37,11 @@ class UsageFold:
             return []
         self._counted.add(event.key)
         outcome = msgspec.json.decode(event.payload, type=_Outcome)
-        if not outcome.usage.tokens:
+        ended = event.type == ChildEnd.type
+        found = parts(outcome.usage, outcome.models) if ended else used_by(outcome.model, outcome)
+        if not any(one.counts for one in found):
             return []
         self.total += outcome.usage
-        ended = event.type == ChildEnd.type
-        found = parts(outcome.usage, outcome.models) if ended else [used(outcome.model, outcome.usage)]
         for one in found if event.n > self.shared else []:
             self.models.add(one)
         return found

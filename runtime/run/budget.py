@@ -37,7 +37,7 @@ class Budget:
         self._limits = msgspec.convert(dict(limits), Limits)
         self._prices = prices
         self._bill = Bill()
-        self._unpriced: list[str] = []
+        self._unpriced: list[ModelUsage] = []
         self._shared = shared
         self._usage = UsageFold()
         self._tokens = 0
@@ -139,8 +139,8 @@ class Budget:
         for one in models if self._limits.usd is not None else []:
             bill = self._prices.bill([one], at)
             self._bill += bill
-            if bill.unknown_tokens:
-                self._unpriced.append(one.model)
+            if bill.cost.is_partial:
+                self._unpriced.append(one)
 
     def _spent(self, now: dt.datetime) -> bool:
         """Whether no turn of a model may begin."""
@@ -192,16 +192,25 @@ class Budget:
         if self._bill.pico >= most * PICO:
             told.append(f"{dollars(Cost(cost.usd))} of ${most:f}")
         if len(self._unpriced) >= self._times:
-            model = self._unpriced[-1] or "a model that its log does not name"
+            last = self._unpriced[-1]
+            model = last.model or "a model that its log does not name"
+            if last.unmetered:
+                unmetered = f"an answer of {model} whose usage its provider did not report"
+                return [*told, f"{dollars(Cost(cost.usd))} and {unmetered}"]
             spent = f"{dollars(Cost(cost.usd))} and {cost.unknown_tokens} tokens of unknown price"
             told.append(f"{spent}: what {model} costs stands in no table (the setting `prices`)")
         return told
 
 
+_NOTHING = ModelUsage("", Usage())
+
+
 def _beyond(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
     """What was used beyond that which had been said before."""
-    before = {(one.model, one.over): one.usage for one in said.view()}
+    before = {(one.model, one.over): one for one in said.view()}
     left = [
-        msgspec.structs.replace(one, usage=one.usage - before.get((one.model, one.over), Usage())) for one in models
+        msgspec.structs.replace(one, usage=one.usage - told.usage, unmetered=one.unmetered - told.unmetered)
+        for one in models
+        for told in [before.get((one.model, one.over), _NOTHING)]
     ]
-    return [one for one in left if one.usage.tokens > 0]
+    return [one for one in left if one.counts]

@@ -13,7 +13,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import ChildUsed, Hold
-from callboard.bus.effects import used
+from callboard.bus.effects import used_by
 from callboard.bus.events import Event
 from callboard.bus.log import RunMessage
 from callboard.bus.subjects import RunRef
@@ -109,10 +109,10 @@ class ChildBudgets:
         """What the parent is told of an event."""
         key, run = self._parent.key if self._parent is not None else "", self._active.ref.run
         match ev.payload_of(event):
-            case ev.ModelResult(model=model, usage=usage):
-                return ChildUsed(key, run, [used(model, usage)] if usage.tokens else [], turns=1)
-            case ev.EffectResult(model=model, usage=usage) if usage.tokens:
-                return ChildUsed(key, run, [used(model, usage)])
+            case ev.ModelResult(model=model) as result:
+                return ChildUsed(key, run, [one for one in used_by(model, result) if one.counts], turns=1)
+            case ev.EffectResult(model=model) as result if result.usage.tokens or result.unmetered:
+                return ChildUsed(key, run, used_by(model, result))
             case ev.ChildUsage(models=models, turns=turns):
                 return ChildUsed(key, run, models, turns)
             case _:

@@ -15,6 +15,7 @@ from callboard.languages.graph.human.labels import explicit, worded, words_of
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import Work, number
 from callboard.languages.language import Answered, Failed, Instant
+from callboard.languages.patience import patient_turn
 
 RELEVANT = 0.7
 """From here on an answer is taken."""
@@ -65,7 +66,7 @@ async def relevance(work: Work, interaction: Interaction, answered: Answered, as
         messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
-    outcome = await work.metered.turn(f"classify.{answered.k}", request)
+    _slot, outcome = await patient_turn(work.metered, f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
         return _unclassified(work, interaction, answered, asked_at, outcome.error)
     score = read_score(outcome.value)

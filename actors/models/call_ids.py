@@ -1,0 +1,64 @@
+"""Ids of tool calls: unique in each answer, and fit for whichever provider they are told to. Pure.
+
+Each provider names its calls in its own way, some do not name them at all, and some use a name in every turn again.
+What is recorded keeps the provider's own name where it gave one; in a request, names that another provider would refuse
+are replaced, call and answer alike.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from callboard.bus.effects import Message, Part, ToolOutput, ToolUse
+
+UNNAMED = "unnamed-"
+"""The beginning of ids that were given here, because the provider gave none or gave one twice."""
+
+_FIT = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+"""Ids that every API takes."""
+
+
+def fresh_ids(ids: Sequence[str], mark: str) -> list[str]:
+    """Return the ids of the calls of one answer, each once; ``mark`` tells those of one turn from those of others."""
+    fresh: list[str] = []
+    for number, id in enumerate(ids):
+        fresh.append(id if id and id not in fresh else f"{UNNAMED}{mark}{number}")
+    return fresh
+
+
+def with_fit_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return a conversation whose calls have ids that every provider takes, each once, and their answers the same."""
+    taken: set[str] = set()
+    open_calls: dict[str, deque[str]] = {}
+    told: list[Message] = []
+    for message in messages:
+        calls = [part.id for part in message.parts if isinstance(part, ToolUse)]
+        if calls:
+            open_calls = {}
+        fit = deque(_fit(id, taken) for id in calls)
+        for id, own in zip(calls, fit, strict=True):
+            open_calls.setdefault(id, deque()).append(own)
+        told.append(replace(message, parts=[_renamed(part, fit, open_calls) for part in message.parts]))
+    return told
+
+
+def _fit(id: str, taken: set[str]) -> str:
+    fit, number = id, len(taken)
+    while not _FIT.fullmatch(fit) or fit in taken:
+        # Nine letters and digits: the form that the strictest provider takes.
+        number += 1
+        fit = f"{UNNAMED}{number}" if id.startswith(UNNAMED) else f"call{number:05d}"
+    taken.add(fit)
+    return fit
+
+
+def _renamed(part: Part, fit: deque[str], open_calls: dict[str, deque[str]]) -> Part:
+    match part:
+        case ToolUse():
+            return replace(part, id=fit.popleft())
+        case ToolOutput() if waiting := open_calls.get(part.id):
+            return replace(part, id=waiting.popleft() if len(waiting) > 1 else waiting[0])
+        case _:
+            return part

@@ -1,0 +1,93 @@
+"""Pacing: how many turns of a provider are under way at once, and what its refusals for too many requests say to them.
+
+A provider limits the requests of a key. What one turn learns from a refusal holds for all turns of the same model at
+the same key: a `Gate` keeps them back until the time that the provider named, lets half as many through then as had
+been under way, and one more with each answer. A `Lane` bounds the turns of one provider, whatever their models.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+
+from callboard.bus.effects import digest
+
+SPREAD = 0.25
+"""Turns that a gate kept back begin within this part of the wait after its end, not all at once."""
+
+OPEN_TURNS = 512
+"""A gate that lets as many turns through at once no longer counts them."""
+
+
+class Gate:
+    """Turns of one model at one key. The first turn that waits is the first that goes."""
+
+    def __init__(self) -> None:
+        self._places = anyio.CapacityLimiter(float("inf"))
+        self._opens_at = 0.0
+        self._spread_s = 0.0
+
+    @asynccontextmanager
+    async def passed(self) -> AsyncGenerator[None]:
+        """Wait until a turn may go, and count it until the block ends."""
+        turn = object()
+        await self._places.acquire_on_behalf_of(turn)
+        try:
+            while (left_s := self._opens_at - anyio.current_time()) > 0:  # noqa: ASYNC110 - a time, no event
+                await anyio.sleep(left_s + random.random() * self._spread_s)
+            yield
+        finally:
+            self._places.release_on_behalf_of(turn)
+
+    def close(self, wait_s: float) -> None:
+        """The provider refused a turn: no other begins within so many seconds."""
+        now = anyio.current_time()
+        if now >= self._opens_at:  # turns that were under way together are refused together, and count as one refusal
+            self._places.total_tokens = max(1, self._places.borrowed_tokens // 2)
+        self._opens_at = max(self._opens_at, now + wait_s)
+        self._spread_s = wait_s * SPREAD
+
+    def widen(self) -> None:
+        """The provider answered a turn: one more may be under way."""
+        places = self._places.total_tokens + 1
+        self._places.total_tokens = places if places < OPEN_TURNS else float("inf")
+
+
+class Lane:
+    """The turns of one provider: at most ``turns_max`` are under way at once, None for any number."""
+
+    def __init__(self, turns_max: int | None = None, gates: "dict[str, Gate] | None" = None) -> None:
+        self._places = anyio.CapacityLimiter(turns_max if turns_max is not None else float("inf"))
+        self._gates = {} if gates is None else gates
+
+    def gate(self, model: str) -> Gate:
+        """Return the gate of a model."""
+        return self._gates.setdefault(model, Gate())
+
+    @asynccontextmanager
+    async def place(self) -> AsyncGenerator[None]:
+        """Wait for a turn's place among those under way, and hold it until the block ends."""
+        turn = object()
+        await self._places.acquire_on_behalf_of(turn)
+        try:
+            yield
+        finally:
+            self._places.release_on_behalf_of(turn)
+
+
+class Lanes:
+    """The lanes of one worker's providers, by name; providers with the same address and key share their gates."""
+
+    def __init__(self, turns_max: Mapping[str, int] | None = None) -> None:
+        self._turns_max = turns_max or {}
+        self._lanes: dict[str, Lane] = {}
+        self._gates: dict[str, dict[str, Gate]] = {}
+
+    def lane(self, provider: str, *address: str) -> Lane:
+        """Return the lane of a provider. ``address`` is where it is and by which key it is asked."""
+        lane = self._lanes.get(provider)
+        if lane is None:
+            gates = self._gates.setdefault(digest(list(address)), {})
+            lane = self._lanes[provider] = Lane(self._turns_max.get(provider), gates)
+        return lane

@@ -1,0 +1,93 @@
+"""Refusals: what a model, or the server that stands for it, does not take of a request.
+
+Servers that speak like a provider do not take all that the provider takes, and say so each in its own way. A parameter
+that an error names is left away of all turns of that model from then on, if it is one that can be; a schema that is
+refused, however the error words it, is left away in its own turn and asked for in words. Each costs one request.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
+
+from callboard.actors.models.retrying import TryFailed
+from callboard.bus.effects import JSON
+from callboard.bus.model_parameters import TEMPERATURE
+
+NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
+"""Codes of errors that say what a model takes in no turn."""
+
+_NEVER = re.compile(
+    r"not (?:be )?(?:supported|permitted|allowed|recogni[sz]ed|available|implemented|compatible)"
+    r"|un(?:supported|recogni[sz]ed|known|expected)|extra (?:input|field|parameter|argument)"
+    r"|does(?: not|n't) (?:support|accept|allow|have)|may only be|no longer|deprecated|cannot find field",
+    re.IGNORECASE,
+)
+"""Words of errors that say so."""
+
+_TOGETHER = re.compile(r"\bboth\b|only one of|mutually exclusive|together", re.IGNORECASE)
+"""Words of errors about parameters that exclude each other."""
+
+_SCHEMA_WORDS = re.compile(
+    r"schema|structured[ _]?outputs?|response[_ ]?format|output[_ ]?(?:config|format)|response[_ ]?mime[_ ]?type"
+    r"|json[_ ]?mode|grammar|guided",
+    re.IGNORECASE,
+)
+"""Words of errors that are about the schema of an answer, whatever the parameter is called."""
+
+_REFUSED = "model.bad_request"
+_MAY_REFUSE = frozenset({_REFUSED, "model.unknown", "model.bad_reply", "model.overloaded"})
+"""Codes under which servers refuse a parameter by its name; any other is about something else."""
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """A parameter's name as errors have it: as it is, or as JSON of Google has names."""
+    first, *rest = name.split("_")
+    camel = first + "".join(word.capitalize() for word in rest)
+    return re.compile(rf"(?<!\w)(?:{re.escape(name)}|{camel})(?!\w)")
+
+
+class Refusals:
+    """What is left away of the requests to each model of one provider.
+
+    ``dispensable`` are the parameters that can be, ``schema`` is the one that has the schema of an answer.
+    """
+
+    def __init__(self, dispensable: Collection[str], schema: str) -> None:
+        self._dispensable = dispensable
+        self._schema = schema
+        self._by_model: dict[str, set[str]] = {}
+
+    def of(self, model: str) -> set[str]:
+        """Return the parameters that a model refused."""
+        return self._by_model.get(model, set())
+
+    def learned(self, model: str, failed: TryFailed, sent: Collection[str], without: set[str]) -> TryFailed:
+        """Take the failure of a request with the parameters ``sent``; return it, or one that is tried again at once
+        without what was refused. What is refused in one turn only is added to ``without``."""
+        if failed.failure.code not in _MAY_REFUSE:
+            return failed
+        details: Mapping[str, JSON] = failed.failure.details or {}
+        words, param = failed.failure.message, str(details.get("param") or "").partition(".")[0]
+        refused = self._named(param, words, [name for name in sent if name in self._dispensable])
+        if refused and _TOGETHER.search(words):
+            without.add(refused)
+        elif refused and (details.get("error_code") in NEVER_TAKEN or _NEVER.search(words)):
+            self._by_model.setdefault(model, set()).add(refused)
+        elif self._schema in sent and (refused == self._schema or (not param and failed.failure.code == _REFUSED)):
+            without.add(self._schema)
+        else:
+            return failed
+        again = TryFailed(failed.failure, again=True, after_s=0.0)
+        again.usage = failed.usage
+        return again
+
+    def _named(self, param: str, words: str, candidates: Collection[str]) -> str:
+        """Return the parameter that an error is about, if it names one; empty otherwise."""
+        if param in candidates:
+            return param
+        named = [name for name in candidates if not param and _pattern(name).search(words)]
+        if named:
+            # Of two that exclude each other the temperature stays.
+            return min(named, key=lambda name: (name == TEMPERATURE, -len(name)))
+        return self._schema if self._schema in candidates and _SCHEMA_WORDS.search(param or words) else ""

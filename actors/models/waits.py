@@ -1,0 +1,38 @@
+"""Agreed waits: which waits that a provider asks for a run makes as timers, instead of failing its turn for good."""
+
+import datetime as dt
+import random
+from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callboard.bus.effects import Failure
+from callboard.bus.model_waits import RESUME_AT, asked_s
+
+WAIT_MAX_S = 6 * 3600.0
+"""The longest wait that a run makes for a provider, in seconds, where the worker has no other setting."""
+
+SPREAD = 0.1
+SPREAD_MAX_S = 60.0
+"""Runs that were told the same time ask again within this part of the wait after it, and no longer after it."""
+
+
+class Waits(Struct, frozen=True):
+    """A worker's policy: waits of at most ``max_s`` seconds are made."""
+
+    max_s: float = WAIT_MAX_S
+
+    def agreed(self, failure: Failure) -> Failure:
+        """Return the failure of a turn with the instant at which the run asks again, if the provider asks for a wait
+        that is made; else with the reason why it is not."""
+        asked = asked_s(failure)
+        if asked is None:
+            return failure
+        details = cast("dict[str, Any]", failure.details)
+        if asked > self.max_s:
+            why = f"runs here wait at most {self.max_s:g} s for a provider (model_wait_max_s)"
+            return replace(failure, message=f"{failure.message}; {why}")
+        wait = asked + random.random() * min(asked * SPREAD, SPREAD_MAX_S)
+        at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=wait)
+        return replace(failure, details={**details, RESUME_AT: at.isoformat(timespec="milliseconds")})
