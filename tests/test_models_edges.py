@@ -2,7 +2,8 @@
 
 import importlib
 from collections.abc import Iterator
-from typing import Any, get_args
+from enum import Enum
+from typing import Any, Literal, get_args
 
 import anyio
 import httpx2
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 from structlog.testing import capture_logs
 
 from callboard.actors.carrier import PROGRESS_LINES_MAX, Carrier, Job, Reporter
@@ -21,7 +23,7 @@ from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, wait_s, with_retries
-from callboard.actors.models.schemas import ANTHROPIC, native_schema
+from callboard.actors.models.schemas import ANTHROPIC, GEMINI, OPENAI, Dialect, native_schema
 from callboard.actors.models.trouble import entry_of, retry_after_s
 from callboard.actors.models.wording import TOOL_NAME_CHARS_MAX
 from callboard.actors.tools.tool import ToolEnvironment
@@ -262,6 +264,9 @@ OBJECT: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string
         {"anyOf": [{"type": "null"}, {"const": "x"}]},
         {"type": ["string", "null"], "format": "date-time"},
         {"type": "string", "maxLength": 3, "format": "iban"},
+        {"oneOf": [OBJECT, {"type": "null"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": OBJECT}},
+        {"allOf": [{"$ref": "#/definitions/a"}], "description": "one", "definitions": {"a": OBJECT}},
     ],
 )
 def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
@@ -285,8 +290,10 @@ def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
         {"type": "array"},
         {"type": "string", "items": {"type": "string"}},
         {"properties": {"a": {"type": "string"}}, "anyOf": [OBJECT]},
-        {"oneOf": [OBJECT, {"type": "null"}]},
-        {"$ref": "#/$defs/a", "$defs": {"a": OBJECT}},
+        {"$ref": "#/$defs/a", "$defs": {"b": OBJECT}},
+        {"$ref": "https://example.com/schema", "$defs": {"a": OBJECT}},
+        {"$ref": "#/$defs/a", "required": ["a"], "$defs": {"a": OBJECT}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}},
         {"type": "whole"},
         {"type": [{}]},
         {"type": []},
@@ -297,6 +304,73 @@ def test_shapes_that_can_be_enforced(schema: dict[str, Any]) -> None:
 )
 def test_shapes_that_cannot(schema: dict[str, Any]) -> None:
     assert native_schema(schema, ANTHROPIC) is None
+
+
+class Color(Enum):
+    red = "red"
+
+
+class Address(BaseModel):
+    street: str
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Order(BaseModel):
+    ship: Address
+    bill: Address = Field(description="who pays")
+    color: Color
+    pet: Cat | Dog = Field(discriminator="kind")
+
+
+class Tree(BaseModel):
+    value: int
+    kids: list["Tree"]
+
+
+ORDER = {
+    "ship": {"street": "a"},
+    "bill": {"street": "b"},
+    "color": "red",
+    "pet": {"kind": "dog"},
+}
+
+
+@pytest.mark.parametrize("dialect", [ANTHROPIC, OPENAI, GEMINI])
+def test_references_of_generated_schemas_are_enforced(dialect: Dialect) -> None:
+    native = native_schema(Order.model_json_schema(), dialect)
+    assert native is not None
+    assert "$ref" not in str(native)
+    assert native["properties"]["bill"]["description"] == "who pays"
+    check = jsonschema.Draft202012Validator(native)
+    assert check.is_valid(ORDER)
+    assert not check.is_valid({**ORDER, "pet": {"kind": "cow"}})
+    assert not check.is_valid({**ORDER, "bill": {}})
+
+
+def test_a_definition_that_refers_to_itself_is_enforced_where_the_provider_takes_that() -> None:
+    schema = Tree.model_json_schema()
+    assert native_schema(schema, ANTHROPIC) is None
+    assert native_schema(schema, GEMINI) is None
+    native = native_schema(schema, OPENAI)
+    assert native is not None
+    check = jsonschema.Draft202012Validator(native)
+    assert check.is_valid({"value": 1, "kids": [{"value": 2, "kids": []}]})
+    assert not check.is_valid({"value": 1, "kids": [{"value": "x", "kids": []}]})
+
+
+def test_references_that_multiply_are_asked_for_in_words() -> None:
+    definitions: dict[str, Any] = {"d30": {"type": "null"}}
+    for n in range(30):
+        properties = {name: {"$ref": f"#/$defs/d{n + 1}"} for name in "ab"}
+        definitions[f"d{n}"] = {"type": "object", "properties": properties, "required": ["a", "b"]}
+    assert native_schema({"$ref": "#/$defs/d0", "$defs": definitions}, OPENAI) is None
 
 
 def test_limits_are_told_in_the_description() -> None:

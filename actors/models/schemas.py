@@ -1,13 +1,18 @@
 """JSON Schemas as the providers' structured output takes them.
 
 Structured output decodes under a grammar and so guarantees the shape of an answer, but each provider takes a part of
-JSON Schema only: closed objects, no recursion, no composition but ``anyOf``, few limits on numbers and lengths (see
-"Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` says whether a schema's
-shape can be expressed so, without loss; what differs between the providers is their `Dialect`.
+JSON Schema only: closed objects, recursion at one provider alone, no composition but ``anyOf``, few limits on numbers
+and lengths (see "Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` says
+whether a schema's shape can be expressed so, without loss; what differs between the providers is their `Dialect`.
+
+A ``$ref`` into the schema itself is replaced by what it refers to, which every provider takes. Where a definition
+refers to itself, it stays a ``$ref``, for a provider that takes those.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +25,8 @@ class Dialect(Struct, frozen=True):
 
     ``optional_max`` bounds the members that may be absent and ``unions_max`` those of several types, both in a whole
     schema. ``formats`` are those of texts that the grammar has; ``const``: it has that word too; ``typed``: literals
-    need a type beside them; ``object_root``: the answer must be an object.
+    need a type beside them; ``object_root``: the answer must be an object; ``recursive``: definitions may refer to
+    themselves.
     """
 
     optional_max: int
@@ -29,14 +35,18 @@ class Dialect(Struct, frozen=True):
     typed: bool = False
     object_root: bool = False
     const: bool = True
+    recursive: bool = False
 
 
 _COMMON = frozenset({"date-time", "time", "date"})
 _NAMES = frozenset({"duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 
 ANTHROPIC = Dialect(optional_max=24, unions_max=16, formats=_COMMON | _NAMES | {"uri"})
-OPENAI = Dialect(optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed=True, object_root=True)
+OPENAI = Dialect(optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed=True, object_root=True, recursive=True)
 GEMINI = Dialect(optional_max=500, unions_max=500, formats=_COMMON, typed=True, const=False)
+
+NODES_MAX = 2_000
+"""Schemas within a native schema; one with more is asked for in words."""
 
 _TYPE_OF: Mapping[type, str] = {
     str: "string",
@@ -46,7 +56,14 @@ _TYPE_OF: Mapping[type, str] = {
     type(None): "null",
 }
 _TYPES = frozenset({"object", "array", *_TYPE_OF.values()})
-_IDLE = frozenset({"$schema", "$id", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly"})
+_IDLE = frozenset(
+    {
+        *("$schema", "$id", "$comment", "$anchor", "default", "examples", "deprecated", "readOnly", "writeOnly"),
+        *("discriminator", "$defs", "definitions"),
+    }
+)
+_DEFINITIONS = frozenset({"$defs", "definitions"})
+_ANNOTATIONS = frozenset({"title", "description", *_IDLE})
 _TOLD = frozenset(
     {
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
@@ -61,10 +78,10 @@ def native_schema(schema: JsonSchema | None, dialect: Dialect) -> JsonSchema | N
     """Return the schema to send to structured output, None if there is none or its shape cannot be expressed there."""
     if schema is None:
         return None
-    shape = _Shape(dialect)
+    shape = _Shape(dialect, schema)
     try:
-        native = shape.node(schema)
-    except _Inexpressible:
+        native = shape.root()
+    except (_Inexpressible, RecursionError):
         return None
     if dialect.object_root and native.get("type") != "object":
         return None
@@ -78,15 +95,62 @@ class _Inexpressible(Exception):
 class _Shape:
     """A walk through a schema that counts what is limited."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, schema: JsonSchema) -> None:
         self.optional = 0
         self.unions = 0
         self._dialect = dialect
+        self._schema = schema
+        self._open: list[str] = []
+        """The references that are being followed, the outermost first."""
+        self._definitions: dict[str, JsonSchema | None] = {}
+        """The definitions that refer to themselves, by the names that they have in the native schema."""
+        self._names: dict[str, str] = {}
+        """Their names by the references to them."""
+        self._nodes = 0
+
+    def root(self) -> JsonSchema:
+        """Return the native schema as a whole."""
+        native = self.node({name: member for name, member in self._schema.items() if name not in _DEFINITIONS})
+        definitions = {name: shape for name, shape in self._definitions.items() if shape is not None}
+        return {**native, "$defs": definitions} if definitions else native
+
+    def reference(self, pointer: object, beside: Mapping[str, Any]) -> JsonSchema:
+        """Return what a reference stands for, with the annotations ``beside`` it."""
+        if not isinstance(pointer, str) or set(beside) - _ANNOTATIONS:
+            raise _Inexpressible
+        if pointer in self._open:
+            return self._recursion(pointer)
+        target = _found(self._schema, pointer)
+        self._open.append(pointer)
+        try:
+            return self.node({**target, **beside} if isinstance(target, Mapping) else target)
+        finally:
+            self._open.pop()
+
+    def _recursion(self, pointer: str) -> JsonSchema:
+        """Refer to a definition that refers to itself."""
+        if not self._dialect.recursive:
+            raise _Inexpressible
+        if pointer == "#":
+            return {"$ref": "#"}
+        name = self._names.setdefault(pointer, f"{_plain_name(pointer)}{len(self._names) or ''}")
+        if name not in self._definitions:
+            self._definitions[name] = None
+            open_before, self._open = self._open, [pointer]
+            self._definitions[name] = self.node(_found(self._schema, pointer))
+            self._open = open_before
+        return {"$ref": f"#/$defs/{name}"}
 
     def node(self, schema: object) -> JsonSchema:
         if not isinstance(schema, Mapping):
             raise _Inexpressible  # true and false are schemas too: anything, and nothing
         members = dict(cast("Mapping[str, Any]", schema))
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise _Inexpressible  # references to references multiply
+        members = _merged(members)
+        if "$ref" in members:
+            return self.reference(members.pop("$ref"), members)
         native: JsonSchema = {}
         told: dict[str, JSON] = {}
         properties, required = members.pop("properties", None), members.pop("required", [])
@@ -97,7 +161,8 @@ class _Shape:
                     native["type"] = self.type(value)
                 case "enum" | "const":
                     native |= self.literals(name, value)
-                case "anyOf" if isinstance(value, list) and value:
+                case "anyOf" | "oneOf" if isinstance(value, list) and value:
+                    # What exactly one of them fits is checked afterwards, as all of the schema is.
                     self.unions += 1
                     native["anyOf"] = [self.node(item) for item in cast("list[Any]", value)]
                 case "items":
@@ -163,6 +228,36 @@ class _Shape:
             "required": [name for name in members if name in names],
             "additionalProperties": False,
         }
+
+
+def _found(schema: JsonSchema, pointer: str) -> Any:
+    """Return what a reference into the schema itself refers to."""
+    if not pointer.startswith("#"):
+        raise _Inexpressible
+    found: Any = schema
+    for token in pointer[1:].split("/")[1:]:
+        name = unquote(token).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping) and name in found:
+            found = cast("Any", found)[name]
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(cast("list[Any]", found)):
+            found = cast("Any", found)[int(name)]
+        else:
+            raise _Inexpressible
+    return found
+
+
+def _plain_name(pointer: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", pointer.rpartition("/")[2]) or "root"
+
+
+def _merged(members: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose only member of ``allOf`` stands in it, as generators write a reference with annotations."""
+    match members.get("allOf"):
+        case [{**only}] if not set(members) - {"allOf", *_ANNOTATIONS}:
+            own = {name: value for name, value in members.items() if name != "allOf"}
+            return {**cast("dict[str, Any]", only), **own}
+        case _:
+            return members
 
 
 def _types_of(literals: Sequence[JSON]) -> JSON:
