@@ -17,23 +17,57 @@ _REASONING = re.compile(r"REASONING\s*:\s*(.*)\Z", re.IGNORECASE | re.DOTALL)
 _WORD = re.compile(r"[\"'*`<]*([^\s\"'*`]+?)[\"'*`.,;!>]*\Z")
 
 
-async def choose(node: Node, slot: str, request: ModelRequest, choices: list[Choice]) -> Ok[str | None] | Failed:
-    """Put choices to a model; return the id it chose, or None if its answer names none of them."""
+async def choose(
+    node: Node, slot: str, request: ModelRequest, choices: list[Choice], *, apart: bool = True
+) -> Ok[str | None] | Failed:
+    """Put choices to a model; return the id it chose, or None if its answer names none of them. ``apart`` as `chosen`
+    has it."""
     _slot, outcome = await patient_turn(node, slot, replace(request, purpose="route", choices=choices))
     if isinstance(outcome, Failed):
         return outcome
-    return Ok(chosen(outcome.value, [choice.id for choice in choices]))
+    return Ok(chosen(outcome.value, [choice.id for choice in choices], apart=apart))
 
 
-def chosen(reply: ModelReply, ids: list[str]) -> str | None:
-    """Find the choice that a reply names: its id exactly, else the only id that occurs in it as a word."""
+def chosen(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
+    """Find the choice that a reply names: its id exactly, else the only id that occurs in it as a word.
+
+    ``apart``: an id within another one that occurs does not count, as ``order`` in ``new order``; and where no id
+    occurs as it is written, one in other letters does, as ``Ship`` for ``ship``.
+    """
     answer = _answer(reply).strip()
     bare = answer.strip("\"'`*.")
     for candidate in (answer, bare):
         if candidate in ids:
             return candidate
-    named = [id for id in ids if re.search(rf"(?<![\w-]){re.escape(id)}(?![\w-])", answer)]
-    return named[0] if len(named) == 1 else None
+    named = _named(answer, ids)
+    if apart:
+        named = _outermost(named)
+        named = named or _outermost(_named(answer, ids, re.IGNORECASE))
+    return next(iter(named)) if len(named) == 1 else None
+
+
+def _named(answer: str, ids: list[str], flags: int = 0) -> dict[str, list[tuple[int, int]]]:
+    """Return the ids that occur in an answer as words, with the places where they do."""
+    found = {
+        id: [match.span() for match in re.finditer(rf"(?<![\w-]){re.escape(id)}(?![\w-])", answer, flags)]
+        for id in ids
+        if id
+    }
+    return {id: places for id, places in found.items() if places}
+
+
+def _outermost(named: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+    """Return the ids that occur outside of all others."""
+    spans = [span for places in named.values() for span in places]
+    return {
+        id: places
+        for id, places in named.items()
+        if any(not any(_within(place, span) for span in spans) for place in places)
+    }
+
+
+def _within(place: tuple[int, int], span: tuple[int, int]) -> bool:
+    return place != span and span[0] <= place[0] and place[1] <= span[1]
 
 
 def _answer(reply: ModelReply) -> str:

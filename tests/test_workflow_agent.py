@@ -149,6 +149,26 @@ def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> N
     assert chosen(reply, ["open_pr", "open-pr", "open", "a b"]) == id
 
 
+@pytest.mark.parametrize(
+    ("text", "now", "before"),
+    [
+        ("b", "b", "b"),
+        ('"b"', "b", "b"),
+        ("I choose b", "b", "b"),
+        ('{"answer": "b"}', "b", "b"),
+        ("I choose B.", "b", None),
+        ("Make a new order", "new order", None),
+        ("a new order, then order", None, None),
+        ("order", "order", "order"),
+        ("neither b nor order", None, None),
+    ],
+)
+def test_an_id_within_another_and_other_letters(text: str, now: str | None, before: str | None) -> None:
+    ids = ["b", "order", "new order"]
+    assert chosen(ModelReply(text=text), ids) == now
+    assert chosen(ModelReply(text=text), ids, apart=False) == before
+
+
 def test_a_verdict_of_many_words_is_none() -> None:
     assert read_verdict(ModelReply(text="Well, it depends.")).word is None
     assert read_verdict(ModelReply(text="yes\nbecause")).reasoning == "because"

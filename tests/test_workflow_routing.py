@@ -6,6 +6,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Choice
+from callboard.languages.workflow import admit
+from callboard.languages.workflow.rules import WAYS_APART
 from tests.workflows import Ran, document, run
 
 ABC: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "c": {}}
@@ -39,6 +41,16 @@ def test_67_the_models_choice_is_followed(answer: str, reason: str) -> None:
     assert list(ran.end.results) == ["a", answer]
     request = ran.calls["a#1.1!route"]
     assert (request.purpose, request.tools, request.schema) == ("route", [], None)
+
+
+@pytest.mark.parametrize("answer", ["B", "I choose B, for it rains."])
+def test_67_a_way_is_named_in_other_letters_in_runs_that_are_admitted_now(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = [("a", "b", "it rains"), ("a", "c")]
+    assert routed(edges, [answer]).routes()[0][1] == "b"
+    monkeypatch.setattr(admit, "LATEST", WAYS_APART - 1)
+    assert routed(edges, [answer]).routes()[0][1] == "c"
 
 
 def test_66_a_single_conditional_edge_is_still_asked_about() -> None:

@@ -79,7 +79,7 @@ class _Walk:
         self._stage = stage
         self._document = plan.definition.document
         self._setting = _setting(plan, stage, contents)
-        self._router = Router(self._document)
+        self._router = Router(self._document, stage.info.rules)
         self._context = Context()
         self._results: dict[str, Result] = {}
         self._last: str | None = None

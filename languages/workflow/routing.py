@@ -14,6 +14,7 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.questions import choose
 from callboard.languages.workflow.document import Edge, Workflow
 from callboard.languages.workflow.prompt import Remembered, joined, routing_context
+from callboard.languages.workflow.rules import LATEST, WAYS_APART
 
 END = "(end)"
 """Where a route leads that ends the run although edges were left."""
@@ -60,8 +61,9 @@ class Terminal(Struct, frozen=True):
 class Router:
     """Finds the way on and counts, per pair of nodes, how often it was taken."""
 
-    def __init__(self, document: Workflow) -> None:
+    def __init__(self, document: Workflow, rules: int = LATEST) -> None:
         self._document = document
+        self._apart = rules >= WAYS_APART
         self._taken: Counter[tuple[str, str]] = Counter()
         self._ways: dict[str, list[Way]] = {}
         for index, edge in enumerate(document.edges):
@@ -97,7 +99,7 @@ class Router:
         question = Text(QUESTION.format(node=node_id))
         message = Message("user", joined([question, *routing_context(given, former)]))
         request = ModelRequest(model=self._document.model, system=SYSTEM, messages=[message])
-        outcome = await choose(node, "route", request, choices)
+        outcome = await choose(node, "route", request, choices, apart=self._apart)
         if isinstance(outcome, Ok):
             for way in (*conditional, *([default] if default else [])):
                 if way.edge.target == outcome.value:
