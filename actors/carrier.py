@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.lending.variables import Lent
-from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Retrying, SpokenReply
+from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply, Retrying, SpokenReply
 from callboard.actors.models.waits import Waits
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
@@ -231,6 +231,8 @@ class Carrier:
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))
         members: dict[str, Any] = {name: getattr(reply, name) for name in ModelReply.__struct_fields__}
         members["provider"] = reply.provider or model.provider
+        if isinstance(reply, ProviderReply):
+            members |= {"requests": reply.requests, "unmetered": reply.unmetered}
         return ev.ModelResult(**members, model=model_name(call))
 
     async def _tool(self, job: Job, call: ev.ToolCall, sessions: Sessions, reporter: Reporter) -> ev.ToolResult:

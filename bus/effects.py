@@ -287,8 +287,8 @@ class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One finished model turn.
 
     ``data`` is the structured answer when a schema was asked for. ``first_chunk_ms`` is the time to the first streamed
-    piece, ``tries`` how many requests the adapter needed. ``usage`` is that of all requests, and ``requests`` has that
-    of each where several used anything. ``unmetered``: the provider reported no usage of the answer.
+    piece, ``tries`` how many requests the adapter needed. ``usage`` is that of all
+    of them.
     """
 
     text: str = ""
@@ -301,8 +301,6 @@ class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     provider: str = ""
     first_chunk_ms: float | None = None
     tries: int = 1
-    requests: list[Usage] = []
-    unmetered: bool = False
 
 
 TOOL_TIMEOUT_S = 60.0

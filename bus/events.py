@@ -451,12 +451,18 @@ class ModelCall(Intent, frozen=True):
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
-    """What a turn came to of ``model``, or of what stood in for it; logs of old do not name it here."""
+    """What a turn came to of ``model``, or of what stood in for it; logs of old do not name it here.
+
+    ``usage`` is that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the
+    provider reported no usage of the answer.
+    """
 
     type: ClassVar[str] = "model.result"
     kind: ClassVar[Kind] = "outcome"
     error: Failure | None = None
     model: str = ""
+    requests: list[Usage] = msgspec.field(default_factory=list)
+    unmetered: bool = False
 
 
 class ToolCall(Intent, frozen=True):
@@ -494,7 +500,7 @@ class EffectCall(Intent, frozen=True):
 
 
 class EffectResult(Outcome, frozen=True):
-    """``usage`` is what it took of ``model``, where it asked one; ``requests`` and ``unmetered`` as `ModelReply` has
+    """``usage`` is what it took of ``model``, where it asked one; ``requests`` and ``unmetered`` as `ModelResult` has
     them."""
 
     type = "effect.result"

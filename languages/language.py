@@ -418,13 +418,22 @@ class Definition(Struct, Generic[D], frozen=True):
         return sha256(self.canonical).hexdigest()
 
 
+class TurnParameters(Struct, frozen=True):
+    """The parameters that a place in a definition, or an option, sets for the turns of a model; ``model`` is empty for
+    the run's own."""
+
+    where: str
+    names: list[str]
+    model: str = ""
+
+
 class Needs(Struct, frozen=True):
     """What a run wants of the worker that begins it.
 
     ``model`` says whether it may ask one. Environment variables by name: of ``skills`` those that each wants, of
     ``borrowed`` those that something else wants, by what that is; ``environment`` has those whose values tools may be
     given, which are secrets. ``providers`` are the URIs of those that do not ship. ``subjects`` are the NATS subjects
-    that it asks on, as far as they are written out.
+    that it asks on, as far as they are written out. ``parameters`` are those that are set for turns of models.
     """
 
     model: bool = True
@@ -433,6 +442,7 @@ class Needs(Struct, frozen=True):
     environment: list[str] = field(default_factory=list[str])
     providers: list[str] = field(default_factory=list[str])
     subjects: list[Addressed] = field(default_factory=list[Addressed])
+    parameters: list[TurnParameters] = field(default_factory=list[TurnParameters])
 
     def unset(self, variables: Mapping[str, str]) -> dict[str, list[str]]:
         """Return the variables that are wanted and not set, or empty, by what wants them; only what lacks one."""

@@ -30,6 +30,11 @@ PROVIDER_NAME: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
 REQUEST_TEMPERATURE: Final = "gen_ai.request.temperature"
+REQUEST_PARAMETERS: Final[Mapping[str, str]] = {
+    name: f"gen_ai.request.{name}"
+    for name in ("top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed")
+}
+"""Parameters of a turn that have an attribute of their own."""
 RESPONSE_ID: Final = "gen_ai.response.id"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
 RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"

@@ -56,6 +56,8 @@ def _request(events: Sequence[Event], called: Event) -> dict[str, Any]:
 
 def _told(call: ModelCall, request: Request | ModelCall) -> dict[str, Any]:
     told = {name: getattr(call, name) for name in ("purpose", "model", "choices", "max_output_tokens", "temperature")}
+    if call.parameters:
+        told["parameters"] = call.parameters
     return {**told, **{name: getattr(request, name) for name in ("system", "tools", "schema")}}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from callboard.bus.effects import JSON
 from callboard.bus.events import (
     ChildEnd,
     ChildStart,
@@ -104,9 +105,21 @@ def _chat(call: ModelCall) -> dict[str, Attribute | None]:
         semconv.REQUEST_MODEL: provider_model(call),
         semconv.REQUEST_MAX_TOKENS: call.max_output_tokens,
         semconv.REQUEST_TEMPERATURE: call.temperature,
+        **{attribute: _attribute(call.parameters.get(name)) for name, attribute in semconv.REQUEST_PARAMETERS.items()},
         semconv.OUTPUT_TYPE: semconv.OUTPUT_TYPE_JSON if call.schema else None,
         semconv.MODEL_PURPOSE: call.purpose,
     }
+
+
+def _attribute(value: JSON) -> Attribute | None:
+    """A parameter of a turn as an attribute; what is neither a number nor texts is none."""
+    match value:
+        case [*items] if items and all(isinstance(item, str) for item in items):
+            return tuple(items)
+        case int() | float() | str():
+            return value
+        case _:
+            return None
 
 
 def _reply(result: ModelResult) -> Attributes:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from callboard.actors.models.anthropic_thoughts import Thought, begun, sealed
 from callboard.actors.models.draft import Call, Draft
+from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.wording import Request
-from callboard.bus.effects import JSON, ModelReply, Usage
+from callboard.bus.effects import JSON, Usage
 
 _COUNTERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
@@ -70,7 +71,7 @@ class StreamFold:
                 return None
         return None
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and self.draft.stop_reason == "refusal":
             match self._stop_details:

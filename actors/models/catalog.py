@@ -14,12 +14,21 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.actors.models import anthropic, gemini, openai
+from callboard.actors.models import (
+    anthropic,
+    anthropic_messages,
+    gemini,
+    gemini_contents,
+    openai,
+    openai_chat,
+    openai_responses,
+)
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.listening import NO_KEY
 from callboard.actors.models.model import Model, ModelFailed
 from callboard.actors.models.openai import OpenAIModel
+from callboard.actors.models.pacing import Lane, Lanes
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.bus.effects import Failure
@@ -27,11 +36,12 @@ from callboard.bus.events import Event
 
 
 class Means(Struct, frozen=True):
-    """What a provider may be opened with: the worker's environment, and what the run brought."""
+    """What a provider may be opened with: the worker's environment and its lanes, and what the run brought."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     script: Mapping[str, Any] | None = None
     recorded_events: Iterable[Event] = ()
+    lanes: Lanes = field(default_factory=Lanes)
 
 
 class Provider(Struct, frozen=True):
@@ -39,8 +49,9 @@ class Provider(Struct, frozen=True):
 
     ``default`` is empty where there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
     variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
-    what of this package has to be installed for it, and ``module`` what it brings. ``stands_in`` marks one that answers
-    without a model, which a worker must have been allowed to use.
+    what of this package has to be installed for it, and ``module`` what it brings. ``parameters`` are the names of
+    those of a turn that its API has (`PARAMETERS` of its adapter). ``stands_in`` marks one that answers without a
+    model, which a worker must have been allowed to use.
     """
 
     open: Callable[[Means], Model]
@@ -51,6 +62,7 @@ class Provider(Struct, frozen=True):
     extra: str = ""
     module: str = ""
     embedding: str = ""
+    parameters: frozenset[str] = frozenset()
     stands_in: bool = False
 
     def lacks(self) -> str:
@@ -66,15 +78,20 @@ def _installed(module: str) -> bool:
 
 
 def _anthropic(means: Means) -> Model:
-    return AnthropicModel.from_env(means.env)
+    return AnthropicModel.from_env(means.env, _lane("anthropic", means, "ANTHROPIC_BASE_URL"))
 
 
 def _openai(means: Means) -> Model:
-    return OpenAIModel.from_env(means.env)
+    return OpenAIModel.from_env(means.env, _lane("openai", means, "OPENAI_BASE_URL"))
 
 
 def _gemini(means: Means) -> Model:
-    return GeminiModel.from_env(means.env)
+    return GeminiModel.from_env(means.env, _lane("gemini", means, "GOOGLE_GEMINI_BASE_URL"))
+
+
+def _lane(provider: str, means: Means, base_url: str) -> Lane:
+    keys = [means.env.get(name, "") for name in PROVIDERS[provider].keys]
+    return means.lanes.lane(provider, means.env.get(base_url, ""), *keys)
 
 
 def _scripted(means: Means) -> Model:
@@ -95,6 +112,7 @@ PROVIDERS: Mapping[str, Provider] = {
         prefixes=("claude-",),
         keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
         variables=("ANTHROPIC_*",),
+        parameters=frozenset(anthropic_messages.PARAMETERS),
     ),
     "openai": Provider(
         _openai,
@@ -105,6 +123,7 @@ PROVIDERS: Mapping[str, Provider] = {
         extra="openai",
         module="openai",
         embedding=openai.DEFAULT_EMBEDDING,
+        parameters=frozenset(openai_responses.PARAMETERS),
     ),
     "gemini": Provider(
         _gemini,
@@ -115,6 +134,7 @@ PROVIDERS: Mapping[str, Provider] = {
         extra="gemini",
         module="google.genai",
         embedding=gemini.DEFAULT_EMBEDDING,
+        parameters=frozenset(gemini_contents.PARAMETERS),
     ),
     "scripted": Provider(_scripted, "scripted", stands_in=True),
     "recorded": Provider(_recorded, "recorded", stands_in=True),
@@ -142,18 +162,23 @@ def with_endpoints(endpoints: Mapping[str, Endpoint]) -> Providers:
 
 
 def _endpoint(name: str, endpoint: Endpoint) -> Provider:
-    def open(_means: Means) -> Model:
+    key, url = endpoint.key, endpoint.base_url
+
+    def open(means: Means) -> Model:
+        lane = means.lanes.lane(name, url, key)
         match endpoint.api:
             case "openai" | "openai-chat" as spoken:
                 api: openai.Api = "chat" if spoken == "openai-chat" else "responses"
-                return OpenAIModel(api_key=endpoint.key, base_url=endpoint.base_url, api=api, provider=name)
+                return OpenAIModel(api_key=key, base_url=url, api=api, provider=name, lane=lane)
             case "anthropic":
-                return AnthropicModel(api_key=endpoint.key or NO_KEY, base_url=endpoint.base_url, provider=name)
+                return AnthropicModel(api_key=key or NO_KEY, base_url=url, provider=name, lane=lane)
             case "gemini":
-                return GeminiModel(api_key=endpoint.key or NO_KEY, base_url=endpoint.base_url, provider=name)
+                return GeminiModel(api_key=key or NO_KEY, base_url=url, provider=name, lane=lane)
 
     spoken = PROVIDERS[endpoint.api.partition("-")[0]]
-    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module)
+    chats = endpoint.api == "openai-chat"
+    parameters = frozenset(openai_chat.PARAMETERS) if chats else spoken.parameters
+    return Provider(open, endpoint.model, extra=spoken.extra, module=spoken.module, parameters=parameters)
 
 
 def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
@@ -192,8 +217,10 @@ def open_model(
     env: Mapping[str, str] | None = None,
     allow_scripts: bool = False,
     providers: Providers = PROVIDERS,
+    lanes: Lanes | None = None,
 ) -> tuple[Model, str]:
-    """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`.
+    """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`. Its turns
+    go by one of the ``lanes``.
 
     :raises ModelFailed: ``model.unknown``, ``model.scripts_refused``, ``model.auth`` if a key is missing,
         ``model.not_installed`` if the provider's SDK is, ``model.bad_request`` if the script is wrong
@@ -203,4 +230,4 @@ def open_model(
     if entry.stands_in and not allow_scripts:
         message = f"this worker does not run {provider} models; start it with scripts allowed, or name another model"
         raise ModelFailed(Failure("model.scripts_refused", message, retryable=False))
-    return entry.open(Means(env or {}, script, recorded_events)), model
+    return entry.open(Means(env or {}, script, recorded_events, lanes or Lanes())), model

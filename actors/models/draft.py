@@ -11,10 +11,10 @@ from msgspec import Struct, field
 
 from callboard.actors.models.answer_json import plain, read_json, read_whole
 from callboard.actors.models.call_ids import fresh_ids
+from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure, ModelReply, ToolUse, Usage
+from callboard.bus.effects import JSON, Failure, ToolUse, Usage
 from callboard.bus.unicode import repaired, repaired_value
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
@@ -79,7 +79,7 @@ class Draft:
         if self._chars > REPLY_CHARS_MAX:
             raise self.bad(f"the reply is longer than {REPLY_CHARS_MAX} characters")
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply.
 
         :raises TryFailed: ``model.bad_reply`` if the stream ended too early or the answer is not what was asked for
@@ -92,7 +92,7 @@ class Draft:
         data = self._data(text, request) if request.structured and not calls else None
         if isinstance(data, dict) and data.get("choice") in request.choices:
             text = data["choice"]
-        return ModelReply(
+        return ProviderReply(
             text=text,
             data=data,
             tool_calls=calls,
@@ -165,7 +165,7 @@ class Fold(Protocol):
         """Return the events of the stream that an answer would have been that came at once; None if it is not one."""
         ...
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply.
 
         :raises TryFailed: if there is none, or it is not what was asked for

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from callboard.actors.models.draft import Call, Draft, count_of
+from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.wording import Request
-from callboard.bus.effects import JSON, ModelReply, Usage
+from callboard.bus.effects import JSON, Usage
 
 REFUSALS = frozenset(
     {
@@ -53,7 +54,7 @@ class ContentFold:
             case _:
                 return None
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self._blocked:
             raise self.draft.refused(self._words or f"the prompt was blocked: {self._blocked}", reason=self._blocked)

@@ -9,11 +9,11 @@ import anyio
 import msgspec
 
 from callboard.actors.models.draft import Fold
-from callboard.actors.models.model import ModelFailed, OnText
+from callboard.actors.models.model import ModelFailed, OnText, ProviderReply
 from callboard.actors.models.retrying import Spending, TryFailed
 from callboard.actors.models.unstreamed import Unstreamed, check_silence, read_unstreamed
 from callboard.actors.models.wording import Request
-from callboard.bus.effects import Failure, ModelReply
+from callboard.bus.effects import Failure
 from callboard.bus.unicode import Joiner
 
 CONNECT_S = 10.0
@@ -39,7 +39,7 @@ async def listen(
     on_text: OnText,
     failed: Read,
     spent: Spending,
-) -> ModelReply:
+) -> ProviderReply:
     """Listen to a stream until it, or the reply, is at its end; return the reply. ``failed`` reads the provider's
     exceptions. What the provider reports of usage goes to ``spent``, however the try ends.
 

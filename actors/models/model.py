@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
 
@@ -55,6 +55,14 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     parameters: dict[str, JSON] = {}
+
+
+class ProviderReply(ModelReply, frozen=True):
+    """A reply of a provider. ``requests`` has what each request used, where several used anything; ``unmetered``: the
+    provider reported no usage of the answer."""
+
+    requests: list[Usage] = field(default_factory=list[Usage])
+    unmetered: bool = False
 
 
 class SpokenReply(ModelReply, frozen=True):

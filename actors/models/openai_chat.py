@@ -9,7 +9,7 @@ from typing import Any
 
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
-from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.schemas import OPENAI, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
@@ -24,7 +24,7 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
-from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "response_format"
 """The parameter that has the schema of an answer."""
@@ -141,7 +141,7 @@ class ChatFold:
             case _:
                 return None
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
             raise self.draft.refused(self._refusal)

@@ -10,7 +10,7 @@ import msgspec
 
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
-from callboard.actors.models.model import ModelTurn
+from callboard.actors.models.model import ModelTurn, ProviderReply
 from callboard.actors.models.openai_errors import told as error_told
 from callboard.actors.models.schemas import OPENAI, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
@@ -26,8 +26,7 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Message, ModelReply, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "text"
 """The parameter that has the schema of an answer."""
@@ -156,7 +155,7 @@ class ResponseFold:
                 return None
         return None
 
-    def reply(self, request: Request) -> ModelReply:
+    def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
             raise self.draft.refused(self._refusal)

@@ -172,8 +172,8 @@ class _Turn(Struct):
             reply: Any = await self.attempt()
         gate.widen()
         self.spent.report(reply.usage)
-        requests = self.spent.told_apart
-        return msgspec.structs.replace(reply, tries=len(self.spent.requests), usage=self.spent.usage, requests=requests)
+        told = {"requests": self.spent.told_apart} if hasattr(reply, "requests") else {}
+        return msgspec.structs.replace(reply, tries=len(self.spent.requests), usage=self.spent.usage, **told)
 
     async def _pause(self, failed: TryFailed, left_s: float) -> None:
         """Wait until the turn may be tried again.

@@ -9,8 +9,8 @@ list of entries) and ``default`` (one entry). An entry of
   be one) or ``error``;
 - ``tools`` is an object with ``output`` or ``error``.
 
-An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message`` and, of a
-turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``; turns
+An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message``, the
+``retry_after_s`` for which the provider asks to wait and, of a turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``; turns
 also ``stop_reason``, why the model stopped.
 """
 
@@ -29,6 +29,7 @@ DELAY_MS_MAX = 24 * 60 * 60 * 1000
 SECTIONS = ("turns", "routes", "judges", "asks", "tools", "default")
 
 _MANNERS = ("progress", "delay_ms", "usage")
+_ERROR = ("code", "message", "retry_after_s")
 _USAGE = tuple(field.name for field in msgspec.structs.fields(Usage))
 _PLAIN = re.compile(r"[\w-]+")
 _ERROR_WORD = re.compile(r"[a-z][a-z0-9_]*")
@@ -93,7 +94,7 @@ class _Check:
     def turn(self, entry: object, where: str) -> None:
         members = self.members(entry, where, ("text", "data", "tool_calls", "error", "stop_reason", *_MANNERS))
         self.one_of(members, entry, where, ("text", "data", "tool_calls"))
-        self.common(members, where, ("code", "message", "data"))
+        self.common(members, where, (*_ERROR, "data"))
         if "data" in members:
             self.json(members["data"], place(where, "data"))
         if "tool_calls" in members:
@@ -134,7 +135,7 @@ class _Check:
             if "input" in members:
                 self.json(members["input"], place(spot, "input"))
 
-    def common(self, members: Mapping[str, Any], where: str, of_error: Collection[str] = ("code", "message")) -> None:
+    def common(self, members: Mapping[str, Any], where: str, of_error: Collection[str] = _ERROR) -> None:
         for name in ("text", "verdict", "reasoning", "stop_reason"):
             if name in members and not isinstance(members[name], str):
                 self.add("type", place(where, name), f"is {_kind(members[name])}", "text")
@@ -159,6 +160,8 @@ class _Check:
                 self.add("type", place(where, "message"), f"is {_kind(members['message'])}", "text")
             if "data" in members:
                 self.json(members["data"], place(where, "data"))
+            if "retry_after_s" in members and not _is_count(members["retry_after_s"]):
+                self.add("value", place(where, "retry_after_s"), "is not a wait", "a whole number of seconds from 0")
         if not _is_error_word(code):
             where = place(where, "code") if isinstance(error, Mapping) else where
             expected = "a word such as overloaded, rate_limited, timeout, refused or bad_reply"

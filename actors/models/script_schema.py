@@ -61,7 +61,7 @@ def _entry(answers: Mapping[str, Any], besides: Mapping[str, Any]) -> dict[str, 
 
 def _error(*, data: bool = False) -> dict[str, Any]:
     code = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
-    members = {"code": code, "message": _TEXT, **({"data": True} if data else {})}
+    members = {"code": code, "message": _TEXT, "retry_after_s": _COUNT, **({"data": True} if data else {})}
     return {"anyOf": [code, _object(members, ["code"])]}
 
 

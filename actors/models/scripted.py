@@ -18,6 +18,7 @@ from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, SpokenReply, unheard
 from callboard.actors.models.script import check_script, place
 from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
+from callboard.bus.model_waits import RETRY_AFTER
 from callboard.bus.paths import last_id
 
 __all__ = ["ScriptedModel", "check_script"]
@@ -39,11 +40,13 @@ class _Call(Struct, frozen=True):
 
 
 class _Error(Struct, frozen=True):
-    """A scripted failure; ``data`` is what there is of an answer in spite of it."""
+    """A scripted failure; ``data`` is what there is of an answer in spite of it, ``retry_after_s`` for how long the
+    provider asks to wait."""
 
     code: str
     message: str = "scripted"
     data: JSON | UnsetType = UNSET
+    retry_after_s: int | UnsetType = UNSET
 
 
 class _Entry(Struct, frozen=True):
@@ -162,7 +165,8 @@ def _data(turn: ModelTurn, entry: _Entry, text: str) -> JSON:
 
 def _failure(error: str | _Error) -> Failure:
     told = _Error(error) if isinstance(error, str) else error
-    details = None if told.data is UNSET else {"data": told.data}
+    given = {"data": told.data, RETRY_AFTER: told.retry_after_s}
+    details = {name: value for name, value in given.items() if value is not UNSET} or None
     return Failure(f"model.{told.code}", told.message, details=details, retryable=told.code in _PASSING)
 
 

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from typing import Any, cast
 
 from msgspec import Struct
@@ -18,10 +19,15 @@ SPREAD_MAX_S = 60.0
 """Runs that were told the same time ask again within this part of the wait after it, and no longer after it."""
 
 
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
 class Waits(Struct, frozen=True):
-    """A worker's policy: waits of at most ``max_s`` seconds are made."""
+    """A worker's policy: waits of at most ``max_s`` seconds are made, by the run's ``clock``."""
 
     max_s: float = WAIT_MAX_S
+    clock: Callable[[], dt.datetime] = _utc_now
 
     def agreed(self, failure: Failure) -> Failure:
         """Return the failure of a turn with the instant at which the run asks again, if the provider asks for a wait
@@ -34,5 +40,5 @@ class Waits(Struct, frozen=True):
             why = f"runs here wait at most {self.max_s:g} s for a provider (model_wait_max_s)"
             return replace(failure, message=f"{failure.message}; {why}")
         wait = asked + random.random() * min(asked * SPREAD, SPREAD_MAX_S)
-        at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=wait)
+        at = self.clock() + dt.timedelta(seconds=wait)
         return replace(failure, details={**details, RESUME_AT: at.isoformat(timespec="milliseconds")})

@@ -79,6 +79,7 @@ class Scenario:
         self._log = CrashingLog()
         self._clock = VirtualClock()
         self._services = Services(Definitions(), effects or {}, env, servers or {}, newest_first)
+        self._services.clock = self._clock
         self._services.prices = Prices(read_prices(prices or {})[0], list_prices())
         self._acting: RunActor | None = None
         self._ref: RunRef | None = None

@@ -1,5 +1,6 @@
 """What a worker lends its runs, by hand: a scripted model, scripted tools, and scripted effects of every kind."""
 
+import datetime as dt
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ import anyio
 from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, Reporter, Sessions
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
+from callboard.actors.models.waits import Waits
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.providers.mock import MOCK
 from callboard.actors.sources import SourceFailed, SourceRules, resolve
@@ -27,6 +29,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.activation import NoArrivals
+from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
 from callboard.testing.toolsets import Listing, scripting
 
@@ -77,6 +80,7 @@ class Services:
     """What happens instead of an effect, by its key: it never ends."""
     prices: Prices = field(default_factory=list_prices)
     """What models cost."""
+    clock: Callable[[], dt.datetime] = utc_now
     allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
     """What tenants and definitions may use: whatever they want."""
 
@@ -141,6 +145,7 @@ class Services:
             kinds={"source": source, "provider": self._provider, **scripted},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=MODEL_TIMEOUT_S,
+            waits=Waits(clock=self.clock),
         )
 
     def _scripted(self, kind: str) -> CarryEffect:

@@ -4,10 +4,15 @@ Arguments that do not fit the root's parameters are not refused: a frame's valid
 frame's too, and an execution must produce it (specification: *The Flow object*, Validation).
 """
 
+from collections.abc import Iterator
+
+import msgspec
+
 from callboard.bus.commands import StartRun
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Problem
+from callboard.bus.model_parameters import given_parameters
 from callboard.languages.flow.borrowing import variables
 from callboard.languages.flow.children import missing_children
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
@@ -16,7 +21,8 @@ from callboard.languages.flow.outline import outline
 from callboard.languages.flow.rules import LATEST
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
 from callboard.languages.flow.subjects import subjects
-from callboard.languages.language import RULES, Definition, Needs, Plan
+from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
+from callboard.languages.problems import Location, dotted
 
 BORROWED = "tools"
 """What needs the variables that a flow borrows."""
@@ -52,10 +58,25 @@ def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Pr
             environment=borrowed,
             providers=sorted(reached - set(CONTRACTS)),
             subjects=list(subjects(definition.document)),
+            parameters=list(_parameters(written)),
         ),
         warnings=definition.warnings,
         shortfalls=_shortfalls,
     )
+
+
+def _parameters(written: JSON, location: Location = ()) -> Iterator[TurnParameters]:
+    """Yield what calls of a model set for its turns, where it is known which model that is."""
+    match written:
+        case {"provider": str(uri), "with": {**given}} if uri in NEED_A_MODEL:
+            model = given.get("model", "")
+            if (names := list(given_parameters(given))) and isinstance(model, str) and "{{" not in model:
+                yield TurnParameters(dotted((*location, "with")), names, model)
+        case _:
+            pass
+    if isinstance(written, dict | list):
+        for name, inner in written.items() if isinstance(written, dict) else enumerate(written):
+            yield from _parameters(inner, (*location, name))
 
 
 def _shortfalls(environment: Environment) -> list[Problem]:

@@ -10,6 +10,7 @@ from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.tools import variables
+from callboard.languages.graph.turn_parameters import wanted_parameters
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import RULES, Definition, Needs, Plan
 from callboard.languages.problems import Tree, from_pydantic, hint_at
@@ -78,7 +79,11 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             RULES: LATEST,
         },
         outline=outline(graph),
-        needs=Needs(model=False, environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()]))),
+        needs=Needs(
+            model=False,
+            environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()])),
+            parameters=wanted_parameters(graph.nodes.values()),
+        ),
         warnings=definition.warnings,
     )
 

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON, Message, ModelRequest, Text, user
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.turn_parameters import exact_model
 from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.graph.work import Work
 from callboard.languages.language import Failed
@@ -120,15 +121,9 @@ async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], 
     await _asked(work, f"memory.summary.{index}", memory, kept)
 
 
-PROVIDERS = {"OPENAI_CHATGPT": "openai", "ANTHROPIC_CLAUDE": "anthropic", "GOOGLE_GEMINI": "gemini"}
-"""The provider of each subtype of AI_AGENT, by its name at the model port."""
-
-
 def model_of(work: Work) -> str | None:
     """Return an agent's model, with its provider; None for the run's default."""
-    name = work.text("model").strip()
-    provider = PROVIDERS.get(work.spec.subtype, "")
-    return (f"{provider}:{name}" if name and provider and ":" not in name else name) or None
+    return exact_model(work.spec, work.text("model").strip()) or None
 
 
 def _messages(listed: list[Any]) -> list[Message]:

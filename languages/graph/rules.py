@@ -34,5 +34,8 @@ BOUNDED_WORK = 9
 EXACT_ANSWERS = 10
 """An answer of a person decides by an option or a form; free text only by what a model makes of it."""
 
-LATEST = 10
+TURN_PARAMETERS = 11
+"""The parameters that an agent sets for its model's turns, such as ``top_p``, are passed on."""
+
+LATEST = 11
 """The generation of the runs that are admitted now."""

@@ -13,7 +13,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, NatsTools
 from callboard.bus.events import Problem
 from callboard.bus.outgoing import Addressed
-from callboard.languages.language import RULES, Definition, Needs, Plan
+from callboard.languages.language import Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
 from callboard.languages.playbook.document import Playbook, Step
@@ -66,6 +66,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             model=any(map(_needs_model, playbook.steps)),
             environment=borrowed(options.connections),
             subjects=list(_subjects(options)),
+            parameters=[TurnParameters("options", list(options.parameters))] if options.parameters else [],
         ),
         warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
@@ -159,4 +160,4 @@ def _says(step: Step) -> bool:
 
 def plan_options(recorded: dict[str, Any]) -> Options:
     """Read the options in ``Plan.options`` back."""
-    return Options.model_validate({name: recorded[name] for name in Options.model_fields})
+    return Options.model_validate({name: recorded[name] for name in Options.model_fields if name in recorded})

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from callboard.bus.effects import JSON, ToolSource
+from callboard.bus.model_parameters import NAMES, given_parameters
 from callboard.languages.playbook.document import Part
 from callboard.languages.playbook.durations import seconds_of
 from callboard.languages.problems import kind_of
@@ -74,8 +75,9 @@ Response = Annotated[Any, AfterValidator(_response)]
 class Options(Part):
     """How a playbook runs.
 
-    ``elicit`` maps a step, by number or label, to the response to its question; ``prompts`` a prompt, as
-    ``scheme:identifier``, to its text; ``connections`` a connection of ``@tool`` to who serves it.
+    ``max_tokens``, ``temperature`` and the parameters after them hold for every turn of a model. ``elicit`` maps a
+    step, by number or label, to the response to its question; ``prompts`` a prompt, as ``scheme:identifier``, to its
+    text; ``connections`` a connection of ``@tool`` to who serves it.
     """
 
     autonomous: bool = False
@@ -83,8 +85,20 @@ class Options(Part):
     expires_after: Annotated[float, BeforeValidator(_seconds)] = EXPIRES_AFTER_S
     max_tokens: Annotated[int, Field(ge=1)] = MAX_TOKENS
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    stop_sequences: list[str] | None = None
+    seed: int | None = None
+    safety_settings: dict[str, str] | None = None
     prompts: dict[str, str] = Field(default_factory=dict[str, str])
     connections: Annotated[dict[str, Connection], BeforeValidator(_named)] = Field(default_factory=dict[str, Any])
+
+    @property
+    def parameters(self) -> dict[str, JSON]:
+        """The parameters of the turns of models."""
+        return given_parameters({name: getattr(self, name, None) for name in NAMES})
 
     def source(self, connection: str) -> ToolSource | Literal["caller"] | None:
         """Return who serves a connection; None if nobody was named."""

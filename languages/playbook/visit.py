@@ -170,6 +170,7 @@ class Visit(Struct):
             messages=[message(setting.context, self.answers, prompt if prompt.strip() else self.step.title)],
             max_output_tokens=setting.options.max_tokens,
             temperature=setting.options.temperature,
+            parameters=setting.options.parameters,
         )
         said = await converse(setting.stage, self.node, request, ONE_TURN)
         if said.error is not None:

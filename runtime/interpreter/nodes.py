@@ -111,6 +111,7 @@ class StageNode(Execution):
             evaluator=request.evaluator,
             max_output_tokens=request.max_output_tokens,
             temperature=request.temperature,
+            parameters=request.parameters,
         )
         self.calls[key] = call
         of = f"{request.purpose} {request.evaluator or ''}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from callboard.bus.effects import Choice, JsonSchema, Message, Purpose, ToolSpec
+from callboard.bus.effects import JSON, Choice, JsonSchema, Message, Purpose, ToolSpec
 from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.replay import Admitted
@@ -48,6 +48,7 @@ class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
     choices: list[Choice] = []
     max_output_tokens: int | None = None
     temperature: float | None = None
+    parameters: dict[str, JSON] = {}
     result: Reply | None = None
 
 
@@ -91,6 +92,7 @@ def seen(
         choices=turn.choices,
         max_output_tokens=turn.max_output_tokens,
         temperature=turn.temperature,
+        parameters=turn.parameters,
         result=_reply(reply),
     )
 

@@ -60,6 +60,17 @@ class Budget:
         """Children that are to go on with the run, by the number of the event that resumed it."""
 
     @property
+    def unmetered(self) -> bool:
+        """Whether a provider did not report what an answer to this run used."""
+        return any(one.unmetered for one in self._usage.models.view())
+
+    @property
+    def uncounted(self) -> str:
+        """The limits that such an answer does not count against, in words; empty if the run has none of them."""
+        names = [name for name in ("tokens", "usd") if getattr(self._limits, name) is not None]
+        return " and ".join(f"limits.{name}" for name in names)
+
+    @property
     def counts_children(self) -> bool:
         """Whether it matters what child runs use while they go on."""
         return any(one is not None for one in (self._limits.tokens, self._limits.usd, self._limits.turns))

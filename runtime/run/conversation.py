@@ -26,4 +26,5 @@ def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> Mode
         evaluator=call.evaluator,
         max_output_tokens=call.max_output_tokens,
         temperature=call.temperature,
+        parameters=call.parameters,
     )

@@ -32,6 +32,10 @@ QUEUED_PROGRESS_MAX = 1_000
 """Progress of tools is dropped while more events than this wait for their append."""
 
 
+UNMETERED = "model.unmetered"
+"""The code of the warning that a provider reports no usage."""
+
+
 class InFlight:
     """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
 
@@ -54,6 +58,7 @@ class InFlight:
         shared = Shared(Standing(partial(spawn, "tools of the run")))
         self._node_actors = NodeActors(lambda name: NodeActor(name, carrier, self, effects, spawn, shared), spawn)
         self._carried: set[str] = set()
+        self._warned_of_unmetered = False
         self._begun = False
         self._parked_n = parked_n
         self._ids = ids
@@ -147,10 +152,25 @@ class InFlight:
         active, stage = self._active, self._active.stage
         if active.closing or not stage.waits.is_open(key):
             return
+        self._warn_of_unmetered(key, payload)
         event = active.runlog.state(payload, key=key, cause=cause, node=stage.waits.address_of(key))
         stage.ledger.numbered(key, event)
         self.settled(event)
         active.wake()
+
+    def _warn_of_unmetered(self, key: str, outcome: Payload) -> None:
+        """Warn, once in a run, of an answer whose usage the provider did not report."""
+        if not isinstance(outcome, ev.ModelResult | ev.EffectResult) or not outcome.unmetered:
+            return
+        if self._warned_of_unmetered or self._budget.unmetered:
+            return
+        self._warned_of_unmetered = True
+        limits = self._budget.uncounted
+        held = f"; {limits} cannot count it" if limits else ""
+        reason = f"the provider of {outcome.model} reports no usage: what its answers cost is not known{held}"
+        address = self._active.stage.waits.address_of(key)
+        name = self._active.stage.waits.effects[key].node.name
+        self._active.runlog.state(ev.NodeWarning(node=name, code=UNMETERED, reason=reason), key=key, node=address)
 
     def aside(self, key: str, payload: Payload) -> None:
         active, stage = self._active, self._active.stage

@@ -16,6 +16,7 @@ import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from callboard.actors.models.waits import WAIT_MAX_S
 from callboard.bus.credentials import Credentials, without_secrets
 from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
@@ -27,6 +28,7 @@ from callboard.runtime.settings.budget_settings import BUDGETS
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
 from callboard.runtime.settings.fetch_auth import FALLBACKS, FETCH_AUTH
+from callboard.runtime.settings.model_turns_settings import MODEL_TURNS_MAX
 from callboard.runtime.settings.nats_context import read_context
 from callboard.runtime.settings.notify_settings import NOTIFY, NotifyRule
 from callboard.runtime.settings.oauth_settings import OAUTH, OAuthSettings, Provider
@@ -126,6 +128,12 @@ class Config(BaseModel):
     model: Name | None = Field(None, description="default model, as provider:model")
     endpoints: dict[str, EndpointSettings] = Field(
         default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
+    )
+    model_turns_max: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict[str, int], description="turns of a provider that one worker has under way at once; a table"
+    )
+    model_wait_max_s: float = Field(
+        WAIT_MAX_S, ge=0, le=7 * 86_400, description="longest wait that a run makes for a provider that asks for one"
     )
     prices: dict[str, Any] = Field(
         default_factory=dict[str, Any], description="what models cost, where not what the list says; a table"
@@ -353,6 +361,7 @@ _TABLES: Mapping[str, Table[Any]] = {
     "webhooks": WEBHOOKS,
     "tenants": TENANTS,
     "prices": PRICES,
+    "model_turns_max": MODEL_TURNS_MAX,
     "budgets": BUDGETS,
     "notify": NOTIFY,
     "retention": RETENTION,

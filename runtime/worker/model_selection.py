@@ -5,6 +5,7 @@ from typing import Any
 
 from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
+from callboard.actors.models.pacing import Lanes
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.log import EventLog, readable
@@ -19,8 +20,17 @@ STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.s
 class Models:
     """The providers that one worker has opened; they are shared by its runs."""
 
-    def __init__(self, env: Mapping[str, str], *, allow_scripts: bool, providers: Providers = PROVIDERS) -> None:
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        *,
+        allow_scripts: bool,
+        providers: Providers = PROVIDERS,
+        turns_max: Mapping[str, int] | None = None,
+    ) -> None:
+        """``turns_max`` says how many turns of a provider are under way at once, where that is bounded."""
         self.providers = providers
+        self._lanes = Lanes(turns_max)
         self._env = env
         self._allow_scripts = allow_scripts
         self._open: dict[str, Model] = {}
@@ -39,6 +49,7 @@ class Models:
                 env=self._env,
                 allow_scripts=self._allow_scripts,
                 providers=self.providers,
+                lanes=self._lanes,
             )
             if provider not in STAND_INS:
                 self._open[provider] = model

@@ -22,6 +22,7 @@ from callboard.actors.memory.pgvector import PgVector
 from callboard.actors.memory.qdrant import Qdrant
 from callboard.actors.models.catalog import exact, resolve
 from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.waits import Waits
 from callboard.actors.prompts import Prompts
 from callboard.actors.providers.catalog import Providers
 from callboard.actors.sources import SourceFailed, SourceRules
@@ -54,11 +55,13 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.vector_settings import VectorSettings
 from callboard.runtime.worker.lending import Lender, addresses_given
 from callboard.runtime.worker.model_selection import RECORDED, STAND_INS, Models, ModelSelection, recorded_run
+from callboard.runtime.worker.parameters import unsupported_parameters
 from callboard.runtime.worker.providers import Providing
 from callboard.runtime.worker.secrets import Secrets, providers_of
 
-MODEL_TIMEOUT_S = 1_200.0
-"""Longest model turn, all tries of its adapter included."""
+MODEL_TIMEOUT_S = 3_600.0
+"""Longest model turn. All tries of its adapter take at most 900 s; the rest is for waiting until other turns of the
+provider are done, where it is bounded how many are under way."""
 
 
 class Services:
@@ -111,7 +114,12 @@ class Services:
         self._outbox = outbox
         self._env = env
         self._log = log
-        self._models = Models(env, allow_scripts=config.allow_scripts, providers=providers_of(config))
+        self._models = Models(
+            env,
+            allow_scripts=config.allow_scripts,
+            providers=providers_of(config),
+            turns_max=config.model_turns_max,
+        )
         self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
@@ -144,6 +152,9 @@ class Services:
         if plan is not None:
             problems += self._providing.problems(plan)
             problems += plan.shortfalls(self._environment(tenant, start, plan))
+            problems += unsupported_parameters(
+                plan.needs.parameters, start.model or self._config.model or "", self._models.providers
+            )
         if start.script is not None:
             if not self._config.allow_scripts:
                 message = "this worker accepts no scripts"
@@ -260,6 +271,7 @@ class Services:
             },
             on_delta=on_delta,
             model_timeout_s=MODEL_TIMEOUT_S,
+            waits=Waits(self._config.model_wait_max_s),
             permits=permits,
             propagates=tracecontext.propagates(self._env),
         )

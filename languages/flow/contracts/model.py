@@ -5,6 +5,9 @@ from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
 TURNS_MAX = 100
 
+SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+PENALTY = {"type": "number", "minimum": -2, "maximum": 2}
+
 MODEL = shipped(
     "model",
     "Model",
@@ -25,6 +28,16 @@ MODEL = shipped(
             "tools": {"type": "array", "items": TOOL_SOURCE, "description": "Tools that the model may call."},
             "max_output_tokens": told({"type": "integer", "minimum": 1}, "The longest answer of a turn."),
             "temperature": told({"type": "number", "minimum": 0}, "How freely words are chosen."),
+            "top_p": told(SHARE, "Words are chosen among the likeliest, which together have this share."),
+            "top_k": told({"type": "integer", "minimum": 1}, "Words are chosen among so many of the likeliest."),
+            "frequency_penalty": told(PENALTY, "How much words count less the more often they have come."),
+            "presence_penalty": told(PENALTY, "How much words count less once they have come."),
+            "stop_sequences": told({"type": "array", "items": TEXT, "maxItems": 16}, "Texts at which the answer ends."),
+            "seed": told({"type": "integer"}, "The same seed makes the same answer likelier."),
+            "safety_settings": told(
+                {"type": "object", "additionalProperties": TEXT},
+                "What the provider blocks, by kind of harm, in its own words: harassment to BLOCK_ONLY_HIGH.",
+            ),
         }
     ),
     metadata=members(

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
+from callboard.bus.model_parameters import given_parameters
 from callboard.languages.agent import Conversation, Policy, converse, structured
 from callboard.languages.computing import computed
 from callboard.languages.flow.dispatches import Dispatch, Reply
@@ -86,6 +87,7 @@ def _asked(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> Mod
         schema=arguments.get("schema"),
         max_output_tokens=arguments.get("max_output_tokens"),
         temperature=arguments.get("temperature"),
+        parameters=given_parameters(arguments),
     )
 
 

@@ -11,8 +11,9 @@ from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
-from callboard.languages.graph.rules import LASTING_SETTINGS
+from callboard.languages.graph.rules import LASTING_SETTINGS, TURN_PARAMETERS
 from callboard.languages.graph.tools import Served, served
+from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
 from callboard.languages.language import Failed
 
@@ -76,9 +77,7 @@ def _first(data: JSON, names: tuple[str, ...]) -> str:
 
 
 def _request(work: Work, said: str, remembered: Remembered, tools: list[ToolSpec]) -> ModelRequest:
-    generation = work.spec.configurations.get("generation_config")
-    own: dict[str, Any] = generation if isinstance(generation, dict) else {}
-    given = {**own, **work.spec.configurations}
+    given = settings_of(work.spec)
     most = next((given[name] for name in ("max_tokens", "max_output_tokens") if given.get(name) is not None), None)
     temperature = given.get("temperature")
     return ModelRequest(
@@ -89,6 +88,7 @@ def _request(work: Work, said: str, remembered: Remembered, tools: list[ToolSpec
         schema=_schema(work),
         max_output_tokens=int(number(most)) or None if most is not None else None,
         temperature=number(temperature) if temperature is not None else None,
+        parameters=turn_parameters(given) if work.rules >= TURN_PARAMETERS else {},
     )
 
 
