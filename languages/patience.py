@@ -21,6 +21,6 @@ async def patient_turn(node: Node, slot: str, request: ModelRequest) -> tuple[st
         if until is None:
             return asked, outcome
         node.progress(f"the provider takes the turn later: it is asked again at {until:%Y-%m-%d %H:%M:%S %Z}")
-        await node.sleep(f"{slot}.wait.{wait}", until, "retry")
+        await node.sleep(f"{slot}.wait.{wait}", until, "wait")
         asked = f"{slot}.again.{wait}"
     return asked, await node.turn(asked, request)

@@ -1,15 +1,17 @@
 """What a run has cost: per node, per model, with its children, in results, traces, spans and figures."""
 
+import datetime as dt
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Usage
-from callboard.bus.prices import Cost, Prices, list_prices, read_prices
+from callboard.bus.prices import Cost, Prices, added, dollars, list_prices, read_prices
 from callboard.projections.charges import Charges
 from callboard.projections.metrics import Metrics
 from callboard.projections.projection import fold
@@ -17,12 +19,14 @@ from callboard.projections.run_result import Results
 from callboard.projections.spans import SpanFold
 from callboard.projections.trace import TraceFold
 from callboard.runtime.export.prometheus import families_of
+from callboard.runtime.interpreter.usage import UsageFold
 from callboard.testing import Scenario
 from callboard.testing.plugin import scenario as scenario  # the fixture
 from tests.logs import Log
 from tests.workflows import document
 
 PRICES = Prices(read_prices({"scripted": {"input": 2, "output": 10}})[0], list_prices())
+AT = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 STEPS = json.dumps(document({name: {} for name in "ab"}, [("a", "b")]))
 SCRIPT: dict[str, Any] = {
     "turns": {
@@ -92,6 +96,39 @@ def test_what_a_fork_has_of_its_origin_that_has_paid_for() -> None:
     assert result.cost == Cost(0.002)
     charges = Charges(PRICES)
     assert [charges.of(event) for event in log.events] == [None, None, Cost(0.002)]
+
+
+TIERS = Prices(read_prices({"m": [{"input": 1, "output": 0}, {"input": 5, "output": 0, "over": 100_000}]})[0])
+
+
+def test_each_request_of_a_turn_is_priced_by_its_own_length() -> None:
+    log = Log()
+    log.accepted()
+    requests = [Usage(60_000, 0), Usage(60_000, 0)]
+    log.add(ev.ModelCall("turn", "m", "d"), "a", 1, 1, "turn.1")
+    log.add(ev.ModelResult(usage=Usage(120_000, 0), requests=requests, model="m"), "a", 1, 1, "turn.1")
+    log.add(ev.ModelCall("turn", "m", "d"), "a", 1, 1, "turn.2")
+    log.add(ev.ModelResult(usage=Usage(120_000, 0), model="m"), "a", 1, 1, "turn.2")
+    assert fold(Results(TIERS), log.events).cost == Cost(0.12 + 0.6)
+    assert [cost.usd for event in log.events if (cost := Charges(TIERS).of(event))] == [0.12, 0.6]
+    counted = UsageFold()
+    for event in log.events:
+        counted.count(event)
+    assert TIERS.bill(counted.models.view(), AT).cost == Cost(0.72)
+
+
+def test_what_a_provider_does_not_report_is_of_unknown_cost() -> None:
+    log = Log()
+    log.accepted()
+    log.add(ev.ModelCall("turn", "m", "d"), "a", 1, 1, "turn.1")
+    log.add(ev.ModelResult(text="x", unmetered=True, model="m"), "a", 1, 1, "turn.1")
+    result = fold(Results(TIERS), log.events)
+    assert result.cost == Cost(0.0, 0, 1)
+    assert dollars(Cost(0.0, 0, 1)) == "unknown"
+    assert dollars(added([Cost(0.5), Cost(0.0, 0, 1)])) == "at least $0.5000"
+    [effect] = fold(TraceFold(TIERS), log.events).root.effects
+    assert effect.cost == Cost(0.0, 0, 1)
+    assert msgspec.to_builtins(Cost(1.0)) == {"usd": 1.0, "unknown_tokens": 0}
 
 
 def test_what_a_child_has_used_is_priced_by_its_models_and_the_rest_is_unknown() -> None:

@@ -109,6 +109,18 @@ def test_what_a_call_says_of_its_turns_holds_for_all(rules: int, then: Any, monk
     simulate(body)
 
 
+def test_the_parameters_of_a_call_are_passed_on_in_every_turn() -> None:
+    async def body() -> None:
+        given: dict[str, Any] = {"top_p": 0.9, "top_k": 4, "seed": 7, "stop_sequences": ["END"]}
+        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], **given)
+        _, events = await played(theatre(CONVERSATION), flow)
+        calls = of_type(events, ev.ModelCall)
+        assert [call.parameters for call in calls] == [given] * len(calls)
+        assert len(calls) > 1
+
+    simulate(body)
+
+
 def test_a_model_works_with_tools_turn_by_turn() -> None:
     async def body() -> None:
         told, events = await played(theatre(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))

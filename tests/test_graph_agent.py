@@ -107,6 +107,26 @@ def test_gemini_is_configured_in_its_own_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "passed_on"),
+    [
+        (
+            {"top_p": 0.9, "frequency_penalty": "0.5", "presence_penalty": 0},
+            {"top_p": 0.9, "frequency_penalty": 0.5, "presence_penalty": 0},
+        ),
+        ({"generation_config": {"top_k": 40, "stop_sequences": ["END"]}}, {"top_k": 40, "stop_sequences": ["END"]}),
+        ({"generation_config": {"candidate_count": 1, "stop_sequences": []}}, {}),
+        (
+            {"safety_settings": {"harassment": "BLOCK_NONE"}, "seed": "7"},
+            {"safety_settings": {"harassment": "BLOCK_NONE"}, "seed": 7},
+        ),
+        ({"top_p": "much", "stop_sequences": "END"}, {"stop_sequences": ["END"]}),
+    ],
+)
+def test_what_an_agent_sets_of_its_model_is_passed_on(given: dict[str, Any], passed_on: dict[str, Any]) -> None:
+    assert first_call(talk(agent(subtype="GOOGLE_GEMINI", **given))).parameters == passed_on
+
+
+@pytest.mark.parametrize(
     ("text", "content"),
     [
         ("plain", "plain"),

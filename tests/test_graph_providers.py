@@ -14,7 +14,7 @@ from tests import gemini_api, messages_api, openai_api
 from tests.model_api import model_api
 
 SUBTYPES = {
-    "chatgpt": ("OPENAI_CHATGPT", {"model": "gpt-5-nano", "temperature": 0.7}),
+    "chatgpt": ("OPENAI_CHATGPT", {"model": "gpt-5-nano", "temperature": 0.7, "top_p": 0.9, "presence_penalty": 1}),
     "claude": ("ANTHROPIC_CLAUDE", {"model": "claude-sonnet-5-5"}),
     "gemini": ("GOOGLE_GEMINI", {"model": "gemini-2.5-flash", "user_prompt": "unused"}),
 }
@@ -66,6 +66,10 @@ async def test_each_agent_asks_its_own_provider(tmp_path: Path) -> None:
         async with open_connection(config) as connection, open_worker(connection, env):
             verdict = await connection.client.start(start)
             assert verdict.status == "accepted", verdict.problems
+            [warning] = [one for one in verdict.warnings if one.code == "model.parameter_unsupported"]
+            assert warning.where == "nodes.chatgpt.configurations"
+            assert "presence_penalty" in warning.message
+            assert "top_p" not in warning.message
             async with connection.client.follow("r1", event_type=ev.RunEnd.type) as ends:
                 await anext(aiter(ends))
             payloads = [ev.payload_of(event) for event in await connection.client.events("r1")]
@@ -80,6 +84,7 @@ async def test_each_agent_asks_its_own_provider(tmp_path: Path) -> None:
     results = [(payload.provider, payload.text) for payload in payloads if isinstance(payload, ev.ModelResult)]
     assert calls == ["openai:gpt-5-nano", "anthropic:claude-sonnet-5-5", "gemini:gemini-2.5-flash"]
     assert results == [("openai", "One."), ("anthropic", "Two."), ("gemini", "Three.")]
+    assert [request.body["top_p"] for request in server.requests[:2]] == [0.9, 0.9]
     assert "One." in str(server.requests[2].body)
     assert "Two." in str(server.requests[3].body)
     [end] = [payload for payload in payloads if isinstance(payload, ev.RunEnd)]

@@ -113,20 +113,25 @@ SEARCHING = [{"tool_calls": [{"tool": "search", "input": {}}]}, {"text": "Found.
 
 def later_turns() -> list[Any]:
     """How the turns of an agent with tools are bounded, but for the first."""
-    own = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tools"], model="m", max_tokens=50, temperature=0.5)
+    own = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tools"], model="m", max_tokens=50, temperature=0.5, top_p=0.9)
     tools = node("tools", "TOOL", "NOTION_MCP_TOOL", available_tools=["search"])
     script = {"turns": {"ai": SEARCHING}, "tools": {"search": [{"output": 1}]}}
     done = perform(graph([own, tools], triggers=[]), "Hello?", start_from_node="ai", script=script)
-    return [(call.max_output_tokens, call.temperature) for call in done.of_type("model.call")[1:]]
+    return [(call.max_output_tokens, call.temperature, call.parameters) for call in done.of_type("model.call")[1:]]
 
 
 def test_what_an_agent_says_of_its_turns_holds_for_all() -> None:
-    assert later_turns() == [(50, 0.5)]
+    assert later_turns() == [(50, 0.5, {"top_p": 0.9})]
 
 
 @pytest.mark.parametrize("before", ["LASTING_SETTINGS"], indirect=True)
 def test_in_what_was_recorded_it_held_for_the_first(before: None) -> None:
-    assert later_turns() == [(None, None)]
+    assert later_turns() == [(None, None, {})]
+
+
+@pytest.mark.parametrize("before", ["TURN_PARAMETERS"], indirect=True)
+def test_in_what_was_recorded_parameters_were_not_passed_on(before: None) -> None:
+    assert later_turns() == [(50, 0.5, {})]
 
 
 # -- plain objects -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from callboard.actors.node import NodeActor
 from callboard.actors.tools.shared import Shared
 from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
-from callboard.bus.effects import Failure
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Payload
 from callboard.runtime.run.node_actors import NodeActors
 
@@ -34,6 +34,7 @@ class Stageful:
         self.opens = True
         self.running: set[str] = set()
         self.outcomes: list[str] = []
+        self.used: list[Usage] = []
         self.failed: list[str] = []
         self.go = anyio.Event()
 
@@ -46,7 +47,7 @@ class Stageful:
                 case "hang":
                     await anyio.sleep_forever()
                 case "odd":
-                    return ev.ModelResult(data=object())
+                    return ev.ModelResult(data=object(), usage=Usage(5, 7), model="m")
                 case _:
                     await self.go.wait()
             return ev.ModelResult(text="done")
@@ -59,6 +60,7 @@ class Stageful:
         ev.encode_payload(payload)
         error = payload.error if isinstance(payload, ev.ModelResult) else None
         self.outcomes.append(f"{key} {error.code if error else 'ok'}")
+        self.used.append(payload.usage if isinstance(payload, ev.ModelResult) else Usage())
 
     def aside(self, key: str, payload: Payload) -> None:
         raise AssertionError("nobody says anything aside")
@@ -167,4 +169,5 @@ async def test_an_outcome_that_has_no_recorded_form_is_a_failure_of_its_effect_a
         node_actors.call(HERE).take(job("open"))
         await stage.until(lambda: len(stage.outcomes) == 2)
     assert stage.outcomes == ["a#1.1!odd internal", "a#1.1!open ok"]
+    assert stage.used == [Usage(5, 7), Usage()]
     assert stage.failed == []

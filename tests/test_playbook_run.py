@@ -92,6 +92,13 @@ def test_the_limits_of_an_answer_are_those_of_the_start() -> None:
     start = {"options": {"max_tokens": 99, "temperature": 0}}
     told = perform(Play(doc(steps("a")), turns=says(s1="A"), start=start))
     assert (told.theatre.turns[0].max_output_tokens, told.theatre.turns[0].temperature) == (99, 0)
+    assert (plain.theatre.turns[0].parameters, told.theatre.turns[0].parameters) == ({}, {})
+
+
+def test_the_parameters_of_its_turns_are_those_of_the_start() -> None:
+    given = {"top_p": 0.9, "stop_sequences": ["END"], "safety_settings": {"harassment": "BLOCK_NONE"}}
+    told = perform(Play(doc(steps("a")), turns=says(s1="A"), start={"options": given}))
+    assert told.theatre.turns[0].parameters == given
 
 
 def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:

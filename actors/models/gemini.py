@@ -19,7 +19,7 @@ from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnTex
 from callboard.actors.models.pacing import Lane
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
-from callboard.actors.models.unstreamed import STREAM, media_type, read_unstreamed
+from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
 from callboard.actors.models.wording import Request
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
@@ -156,7 +156,8 @@ async def _refuse_page(response: Any) -> None:
 
     :raises TryFailed: ``model.bad_reply``, which says what came
     """
-    if response.status_code == 200 and media_type(response) not in ("", STREAM, "application/json"):
-        answer = await read_unstreamed(response)
-        if answer is not None and answer.events() is None:
+    kind = media_type(response)
+    if response.status_code == 200 and kind not in ("", STREAM, "application/json"):
+        answer = Unstreamed(kind, (await response.aread()).decode("utf-8", "replace"))
+        if answer.events() is None:
             answer.body()

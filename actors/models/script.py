@@ -10,8 +10,8 @@ list of entries) and ``default`` (one entry). An entry of
 - ``tools`` is an object with ``output`` or ``error``.
 
 An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message``, the
-``retry_after_s`` for which the provider asks to wait and, of a turn, the ``data`` that there is in spite of it. All but tools' may add ``progress``, ``delay_ms`` and ``usage``; turns
-also ``stop_reason``, why the model stopped.
+``retry_after_s`` for which the provider asks to wait and, of a turn, the ``data`` that there is in spite of it. All but
+tools' may add ``progress``, ``delay_ms`` and ``usage``; turns also ``stop_reason``, why the model stopped.
 """
 
 import re
