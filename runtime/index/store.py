@@ -21,7 +21,7 @@ from callboard.projections.runs import AT_WORK, RowStatus, RunFold, RunRow, acce
 from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
-VERSION = 9
+VERSION = 10
 """Of the tables, and of what is folded into them: an index of another version is made anew."""
 
 FOLDS_KEPT_MAX = 2_000

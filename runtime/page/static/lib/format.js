@@ -33,21 +33,24 @@ export function count(number) {
 
 /**
  * What something has cost: `$0.0123`, `≥ $0.0123` where some of it is unknown; nothing where nothing is known.
- * @param {{usd: number, unknown_tokens: number}|undefined} cost
+ * @param {import('./run.js').Cost|undefined} cost
  */
 export function dollars(cost) {
-  return cost?.usd ? `${cost.unknown_tokens ? '≥ ' : ''}${amount(cost.usd)}` : ''
+  return cost?.usd ? `${partial(cost) ? '≥ ' : ''}${amount(cost.usd)}` : ''
 }
 
 /**
  * The same in words, where there is room for them: `at least $0.0123`, `cost unknown`.
- * @param {{usd: number, unknown_tokens: number}|null|undefined} cost
+ * @param {import('./run.js').Cost|null|undefined} cost
  */
 export function spent(cost) {
   if (!cost) return ''
-  if (cost.unknown_tokens && !cost.usd) return 'cost unknown'
-  return `${cost.unknown_tokens ? 'at least ' : ''}${amount(cost.usd)}`
+  if (partial(cost) && !cost.usd) return 'cost unknown'
+  return `${partial(cost) ? 'at least ' : ''}${amount(cost.usd)}`
 }
+
+/** Whether the dollars are not all of a cost. @param {import('./run.js').Cost} cost */
+const partial = (cost) => cost.unknown_tokens > 0 || (cost.unmetered ?? 0) > 0
 
 /** @param {number} usd */
 function amount(usd) {

@@ -2,7 +2,13 @@
 // again. Pure.
 
 /** @typedef {import('./rows.js').Row} Row */
-/** @typedef {{usd: number, unknown_tokens: number}} Cost */
+/** @typedef {{usd: number, unknown_tokens: number, unmetered?: number}} Cost */
+
+/** The sum of two costs. @param {Cost|null|undefined} one @param {Cost} other @returns {Cost} */
+export function added(one, other) {
+  const {usd, unknown_tokens, unmetered} = one ?? {usd: 0, unknown_tokens: 0}
+  return {usd: usd + other.usd, unknown_tokens: unknown_tokens + other.unknown_tokens, unmetered: (unmetered ?? 0) + (other.unmetered ?? 0)}
+}
 
 /**
  * Something that lasts: a node, an effect, the run itself.
@@ -203,8 +209,7 @@ export class Run {
   charge(costs) {
     for (const [n, cost] of Object.entries(costs)) {
       for (let one = this.spenders.get(Number(n)); one; one = one.parent) {
-        const {usd, unknown_tokens} = one.cost ?? {usd: 0, unknown_tokens: 0}
-        one.cost = {usd: usd + cost.usd, unknown_tokens: unknown_tokens + cost.unknown_tokens}
+        one.cost = added(one.cost, cost)
       }
       if (this.spenders.has(Number(n))) this.spenders.set(Number(n), null)
     }

@@ -4,6 +4,7 @@ import {get, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
 import {follow} from '../lib/follow.js'
 import {count, dollars, duration, instant, left, short, some, spent, when} from '../lib/format.js'
+import {added} from '../lib/run.js'
 import {chip, look} from '../lib/status.js'
 import {failure, nothing} from './parts.js'
 
@@ -109,7 +110,7 @@ function run(one) {
 }
 
 /** @param {{cost: import('../lib/run.js').Cost}[]} costs */
-const sum = (costs) => costs.reduce((all, {cost}) => ({usd: all.usd + cost.usd, unknown_tokens: all.unknown_tokens + cost.unknown_tokens}), {usd: 0, unknown_tokens: 0})
+const sum = (costs) => costs.reduce((all, {cost}) => added(all, cost), {usd: 0, unknown_tokens: 0})
 
 /** What the runs of a definition have cost. @param {any} one */
 const spending = (one) => h('a', {class: 'card-row', href: to(['runs'], {definition: one.name, q: ENDED})},
