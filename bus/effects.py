@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from callboard.bus.durations import DURATION
-from callboard.bus.unicode import repaired_value
+from callboard.bus.text import normalise_json
 
 JSON = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -28,7 +28,7 @@ def canonical(value: Any) -> bytes:
     try:
         return _canonical.encode(value)
     except UnicodeEncodeError:
-        return _canonical.encode(repaired_value(msgspec.to_builtins(value, str_keys=True)))
+        return _canonical.encode(normalise_json(msgspec.to_builtins(value, str_keys=True)))
 
 
 def digest(*parts: Any) -> str:

@@ -26,7 +26,7 @@ from callboard.bus.effects import (
     ToolSpec,
     Usage,
 )
-from callboard.bus.unicode import encode_json
+from callboard.bus.text import encode_json
 
 SCHEMA_VERSION = 1
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.effects import JSON
-from callboard.bus.unicode import encode_json
+from callboard.bus.text import encode_json
 
 
 class NotFinite(ValueError):

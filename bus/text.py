@@ -1,13 +1,26 @@
 """Text from outside: every string that enters the log is valid Unicode.
 
 A surrogate code point is half of a character in UTF-16. JSON may carry one as an escape (``\\ud83d``), but UTF-8 cannot
-encode it, so an event that holds one cannot be stored. Both functions join a high and a low half that follow each other
-into their character, and replace a half on its own by U+FFFD.
+encode it, so an event that holds one cannot be stored. All functions here join a high and a low half that follow each
+other into their character, and replace a half on its own by U+FFFD. Pure.
 """
 
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
 
 _UTF_16 = "utf-16-le"
+
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
+)
+"""An escape within a JSON string. A whole surrogate pair is matched first, so the second form is always one half."""
+
+_HALF_ESCAPE_CHARS = len(r"\ud800")
 
 
 def normalise_text(text: str) -> str:
@@ -19,6 +32,13 @@ def normalise_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode(_UTF_16, "surrogatepass").decode(_UTF_16, "replace")
     return text
+
+
+def joined(text: str) -> str:
+    """Return a text with its surrogate pairs joined; halves on their own remain."""
+    if text.isascii():
+        return text
+    return text.encode(_UTF_16, "surrogatepass").decode(_UTF_16, "surrogatepass")
 
 
 def normalise_json(value: Any) -> Any:
@@ -45,3 +65,74 @@ def _copied(value: Any, open_copies: list[Any]) -> Any:
             return value
     open_copies.append(copy)
     return copy
+
+
+class Joiner:
+    """Repairs a text that comes in pieces: the first half of a pair waits for the piece with the second."""
+
+    def __init__(self) -> None:
+        self._first = ""
+
+    def take(self, piece: str) -> str:
+        """Take the next piece; return the text that is certain by now."""
+        text = self._first + piece
+        self._first = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        return normalise_text(text[:-1] if self._first else text)
+
+    def rest(self) -> str:
+        """Return the half that still waits, repaired, when no more pieces come."""
+        rest, self._first = normalise_text(self._first), ""
+        return rest
+
+
+def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """Encode a value as JSON, with its texts repaired if they have to be.
+
+    :raises TypeError, ValueError, OverflowError, RecursionError: if it has no form in JSON
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
+        return msgspec.json.encode(normalise_json(plain))
+
+
+@overload
+def decode_json(data: bytes | bytearray | str) -> Any: ...
+@overload
+def decode_json(data: bytes | bytearray | str, *, type: type[T]) -> T: ...
+def decode_json(data: bytes | bytearray | str, *, type: Any = Any) -> Any:
+    """Read JSON that came from outside, with its texts repaired.
+
+    :raises msgspec.DecodeError: if it is not JSON, or not UTF-8
+    :raises msgspec.ValidationError: if it does not fit ``type``
+    :raises RecursionError: if it is nested too deep
+    """
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeError) as error:
+        text = _repaired_json(data)
+        if text is not None:
+            return msgspec.json.decode(text, type=type)
+        if isinstance(error, msgspec.DecodeError):
+            raise
+        raise msgspec.DecodeError(f"not UTF-8: {error}") from error
+
+
+def _repaired_json(data: bytes | bytearray | str) -> str | None:
+    """Return a JSON text without halves of surrogate pairs, written out or escaped; None if it has none, or its bytes
+    are not text."""
+    try:
+        text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    made = normalise_text(_ESCAPE.sub(_whole_escape, text))
+    return None if made == text else made
+
+
+def _whole_escape(match: re.Match[str]) -> str:
+    escape = match[0]
+    is_half = len(escape) == _HALF_ESCAPE_CHARS and escape[2] in "dD"
+    return r"\ufffd" if is_half else escape

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from callboard.bus.unicode import encode_json
+from callboard.bus.text import encode_json
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.files import document_of
 from callboard.runtime.operations.start_messages import SCRIPTED, Message, prepared

@@ -19,7 +19,7 @@ from yaml.tokens import ScalarToken
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.bus.unicode import joined
+from callboard.bus.text import joined
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, dotted
 

@@ -13,7 +13,7 @@ import msgspec
 
 from callboard.actors.models.relaxed_json import read_relaxed
 from callboard.bus.effects import JSON
-from callboard.bus.unicode import decode_json, repaired
+from callboard.bus.text import decode_json, normalise_text
 
 CANDIDATES_MAX = 16
 """Fences, and balanced objects or arrays, that are tried, from the last; and openings in prose that are passed over."""
@@ -33,7 +33,7 @@ def read_json(text: str, *, array: bool = False) -> JSON:
 
     :raises ValueError: if there is no JSON in it
     """
-    text = repaired(text.removeprefix("\ufeff"))
+    text = normalise_text(text.removeprefix("\ufeff"))
     answer = _THOUGHTS.sub("", text)
     for candidate in chain((text, answer), _fenced(answer), _balanced(answer, "[" if array else "{")):
         for read in (_read, read_relaxed):
@@ -52,7 +52,7 @@ def read_whole(text: str) -> JSON:
     try:
         return plain(_read(text))
     except ValueError:
-        return plain(read_relaxed(repaired(text)))
+        return plain(read_relaxed(normalise_text(text)))
 
 
 def plain(value: JSON) -> JSON:

@@ -15,7 +15,7 @@ from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
 from callboard.bus.effects import JSON, Failure, ToolUse, Usage
-from callboard.bus.unicode import repaired, repaired_value
+from callboard.bus.text import normalise_json, normalise_text
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
 """Text and tool input of one reply, in characters; more is no answer but an accident."""
@@ -86,8 +86,8 @@ class Draft:
         """
         if not self.ended:
             raise self.bad("the stream ended before the message did", again=True)
-        text = repaired("".join(self._text))
-        ids = fresh_ids([repaired(call.id) for call in self.calls], request.mark)
+        text = normalise_text("".join(self._text))
+        ids = fresh_ids([normalise_text(call.id) for call in self.calls], request.mark)
         calls = [self._tool_use(call, id, request) for call, id in zip(self.calls, ids, strict=True)]
         data = self._data(text, request) if request.structured and not calls else None
         if isinstance(data, dict) and data.get("choice") in request.choices:
@@ -97,9 +97,9 @@ class Draft:
             data=data,
             tool_calls=calls,
             usage=self.usage,
-            stop_reason=repaired(self.stop_reason),
-            response_id=repaired(self.id) if self.id is not None else None,
-            response_model=repaired(self.model) if self.model is not None else None,
+            stop_reason=normalise_text(self.stop_reason),
+            response_id=normalise_text(self.id) if self.id is not None else None,
+            response_model=normalise_text(self.model) if self.model is not None else None,
         )
 
     def bad(self, message: str, *, again: bool = False) -> TryFailed:
@@ -113,8 +113,8 @@ class Draft:
         return TryFailed(failure, again=False)
 
     def _tool_use(self, call: Call, id: str, request: Request) -> ToolUse:
-        raw = repaired("".join(call.pieces))
-        api_name = repaired(call.name)
+        raw = normalise_text("".join(call.pieces))
+        api_name = normalise_text(call.name)
         name = request.tools.get(api_name, api_name)
         if not call.whole and self.stop_reason in CUT_OFF:
             raise self._cut_off(f"within a call of {name or 'a tool'}")
@@ -127,8 +127,8 @@ class Draft:
                 raise self._cut_off(f"within a call of {name}") from error
             shown = raw if len(raw) <= SHOWN_CHARS_MAX else f"{raw[:SHOWN_CHARS_MAX]}…"
             fault = f"the input is not a JSON object: {error}; it was: {shown}"
-            return ToolUse(id, name, {}, repaired(call.thought), fault)
-        return ToolUse(id, name, input, repaired(call.thought))
+            return ToolUse(id, name, {}, normalise_text(call.thought), fault)
+        return ToolUse(id, name, input, normalise_text(call.thought))
 
     def _data(self, text: str, request: Request) -> JSON:
         """Read the structured answer; None if there is none to read, which whoever asked for it judges."""
@@ -201,7 +201,7 @@ def _member(value: JSON) -> dict[str, JSON]:
         return {}
     if not isinstance(value, dict):
         raise ValueError(f"it is {_KINDS.get(type(value), 'a number')}")
-    return plain(repaired_value(value))
+    return plain(normalise_json(value))
 
 
 _KINDS = {str: "a text", list: "an array", bool: "true or false"}

@@ -11,7 +11,7 @@ from html import unescape
 import msgspec
 
 from callboard.bus.effects import JSON
-from callboard.bus.unicode import decode_json, repaired
+from callboard.bus.text import decode_json, normalise_text
 
 WORDS_CHARS_MAX = 2_000
 """How much of a body is told, in characters."""
@@ -42,7 +42,7 @@ _TOO_LONG = re.compile(
 
 def words_of(body: str) -> str:
     """Return what a body says, in short; nothing if it says nothing."""
-    text = repaired(body).strip()
+    text = normalise_text(body).strip()
     try:
         value: JSON = decode_json(text)
     except (msgspec.DecodeError, RecursionError):

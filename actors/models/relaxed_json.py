@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from callboard.bus.effects import JSON
-from callboard.bus.unicode import repaired
+from callboard.bus.text import normalise_text
 
 DEPTH_MAX = 200
 """How deep objects and arrays may nest."""
@@ -123,7 +123,7 @@ class _Reader:
             self.at = found.end() + 1
             sign = self.text[found.end() : self.at]
             if sign == quote:
-                return repaired("".join(pieces))
+                return normalise_text("".join(pieces))
             if not sign:
                 raise ValueError("a string has no end")
             pieces.append(self._escape())

@@ -13,7 +13,7 @@ from typing import Any
 from callboard.actors.models.error_bodies import is_too_long, words_of
 from callboard.actors.models.retrying import TryFailed
 from callboard.bus.effects import Failure
-from callboard.bus.unicode import repaired
+from callboard.bus.text import normalise_text
 
 MESSAGE_CHARS_MAX = 2000
 """How much of a provider's error text enters a failure, in characters."""
@@ -118,7 +118,7 @@ def _message(error: Exception, words: object, response: Any) -> str:
         words = str(error) or type(error).__name__
         if error.__cause__ is not None:
             words = f"{words} ({type(error.__cause__).__name__}: {error.__cause__})"
-    return repaired(words)[:MESSAGE_CHARS_MAX]
+    return normalise_text(words)[:MESSAGE_CHARS_MAX]
 
 
 def _body(response: Any) -> str:

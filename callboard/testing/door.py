@@ -6,7 +6,7 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
-from callboard.bus.unicode import encode_json
+from callboard.bus.text import encode_json
 from callboard.languages.language import STRICT
 from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
 from callboard.runtime.admission.start_message import examine

@@ -15,7 +15,7 @@ import httpx
 from msgspec import Struct
 
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.unicode import decode_json
+from callboard.bus.text import decode_json
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 

@@ -17,6 +17,7 @@ from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Refused
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.bus.text import decode_json
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -46,7 +47,7 @@ def tell_id(sequence: int) -> str:
 def id_in(body: bytes) -> str:
     """The id that the body of a tell has; empty if it has none, or cannot be read."""
     try:
-        return msgspec.json.decode(body or b"{}", type=_Identified).id or ""
+        return decode_json(body or b"{}", type=_Identified).id or ""
     except JSON_ERRORS:
         return ""
 

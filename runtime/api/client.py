@@ -23,7 +23,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Full, NoAnswer, Recorded
 from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
-from callboard.bus.unicode import encode_json, repaired_value
+from callboard.bus.text import encode_json, normalise_json
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
 from callboard.runtime.admission.verdicts import Verdict
@@ -137,7 +137,7 @@ class Client:
         """Encode a start message; of one that is too large for the server the largest parts are stored before."""
         body = encode_json(message)
         if len(body) > self._bytes_max:
-            apart = detached(repaired_value(message), self._bytes_max)
+            apart = detached(normalise_json(message), self._bytes_max)
             if apart.size > START_BYTES_MAX:
                 return too_large(f"{apart.size} bytes of the start do not fit into its message")
             body = encode_json(apart.message)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
-from callboard.bus.unicode import decode_json
+from callboard.bus.text import decode_json
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
@@ -130,7 +130,8 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
             case "integer":
                 return int(text)
             case "number":
-                return decode_json(text.strip(), type=int | float)
+                number: Any = decode_json(text.strip())
+                return msgspec.convert(number, int | float)
             case "json":
                 return decode_json(text)
             case _:

@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from callboard.bus.commands import Registration
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.unicode import repaired
+from callboard.bus.text import normalise_text
 from callboard.languages.language import Definition
 from callboard.languages.registry import authoring
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
@@ -161,7 +161,7 @@ def _read(sent: Sent) -> Any:
     """Return what a body says: a JSON value, the fields of a form, or the text."""
     kind = sent.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        text = repaired(sent.body.decode("utf-8", "surrogatepass"))
+        text = normalise_text(sent.body.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         raise ApiError(
             415, "http.media_type", "the body is no text in UTF-8", expected="JSON, a form, or text"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationEr
 
 from callboard.bus.events import Problem
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.unicode import decode_json
+from callboard.bus.text import decode_json
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callboard.bus import events as ev
 from callboard.bus.effects import ToolUse, canonical, digest
 from callboard.bus.finite import encoded
-from callboard.bus.unicode import Joiner, decode_json, encode_json, joined, repaired, repaired_value
+from callboard.bus.text import Joiner, decode_json, encode_json, joined, normalise_json, normalise_text
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
 from callboard.runtime.admission.start_message import read_start
@@ -34,7 +34,7 @@ HALVES = st.text(st.characters(codec="utf-16") | st.sampled_from("\ud83d\ude00\u
     ],
 )
 def test_halves_that_meet_are_joined_and_lone_ones_are_replaced(text: str, right: str) -> None:
-    assert repaired(text) == right
+    assert normalise_text(text) == right
     assert decode_json(json.dumps(text)) == right
     assert decode_json(json.dumps(text).encode()) == right
     assert decode_json(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) == right
@@ -47,7 +47,7 @@ def test_a_text_in_pieces_comes_out_as_the_whole_does(text: str, size: int) -> N
     taken = [joiner.take(piece) for piece in pieces]
     for piece in taken:
         piece.encode()
-    assert "".join(taken) + joiner.rest() == repaired(text)
+    assert "".join(taken) + joiner.rest() == normalise_text(text)
 
 
 @given(
@@ -56,7 +56,7 @@ def test_a_text_in_pieces_comes_out_as_the_whole_does(text: str, size: int) -> N
     )
 )
 def test_values_are_read_and_written_repaired(value: Any) -> None:
-    right = repaired_value(value)
+    right = normalise_json(value)
     assert decode_json(json.dumps(value)) == right
     assert msgspec.json.decode(encode_json(value)) == right
     assert msgspec.json.decode(encoded(value)) == right
