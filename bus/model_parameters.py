@@ -1,7 +1,7 @@
 """Parameters of a model's turns beside its length and temperature: their names, the same for all providers. Pure.
 
 A language takes them from its documents by these names. Each provider's adapter passes on those that its API has, under
-the names that they have there; a start is told of the others.
+the names that they have there; a start is warned of the others.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ NAMES = (
 """Every parameter there is. ``stop_sequences`` are texts at which an answer ends."""
 
 TEMPERATURE = "temperature"
-"""Is a member of a turn of its own, and a parameter as far as support is concerned."""
+"""A member of a turn beside its parameters; adapters pass it on like one of them."""
 
 
 def given_parameters(settings: Mapping[str, JSON]) -> dict[str, JSON]:

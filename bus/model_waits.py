@@ -1,7 +1,7 @@
 """Waits for a provider: how a turn's failure says that its run asks again later, and when. Pure.
 
 A provider may ask for a wait that is too long for a turn, such as an hour until a quota is renewed. The worker that
-made the request decides whether a run waits so long, and records the instant in the failure; the interpreter reads it
+made the request decides whether a run waits that long, and records the instant in the failure; the interpreter reads it
 there.
 """
 

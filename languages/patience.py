@@ -1,7 +1,7 @@
 """Patience: a model's turn that its provider puts off is asked again when the provider takes it. Pure.
 
 The outcome of such a turn says when (`callboard.bus.model_waits`). Until then the node sleeps on a timer, so the run
-leaves the worker's memory, survives it, and can be cancelled. The turn that is asked again has a slot of its own.
+leaves the worker's memory, survives it, and can be cancelled. Each repetition has another slot.
 """
 
 from callboard.bus.effects import ModelReply, ModelRequest
@@ -13,7 +13,7 @@ WAITS_MAX = 24
 
 
 async def patient_turn(node: Node, slot: str, request: ModelRequest) -> tuple[str, Ok[ModelReply] | Failed]:
-    """Carry out one turn; return the slot of the one that was not put off any more, and what came of it."""
+    """Carry out one turn; return the slot of the call that the provider took, and its outcome."""
     asked = slot
     for wait in range(1, WAITS_MAX + 1):
         outcome = await node.turn(asked, request)

@@ -1,4 +1,4 @@
-"""Runs over a local server that speaks for a provider: what becomes of odd answers, of usage and of waits."""
+"""Runs over a local server that speaks for a provider: odd answers, unreported usage and waits."""
 
 import json
 from collections.abc import AsyncGenerator

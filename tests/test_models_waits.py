@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import anyio
@@ -22,7 +22,7 @@ from callboard.testing import Scenario
 from callboard.testing.plugin import scenario as scenario  # the fixture
 from callboard.testing.virtual_time import VirtualLoop
 from tests.messages_api import failing, saying
-from tests.model_api import model_api
+from tests.model_api import Answer, model_api
 from tests.workflows import document
 
 TURN = ModelTurn(model="m", path="n", key="k", ordinal=0, idempotency_key="i", messages=[user("hi")])
@@ -145,6 +145,39 @@ async def test_a_refusal_keeps_the_other_turns_of_the_key_back() -> None:
     assert waiting.cancelled_caught, "it began although the provider takes no turn"
     assert before == 1
     assert len(server.requests) == 2
+
+
+class Limited(deque[Answer]):
+    """Answers of a provider that takes three requests in each window of a tenth of a second."""
+
+    def __init__(self) -> None:
+        super().__init__([saying("Yes.")])
+        self.windows = Counter[int]()
+
+    def popleft(self) -> Answer:
+        window = int(anyio.current_time() * 10)
+        self.windows[window] += 1
+        refused = failing(429, "rate_limit_error", "slow down", {"retry-after": "0.1"})
+        return saying("Yes.") if self.windows[window] <= 3 else refused
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_two_workers_that_share_a_key_have_all_their_turns_answered() -> None:
+    replies: list[str] = []
+    async with model_api() as server:
+        server.answers = answers = Limited()
+        workers = [AnthropicModel(api_key="k", base_url=server.url) for _ in range(2)]
+
+        async def turn(worker: AnthropicModel) -> None:
+            replies.append((await worker.turn(TURN, lambda _: None)).text)
+
+        async with anyio.create_task_group() as group:
+            for number in range(40):
+                group.start_soon(turn, workers[number % 2])
+        for worker in workers:
+            await worker.aclose()
+    assert replies == ["Yes."] * 40
+    assert sum(answers.windows.values()) < 160, "turns that wait ask in vain"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

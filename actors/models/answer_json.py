@@ -1,6 +1,6 @@
-"""Answers as JSON: what a model wrote, read as the value that it meant. Pure.
+"""Answers as JSON: reads the value that a model meant from the text that it wrote. Pure.
 
-Models put prose around JSON, fence it, think aloud before it, and end lists with a comma. What is read is the whole
+Models put prose around JSON, fence it, think aloud before it, and end lists with a comma. The reader takes the whole
 text, else the last code fence that holds JSON, else the last balanced object or array; each strictly, then as JSON with
 the liberties of JSON5. The time it takes grows with the length of the text, and no faster.
 """
@@ -31,7 +31,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**64 - 1
 def read_json(text: str, *, array: bool = False) -> JSON:
     """Read an answer. ``array``: an array is expected, so one is taken before an object.
 
-    :raises ValueError: if there is no JSON in it
+    :raises ValueError: if it holds nothing that can be read as JSON
     """
     text = normalise_text(text.removeprefix("\ufeff"))
     answer = _THOUGHTS.sub("", text)
@@ -96,8 +96,7 @@ def _fenced(text: str) -> Iterator[str]:
 
 
 def _balanced(text: str, first: str) -> Iterator[str]:
-    """Yield objects and arrays that stand in a text, those that begin with the sign ``first`` before others, the last
-    first."""
+    """Yield the objects and arrays in a text from the last on, those that open with ``first`` before others."""
     spans = _spans(text)[-CANDIDATES_MAX:]
     for begin, end in sorted(spans, key=lambda span: (text[span[0]] != first, -span[0])):
         yield text[begin:end]

@@ -1,8 +1,8 @@
-"""Ids of tool calls: unique in each answer, and fit for whichever provider they are told to. Pure.
+"""Ids of tool calls: unique in each answer, and fit for every provider. Pure.
 
-Each provider names its calls in its own way, some do not name them at all, and some use a name in every turn again.
-What is recorded keeps the provider's own name where it gave one; in a request, names that another provider would refuse
-are replaced, call and answer alike.
+Each provider names its calls in its own way, some do not name them at all, and some use a name again in every turn. The
+log keeps the provider's name where it gave one. A request replaces names that another provider would refuse, in the
+call and in its answer.
 """
 
 import re
@@ -21,7 +21,7 @@ _FIT = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 def fresh_ids(ids: Sequence[str], mark: str) -> list[str]:
-    """Return the ids of the calls of one answer, each once; ``mark`` tells those of one turn from those of others."""
+    """Return the ids of the calls of one answer, each once; ``mark`` is part of new ids, another one in each turn."""
     fresh: list[str] = []
     for number, id in enumerate(ids):
         fresh.append(id if id and id not in fresh else f"{UNNAMED}{mark}{number}")

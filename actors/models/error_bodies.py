@@ -1,4 +1,4 @@
-"""Error bodies: what the answer of a provider says of a failure, in whichever shape it says it. Pure.
+"""Error bodies: finds the message in the body of a provider's error, in any shape. Pure.
 
 Beside the shape of each API there are those of gateways, of web frameworks and of servers that speak like a provider:
 ``{"error": "…"}``, ``{"detail": [{"loc": […], "msg": "…"}]}``, ``{"message": "…"}``, plain text, a page in HTML.
@@ -14,7 +14,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.text import decode_json, normalise_text
 
 WORDS_CHARS_MAX = 2_000
-"""How much of a body is told, in characters."""
+"""How much of a body enters a failure, in characters."""
 
 _DEPTH_MAX = 6
 _ITEMS_MAX = 5
@@ -22,7 +22,7 @@ _NAMES = (
     *("message", "msg", "error_message", "errorMessage", "error_description", "detail", "error", "errors"),
     *("description", "reason", "title", "Message"),
 )
-"""Members that hold the words of an error, the most telling first."""
+"""Members that hold the words of an error, the most specific first."""
 
 _TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 

@@ -41,7 +41,7 @@ async def listen(
     spent: Spending,
 ) -> ProviderReply:
     """Listen to a stream until it, or the reply, is at its end; return the reply. ``failed`` reads the provider's
-    exceptions. What the provider reports of usage goes to ``spent``, however the try ends.
+    exceptions. ``spent`` gets the usage that the provider reports, however the try ends.
 
     :raises TryFailed: if there is no usable reply
     """
@@ -87,7 +87,7 @@ class _Listening:
         except Exception as error:
             if (known := failed(error)) is None:
                 raise
-            if not self._fold.draft.ended:  # a whole reply counts, whatever becomes of the stream after it
+            if not self._fold.draft.ended:  # a whole reply counts, also if the stream breaks after it
                 raise _damaged(known) from error
         if rest := self._joiner.rest():
             self._on_text(rest)

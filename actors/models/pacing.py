@@ -1,7 +1,7 @@
-"""Pacing: how many turns of a provider are under way at once, and what its refusals for too many requests say to them.
+"""Pacing: bounds the turns of a provider that are under way at once, and keeps them back after it refused one.
 
-A provider limits the requests of a key. What one turn learns from a refusal holds for all turns of the same model at
-the same key: a `Gate` keeps them back until the time that the provider named, lets half as many through then as had
+A provider limits the requests of a key. A refusal of one turn concerns all turns of the same model at the same key: a
+`Gate` keeps them back until the time that the provider named, lets half as many through then as had
 been under way, and one more with each answer. A `Lane` bounds the turns of one provider, whatever their models.
 """
 
@@ -17,7 +17,7 @@ SPREAD = 0.25
 """Turns that a gate kept back begin within this part of the wait after its end, not all at once."""
 
 OPEN_TURNS = 512
-"""A gate that lets as many turns through at once no longer counts them."""
+"""A gate that lets this number of turns through at once no longer counts them."""
 
 
 class Gate:
@@ -41,7 +41,7 @@ class Gate:
             self._places.release_on_behalf_of(turn)
 
     def close(self, wait_s: float) -> None:
-        """The provider refused a turn: no other begins within so many seconds."""
+        """The provider refused a turn: no other begins within ``wait_s`` seconds."""
         now = anyio.current_time()
         if now >= self._opens_at:  # turns that were under way together are refused together, and count as one refusal
             self._places.total_tokens = max(1, self._places.borrowed_tokens // 2)

@@ -1,4 +1,4 @@
-"""Refusals: what a model, or the server that stands for it, does not take of a request.
+"""Refusals: the parts of a request that a model, or its server, does not take.
 
 Servers that speak like a provider do not take all that the provider takes, and say so each in its own way. A parameter
 that an error names is left away of all turns of that model from then on, if it is one that can be; a schema that is
@@ -48,9 +48,9 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 class Refusals:
-    """What is left away of the requests to each model of one provider.
+    """The parameters that are left away of the requests to each model of one provider.
 
-    ``dispensable`` are the parameters that can be, ``schema`` is the one that has the schema of an answer.
+    ``dispensable`` are the parameters that may be left away, ``schema`` is the one that has the schema of an answer.
     """
 
     def __init__(self, dispensable: Collection[str], schema: str) -> None:
@@ -64,7 +64,7 @@ class Refusals:
 
     def learned(self, model: str, failed: TryFailed, sent: Collection[str], without: set[str]) -> TryFailed:
         """Take the failure of a request with the parameters ``sent``; return it, or one that is tried again at once
-        without what was refused. What is refused in one turn only is added to ``without``."""
+        without the refused parameter. One that is refused in this turn only is added to ``without``."""
         if failed.failure.code not in _MAY_REFUSE:
             return failed
         details: Mapping[str, JSON] = failed.failure.details or {}

@@ -60,7 +60,7 @@ class TryFailed(Exception):
 
 
 class Spending:
-    """What the requests of one turn have used: each adds to its own entry, whatever becomes of it."""
+    """The usage of the requests of one turn. Each has an entry, also one that fails or is cancelled."""
 
     def __init__(self) -> None:
         self.requests: list[Usage] = []
@@ -70,7 +70,7 @@ class Spending:
         self.requests.append(NOTHING)
 
     def report(self, usage: Usage) -> None:
-        """The request under way has used so much so far."""
+        """The request under way has used this much until now."""
         if not self.requests:
             self.begin()
         self.requests[-1] = usage
@@ -112,7 +112,7 @@ def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, ji
 
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
-"""What a try comes to; its ``tries`` says how many it took, its ``usage`` and ``requests`` what they have used."""
+"""The reply of a try; its ``tries`` counts the requests, its ``usage`` and ``requests`` have their usage."""
 
 
 async def with_retries(
@@ -124,9 +124,9 @@ async def with_retries(
     lane: Lane | None = None,
     model: str = "",
 ) -> Reply:
-    """Try until there is a reply. Its ``tries`` counts the requests, its ``usage`` is that of all; ``on_retry`` is told
-    of each but the first. To ``spent`` an attempt reports what it uses while it is under way. The time counts from when
-    the ``lane`` has a place for the turn.
+    """Try until there is a reply. Its ``tries`` counts the requests, its ``usage`` is that of all; ``on_retry`` is
+    called before each but the first. To ``spent`` an attempt reports what it uses while it is under way. The time
+    counts from when the ``lane`` has a place for the turn.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
         have ``tries``, and ``retry_after_s`` if the provider asked for a wait that is not made here
@@ -160,7 +160,7 @@ class _Turn(Struct):
                 except ModelFailed:
                     raise
                 except Exception as error:
-                    # The traceback belongs to the operator's log. What the provider reported counts all the same.
+                    # The traceback belongs to the operator's log. The usage that the provider reported still counts.
                     log.exception("a request to a model failed unexpectedly", model=self.model)
                     raise self._given_up(Failure("internal", f"{type(error).__name__}: {error}")) from error
         raise self._timed_out()

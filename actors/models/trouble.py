@@ -86,7 +86,7 @@ def try_failed(
 
 
 def narrowed(code: str, words: str) -> str:
-    """Return the code of a refused request that its words tell more of: that it is too long for the model."""
+    """Return the code of a refused request, which its words may make more specific: it is too long for the model."""
     return TOO_LONG if code == "model.bad_request" and is_too_long(words) else code
 
 

@@ -1,7 +1,7 @@
-"""Answers that are not streams: what a server sent with status 200 where a stream of events was asked for.
+"""Answers that are not streams: reads an answer with status 200 that is not the stream of events asked for.
 
 A gateway may collect the whole answer and send it at once, answer an error, or send the sign-in page of a proxy. A
-whole answer is taken; anything else is told by its name, once.
+whole answer is taken; anything else fails the turn, with a message that names and quotes it.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping

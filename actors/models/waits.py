@@ -1,4 +1,4 @@
-"""Agreed waits: which waits that a provider asks for a run makes as timers, instead of failing its turn for good."""
+"""Agreed waits: decides whether a run waits on a timer for a provider that asks for it, or its turn fails."""
 
 import datetime as dt
 import random
@@ -16,7 +16,7 @@ WAIT_MAX_S = 6 * 3600.0
 
 SPREAD = 0.1
 SPREAD_MAX_S = 60.0
-"""Runs that were told the same time ask again within this part of the wait after it, and no longer after it."""
+"""Runs that wait for the same time ask again within this part of the wait after it, and at most this long after it."""
 
 
 def _utc_now() -> dt.datetime:
