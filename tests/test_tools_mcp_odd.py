@@ -185,7 +185,7 @@ def test_escapes_are_read_from_the_left() -> None:
 
 
 class Odd(Forgetful):
-    """Answers calls with the text that it has for the tool; ID stands for the id."""
+    """Answers calls with the text that it has for the tool; ID is replaced by the id."""
 
     answers: ClassVar[dict[str, bytes]]
     kind = "application/json"

@@ -1,24 +1,21 @@
-"""The ``process`` provider: a program of the worker's machine, in a folder and a process group of its own.
+"""The ``process`` provider: a program of the worker's machine, in a folder of its own.
 
 It is off unless the worker's operator allows commands or images (`callboard.actors.providers.process_rules`). However
-the call ends, all that the program has started and kept in its group is killed, and the folder removed.
+the call ends, all processes that the program has started are killed, and the folder is removed.
 """
 
-import os
 import shutil
-import signal
 import time
 from contextlib import suppress
-from subprocess import PIPE
 from tempfile import mkdtemp
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import Process as Child
 from msgspec import Struct, field
 
+from callboard.actors.programs.program import Program
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer, Request, failure, success
@@ -61,8 +58,6 @@ class _Run(Struct):
     stdin: bytes
     bytes_max: int
     removal: list[str] | None = None
-    alone: bool = False
-    """Whether nothing of its process group is left."""
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
 
@@ -142,16 +137,14 @@ def _not_allowed(message: str, setting: str, allowed: Any) -> _Refused:
 async def _run(run: _Run) -> int:
     """Run a program to its end; return its exit code, or minus the number of the signal that ended it."""
     folder = await anyio.to_thread.run_sync(lambda: mkdtemp(prefix="callboard-"))
-    child: Child | None = None
+    child: Program | None = None
     try:
         if run.removal is not None:
             # One that a worker left behind when it died has the same name.
             await anyio.run_process(run.removal, check=False, env=run.env)
         # A cancelled spawn would leak the process.
         with anyio.CancelScope(shield=True):
-            child = await anyio.open_process(
-                run.argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=run.env, cwd=folder, start_new_session=True
-            )
+            child = await Program.start(run.argv, env=run.env, cwd=folder)
         assert child is not None, "a shielded spawn either raises or returns"
         return await _conversed(child, run)
     finally:
@@ -162,7 +155,7 @@ async def _run(run: _Run) -> int:
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-async def _conversed(child: Child, run: _Run) -> int:
+async def _conversed(child: Program, run: _Run) -> int:
     too_much = False
 
     async def read(stream: Any, kept: bytearray) -> None:
@@ -175,7 +168,6 @@ async def _conversed(child: Child, run: _Run) -> int:
             tasks.cancel_scope.cancel()
 
     async def write() -> None:
-        assert child.stdin is not None
         # A program need not read what it is given.
         with suppress(*_BROKEN):
             await child.stdin.send(run.stdin)
@@ -186,30 +178,21 @@ async def _conversed(child: Child, run: _Run) -> int:
         tasks.start_soon(write)
         tasks.start_soon(read, child.stdout, run.stdout)
         tasks.start_soon(read, child.stderr, run.stderr)
+        # Nothing that it started holds the pipes open by then; what it wrote is read to the end.
         await child.wait()
-        # What it left running would hold the pipes open for ever; what it wrote is read to the end.
-        _kill_group(child)
-        run.alone = True
     if too_much:
         raise _TooMuch
     assert child.returncode is not None
     return child.returncode
 
 
-def _kill_group(child: Child) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
-async def _ended(child: Child, run: _Run) -> None:
+async def _ended(child: Program, run: _Run) -> None:
     """Kill what is left of a program, and release its pipes."""
     if run.removal is not None and child.returncode is None:
         # Killing the client of a container's daemon does not end the container.
         with anyio.move_on_after(REMOVAL_S):
             await anyio.run_process(run.removal, check=False, env=run.env)
-    if not run.alone:
-        _kill_group(child)
-    await child.aclose()
+    await child.end()
 
 
 def _answer(arguments: dict[str, Any], run: _Run, exit_code: int, metadata: dict[str, Any]) -> Answer:

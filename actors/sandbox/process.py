@@ -1,17 +1,15 @@
 """One process of the sandbox, seen from the worker: started once, it carries out one request after the other."""
 
-import os
-import signal
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from subprocess import DEVNULL, PIPE
+from subprocess import DEVNULL
 from typing import Any
 
 import anyio
 import msgspec
-from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
+
+from callboard.actors.programs.program import Program
 
 LENGTH_BYTES = 4
 
@@ -39,12 +37,10 @@ class Ended(msgspec.Struct, frozen=True):
 class Sandbox:
     """A running process. It takes one request at a time; after a failure or a cancellation only `kill` is left."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None, "it is spawned with both pipes"
-        assert process.stdout is not None
-        self._process = process
-        self._stdin = process.stdin
-        self._frames = BufferedByteReceiveStream(process.stdout)
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._stdin = program.stdin
+        self._frames = BufferedByteReceiveStream(program.stdout)
 
     @classmethod
     async def start(cls, isolated: bool) -> "Sandbox":
@@ -54,16 +50,14 @@ class Sandbox:
         """
         command = [sys.executable, "-I", "-m", "callboard.actors.sandbox.program"]
         command.append("isolated" if isolated else "bounded")
-        process: Process | None = None
+        program: Program | None = None
         try:
             with anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
-                process = await anyio.open_process(
-                    command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", start_new_session=True
-                )
+                program = await Program.start(command, stderr=DEVNULL, env={}, cwd="/")
         except OSError as error:
             raise SandboxBroken(f"no process can be started: {error}") from error
-        assert process is not None, "a shielded spawn either raises or returns"
-        sandbox = cls(process)
+        assert program is not None, "a shielded spawn either raises or returns"
+        sandbox = cls(program)
         try:
             with anyio.fail_after(START_S):
                 hello = msgspec.json.decode(await sandbox._receive())
@@ -94,11 +88,7 @@ class Sandbox:
 
     async def kill(self) -> None:
         """Kill the process, and with it what it watches over, and release its pipes."""
-        with anyio.CancelScope(shield=True):
-            if self._process.returncode is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-            await self._process.aclose()
+        await self._program.end()
 
     async def _send(self, frame: bytes) -> None:
         await self._stdin.send(len(frame).to_bytes(LENGTH_BYTES) + frame)

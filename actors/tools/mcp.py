@@ -1,8 +1,8 @@
 """The transport of MCP servers, over stdio or streamable HTTP: a session for one node execution, or for a whole run.
 
 Environment variables go to a server by name (``env``: the server's name of it to the worker's), and values of
-``headers`` may hold ``${VARIABLE}``, as far as `callboard.actors.lending.variables` permits. What a server writes to
-stderr goes to the structured log, and its end into the failure of a call.
+``headers`` may hold ``${VARIABLE}``, as far as `callboard.actors.lending.variables` permits. The stderr of a server is
+written to the structured log, and the end of it to the failure of a call.
 """
 
 import importlib
@@ -132,7 +132,7 @@ class McpTransport:
         self._timeout_s = timeout_s
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
-        """Call a tool of the server. What the server prints meanwhile becomes part of a failure.
+        """Call a tool of the server. The text that the server prints during the call becomes part of a failure.
 
         :raises ToolFailed: ``tool.failed`` if the server says so, ``tool.timeout``, ``tool.crashed`` if the server is
             gone, ``tool.bad_output`` if the answer cannot be read or does not fit the tool's own output schema
@@ -205,7 +205,7 @@ class McpTransport:
     async def _refused(self, tool: str, error: "MCPError") -> ToolFailed:
         """Make the failure of a call that was answered by an error, or that the SDK gave up.
 
-        The SDK uses numbers of its own that servers use as well: -32000 is "connection closed" for it, and for many
+        The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
         servers that a tool failed. So the state of the session decides whether it has ended, not the number.
         """
         from callboard.actors.tools.mcp_exchange import UnreadableAnswer

@@ -31,7 +31,7 @@ CONNECT_TIMEOUT_S = 30.0
 """How long connecting and writing to an HTTP server may take; reading is bounded by the source's own limit."""
 
 MESSAGE_BYTES_SLACK = 1024 * 1024
-"""What a message may have besides a tool's output."""
+"""How much larger a message may be than a tool's output."""
 
 ALLOWING = "the operator of the worker may allow its host, as allow_hosts of the tenant"
 """What can be done about the address of a server that is private. Others are refused whatever is allowed."""
@@ -52,8 +52,8 @@ _log: Any = structlog.get_logger("callboard.tools.mcp")
 
 
 class Heard:
-    """What a server says besides its answers: what it prints, how many lines were no messages, what HTTP tells, what is
-    odd about its list of tools."""
+    """The observations about a server besides its answers: printed text, the number of lines that hold no message, the
+    state of HTTP, oddities in its list of tools."""
 
     def __init__(self, redact: Redact, output_bytes_max: int) -> None:
         self.bytes_max = output_bytes_max + MESSAGE_BYTES_SLACK
@@ -75,7 +75,7 @@ class Heard:
         return self.stderr.position if self.stderr is not None else 0
 
     async def since(self, position: int) -> str:
-        """What it has printed after a position, without secrets."""
+        """Return the text that it has printed after a position, without secrets."""
         if self.stderr is None:
             return ""
         said = ""

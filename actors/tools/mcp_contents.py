@@ -39,7 +39,7 @@ MAGIC = {
 """How Base64 of common formats begins."""
 
 DATA_URL_CHARS_MIN = 256
-"""A shorter data URL stays: it may be a small icon, and costs less than what would stand for it."""
+"""A shorter data URL is left in place: a small icon costs less than the object that would replace it."""
 
 BARE_CHARS_MIN = 1024
 """Base64 that nothing declares as such is taken for it from this length on."""
@@ -57,9 +57,9 @@ def text_of(result: "CallToolResult") -> str:
 
 
 async def output_of(result: "CallToolResult", keep: Keep) -> JSON:
-    """Return a result as a tool's output; whatever is binary in it is kept.
+    """Return a result as a tool's output; binary data in it is kept.
 
-    :raises ValueError: if a part that should be Base64 is none
+    :raises ValueError: if a part that should be Base64 is not
     """
     if result.structured_content is not None:
         return await without_binary(result.structured_content, keep)
@@ -70,7 +70,7 @@ async def output_of(result: "CallToolResult", keep: Keep) -> JSON:
 
 
 async def without_binary(value: JSON, keep: Keep) -> JSON:
-    """Return a JSON value with what is binary in it kept elsewhere, at any depth."""
+    """Return a JSON value whose binary data, at any depth, is kept elsewhere."""
     root: list[Any] = [normalise_json(value)]
     todo: list[Any] = [root]
     while todo:
@@ -105,7 +105,7 @@ async def _in_object(value: dict[str, Any], keep: Keep) -> dict[str, Any]:
 
 
 async def _in_text(text: str, keep: Keep, *, whole: bool) -> Any:
-    """Keep the Base64 in a text; an object stands for a text that is nothing else, if the ``whole`` may be replaced."""
+    """Keep the Base64 in a text; an object replaces a text that has nothing else, if the ``whole`` may be replaced."""
     pieces: list[str] = []
     end = 0
     for found in _BASE64.finditer(text):

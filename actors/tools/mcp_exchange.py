@@ -77,7 +77,7 @@ class Exchange:
         return self._discover[1] if self._discover else math.inf
 
     def overdue(self) -> SessionMessage:
-        """Give up waiting for ``server/discover``: the SDK goes on with ``initialize``."""
+        """Give up waiting for ``server/discover``: the SDK continues with ``initialize``."""
         assert self._discover is not None
         asked, _ = self._discover
         self._discover = None
@@ -87,14 +87,14 @@ class Exchange:
         return _error(asked, ErrorData(code=METHOD_NOT_FOUND, message=f"no answer to {DISCOVER} in time"))
 
     def heard(self, item: Heard) -> Heard:
-        """Return what the SDK is given in place of an item from the server."""
+        """Return the item that the SDK gets in place of one from the server."""
         if isinstance(item, Unreadable):
             return self._failed(item)
         if isinstance(item, Exception):
             return item
         message = item.message
         if isinstance(message, JSONRPCError) and message.id is None and len(self._open) == 1:
-            # The server could not tell which request it was; there is but one.
+            # The server could not read the id of the request; only one is open.
             ((asked, _),) = self._open.values()
             message = JSONRPCError(jsonrpc="2.0", id=asked, error=message.error)
             item = SessionMessage(message)
@@ -146,7 +146,7 @@ def _error(asked: RequestId, error: ErrorData) -> SessionMessage:
 
 
 class Incoming:
-    """What the SDK reads from."""
+    """The stream that the SDK reads from."""
 
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self._stream = stream
@@ -196,7 +196,7 @@ class Incoming:
 
 
 class Outgoing:
-    """What the SDK writes to."""
+    """The stream that the SDK writes to."""
 
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""HTTP of an MCP server: what its answers tell besides their messages, and their bodies, bounded and repaired."""
+"""HTTP answers of an MCP server: their status, and their bodies, bounded and repaired."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ class HttpState:
         self._bytes_max = bytes_max
 
     async def answered(self, response: "Response") -> None:
-        """Take the head of an HTTP answer. Status 404 says that the server does not know the session any more (MCP
+        """Take the head of an HTTP answer. Status 404 says that the server no longer knows the session (MCP
         specification, *Transports*, "Session Management")."""
         if response.request.method == "POST":
             response.stream = _body(response, self._bytes_max)
@@ -43,7 +43,7 @@ def unread(message: str) -> str | None:
     start = next((start for start in _UNREAD if message.startswith(start)), None)
     if start is None:
         return None
-    # What follows the first lines quotes the input and links to the manual of the parser.
+    # The text after the first lines quotes the input and links to the manual of the parser.
     lines = [line.strip().split(" [type=")[0] for line in message.removeprefix(start).splitlines()]
     told = [line for line in lines if line and "validation error" not in line and not line.startswith("For further")]
     return told[-1] if told else "it is no JSON-RPC"
@@ -56,7 +56,7 @@ def is_lost(message: str) -> bool:
 
 def _body(response: "Response", bytes_max: int) -> "AsyncByteStream":
     """Bound what is read of an HTTP answer, because it is held in memory until its end, and repair its text: whole, or
-    line by line where each event is to arrive at once. What is compressed is only bounded."""
+    line by line where each event is to arrive at once. A compressed body is only bounded."""
     import httpx2
 
     from callboard.actors.tools.mcp_lines import repaired  # with the SDK's types, which take long to import

@@ -1,7 +1,7 @@
-"""Lines of an MCP server: from the bytes of a line to JSON-RPC messages, or to the reason why it has none.
+"""Lines of an MCP server: from the bytes of a line to JSON-RPC messages, or to the reason why it cannot be read.
 
-What a careless server writes is repaired as far as it can be read: half of a surrogate pair (JSON allows the escape
-``\\ud83d``, UTF-8 does not) and bytes that are no UTF-8 become U+FFFD, a byte order mark is dropped, a batch is taken
+The text of a careless server is repaired as far as it can be read: half of a surrogate pair (JSON allows the escape
+``\\ud83d``, UTF-8 does not) and bytes that are not UTF-8 become U+FFFD, a byte order mark is dropped, a batch is taken
 apart. A line that cannot be read still says, in most cases, which request it answers.
 """
 
@@ -78,7 +78,7 @@ def repaired(data: bytes) -> bytes:
 
 
 def reason(error: ValueError) -> str:
-    """Say why something is no message, without quoting it."""
+    """Say why a text is not a message, without quoting it."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)

@@ -1,6 +1,6 @@
 """Lists of tools of MCP servers: a malformed entry costs that tool, or the malformed member of it, not the server.
 
-What is left out or changed is reported by name, because no one else will notice.
+Tools that are left out or changed are reported by name, because otherwise no one would notice.
 """
 
 from collections.abc import Callable, Sequence

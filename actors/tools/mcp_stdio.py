@@ -4,24 +4,22 @@ It stands in for the SDK's own transport, which takes lines without end, in a ti
 length, and which a byte that is no UTF-8 leaves waiting for good. What is no message is handed on as an error, for
 whoever counts them; a line that is too long ends the session. When it is closed the program is asked to end, as the
 specification has it (MCP specification, *Lifecycle*, "Shutdown"): by the end of its stdin, then with all it has started
-by SIGTERM, then by SIGKILL.
+by SIGTERM, then by SIGKILL. Nothing that it has started outlives it (`callboard.actors.programs`).
 """
 
-import os
-import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from subprocess import PIPE
 from typing import Any, TextIO
 
 import anyio
 import structlog
 from anyio import to_thread
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, ByteSendStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
+from callboard.actors.programs.program import Program
 from callboard.actors.tools.mcp_lines import Unreadable, messages_of
 
 GRACE_S = 2.0
@@ -46,25 +44,21 @@ async def started(
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Heard], MemoryObjectSendStream[SessionMessage]]]:
     """Start a server for the length of the block; yields what it says and what it is told.
 
-    It gets ``env`` besides the variables that every program needs, and a process group of its own.
+    It gets ``env`` besides the variables that every program needs.
 
     :raises OSError: if the program cannot be started
     """
-    process: Process | None = None
+    program: Program | None = None
     inherited = {**get_default_environment(), **env}
     with anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
-        process = await anyio.open_process(
-            command, stdin=PIPE, stdout=PIPE, stderr=stderr, env=inherited, start_new_session=True
-        )
-    assert process is not None, "a shielded spawn either raises or returns"
-    assert process.stdin is not None, "it is spawned with both pipes"
-    assert process.stdout is not None
+        program = await Program.start(command, env=inherited, stderr=stderr)
+    assert program is not None, "a shielded spawn either raises or returns"
     to_session, said = anyio.create_memory_object_stream[Heard](0)
     told, to_server = anyio.create_memory_object_stream[SessionMessage](0)
     is_sent = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_listen, process.stdout, to_session, line_bytes_max)
-        tasks.start_soon(_tell, process.stdin, to_server, to_session, is_sent)
+        tasks.start_soon(_listen, program.stdout, to_session, line_bytes_max)
+        tasks.start_soon(_tell, program.stdin, to_server, to_session, is_sent)
         try:
             yield said, told
         finally:
@@ -74,7 +68,7 @@ async def started(
                 told.close()
                 with anyio.move_on_after(FLUSH_S):
                     await is_sent.wait()
-                await _stop(process)
+                await _stop(program)
             tasks.cancel_scope.cancel()
 
 
@@ -127,17 +121,13 @@ async def _tell(
         is_sent.set()
 
 
-async def _stop(process: Process) -> None:
-    """Have a program end, with all it has started. One that ended before is let be: its number may be another's."""
-    assert process.stdin is not None
-    was_alive = process.returncode is None
+async def _stop(program: Program) -> None:
+    """Have a program end: by the end of its stdin, by SIGTERM, and then with all it has started by SIGKILL."""
     with suppress(*_BROKEN):
-        await process.stdin.aclose()
-    for signum in (signal.SIGTERM, signal.SIGKILL):
-        with anyio.move_on_after(GRACE_S):
-            await process.wait()
-        if was_alive and (process.returncode is None or signum == signal.SIGKILL):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signum)
+        await program.stdin.aclose()
     with anyio.move_on_after(GRACE_S):
-        await process.aclose()
+        await program.wait()
+    program.terminate()
+    with anyio.move_on_after(GRACE_S):
+        await program.wait()
+    await program.end()

@@ -1,18 +1,16 @@
 """One child process that runs Python tools, seen from the worker."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from subprocess import PIPE
 from typing import Any
 
 import anyio
 from anyio import to_thread
-from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from callboard.actors.programs.program import Program
 from callboard.actors.tools.python_frames import (
     LENGTH_BYTES,
     Answer,
@@ -52,29 +50,25 @@ class HostDied(Exception):
 class HostProcess:
     """A running host. It takes one request at a time; after a timeout or a cancellation only `kill` is left."""
 
-    def __init__(self, process: Process, frame_bytes_max: int, printed: Printed) -> None:
-        assert process.stdin is not None, "the host is spawned with both pipes"
-        assert process.stdout is not None
-        self._process = process
-        self._stdin = process.stdin
-        self._frames = BufferedByteReceiveStream(process.stdout)
+    def __init__(self, program: Program, frame_bytes_max: int, printed: Printed) -> None:
+        self._program = program
+        self._stdin = program.stdin
+        self._frames = BufferedByteReceiveStream(program.stdout)
         self._frame_bytes_max = frame_bytes_max
         self._printed = printed
         self._asked_at = 0
 
     @classmethod
     async def start(cls, setup: Setup, env: Mapping[str, str], output_bytes_max: int, log: Any) -> "HostProcess":
-        """Spawn a host in a process group of its own, its stderr and stdout going to the log.
+        """Start a host; its stderr and stdout go to the log.
 
         :raises OSError: if the process cannot be started
         """
         host: HostProcess | None = None
         writer, printed = open_stderr(log)
         with writer as stderr, anyio.CancelScope(shield=True):  # a cancelled spawn would leak the process
-            process = await anyio.open_process(
-                HOST, stdin=PIPE, stdout=PIPE, stderr=stderr, env=env, start_new_session=True
-            )
-            host = cls(process, output_bytes_max + FRAME_BYTES_SLACK, printed)
+            program = await Program.start(HOST, env=env, stderr=stderr)
+            host = cls(program, output_bytes_max + FRAME_BYTES_SLACK, printed)
         assert host is not None, "a shielded spawn either raises or returns"
         try:
             await host._stdin.send(encode_frame(setup))
@@ -87,7 +81,7 @@ class HostProcess:
 
     @property
     def alive(self) -> bool:
-        return self._process.returncode is None
+        return self._program.returncode is None
 
     async def ask(self, request: Describe | Call, heard: Callable[[Reported | Logged], None]) -> Answer:
         """Send a request and wait for its answer; what comes before it is handed to ``heard``.
@@ -125,20 +119,13 @@ class HostProcess:
         """Wait for a process that is ending, killing it if it lingers, and say how it ended."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(EXIT_GRACE_S):
-                await self._process.wait()
+                await self._program.wait()
             await self.kill()
-        return _ending(self._process.returncode)
+        return _ending(self._program.returncode)
 
     async def kill(self) -> None:
         """Kill the process with all it has started, and release its pipes."""
-        with anyio.CancelScope(shield=True):
-            if self.alive:
-                with suppress(ProcessLookupError):
-                    if hasattr(os, "killpg"):
-                        os.killpg(self._process.pid, signal.SIGKILL)
-                    else:
-                        self._process.kill()
-            await self._process.aclose()
+        await self._program.end()
 
     async def close(self) -> None:
         """Let an idle process end by closing its pipe; kill it if it does not."""

@@ -9,7 +9,10 @@ from math import inf
 from uuid import uuid4
 
 import anyio
+import structlog
+from anyio import to_thread
 
+from callboard.actors.programs.sweeping import sweep
 from callboard.bus.errors import ClockSkewed
 from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Outbox
@@ -28,6 +31,8 @@ from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
 from callboard.runtime.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
 
 
 def worker_name() -> str:
@@ -50,6 +55,8 @@ async def open_worker(
     if abs(ahead_s := connection.log.clock.ahead_s) > config.clock_skew_max_s:
         raise ClockSkewed(ahead_s, config.clock_skew_max_s)
     name = worker_name()
+    if swept := await to_thread.run_sync(sweep):
+        log.warning("programs.swept", pids=swept, why="a worker and the keepers of its programs were killed")
     with suppress(NoAnswer):
         # A server that does not say is written to as it was opened.
         await connection.log.choose_commit(
