@@ -430,3 +430,24 @@ async def test_no_more_processes_than_the_limit() -> None:
         for _ in range(4 * HOSTS_MAX):
             tasks.start_soon(one)
     assert len(pids) <= HOSTS_MAX
+
+
+# -- text that UTF-8 cannot carry -------------------------------------------------------------------------------------
+
+
+@in_a_fork
+async def test_halves_of_characters_are_joined_or_replaced_wherever_a_tool_says_them() -> None:
+    progress: list[str] = []
+    context = replace(CONTEXT, on_progress=progress.append)
+    with capture_logs() as logs:
+        async with open_python(tools("halves"), ENVIRONMENT) as transport:
+            assert await transport.call("halves", {"how": "returns"}, context) == {"a�": ["😀", "�"]}
+            report: Any = await transport.call("halves", {"how": "object"}, context)
+            with pytest.raises(ToolFailed) as caught:
+                await transport.call("halves", {"how": "raises"}, context)
+            assert await transport.call("halves", {"how": "returns"}, context)
+    assert report["title"] == "�"
+    assert caught.value.failure.message == "tool halves raised ValueError: raised �"
+    assert caught.value.failure.details["traceback"].endswith("ValueError: raised �")
+    assert progress == ["progress �"] * 4
+    assert [log["message"] for log in logs if log["event"] == "tool.log"] == ["logged �"] * 4

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import Failure, ToolSpec
+from callboard.bus.text import normalise_json
 
 LENGTH_BYTES = 8
 """The size of a frame's length prefix."""
@@ -79,8 +80,11 @@ reply_decoder = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_frame(frame: Request | Reply) -> bytes:
-    """Encode a frame with its length prefix."""
-    body = _encoder.encode(frame)
+    """Encode a frame with its length prefix; surrogates, which a tool's texts may have, are replaced."""
+    try:
+        body = _encoder.encode(frame)
+    except UnicodeEncodeError:
+        body = _encoder.encode(normalise_json(msgspec.to_builtins(frame, builtin_types=(bytes,))))
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 

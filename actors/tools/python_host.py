@@ -23,6 +23,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import msgspec
 from msgspec import Struct
 from pydantic import ValidationError
 
@@ -47,6 +48,7 @@ from callboard.actors.tools.python_signature import NotATool, ToolFunction, load
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.finite import NotFinite, encoded
+from callboard.bus.text import normalise_json
 from callboard.bus.tracecontext import TRACEPARENT, read, within
 
 if TYPE_CHECKING:
@@ -241,7 +243,10 @@ def _misfit(tool: str, error: ValidationError) -> Refused:
 
 def _encoded(call: Call, output: Any) -> Reply:
     try:
-        text = encoded(output, _dump)
+        try:
+            text = encoded(output, _dump)
+        except UnicodeEncodeError:
+            text = encoded(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
     except NotFinite as error:
         message = f"tool {call.tool} returned {error}, which is no number of JSON"
         return Refused(Failure("tool.bad_output", shortened(message), details={"at": error.at}))
