@@ -21,6 +21,7 @@ from callboard.actors.tools import lent
 from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus.effects import JSON, Failure, McpTools
+from callboard.bus.folders import LeadsOutside, path_below
 
 PROMPT_BYTES_MAX = 1024 * 1024
 """How large a prompt may be."""
@@ -68,17 +69,21 @@ class Prompts(Struct, frozen=True):
     def _read(self, identifier: str) -> str:
         # A name without slashes and dots leads nowhere but into the folders.
         names = [f"{identifier}{suffix}" for suffix in SUFFIXES] if _NAME.fullmatch(identifier) else []
-        for path in (folder / name for folder in self.folders for name in names):
+        for folder, name in ((folder, name) for folder in self.folders for name in names):
+            path = folder / name
             try:
-                found = path.stat()
+                real = path_below(folder, name)
+                found = real.stat()
                 if not stat.S_ISREG(found.st_mode):
                     continue  # a pipe might never end
                 if found.st_size > PROMPT_BYTES_MAX:
                     raise _failed("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
-                return path.read_text(encoding="utf-8-sig")
+                return real.read_text(encoding="utf-8-sig")
             except FileNotFoundError:
                 continue
-            except (OSError, UnicodeDecodeError) as error:
+            except LeadsOutside as error:
+                raise _failed("prompt.unreadable", f"{path.name} leads out of its folder by a link") from error
+            except (OSError, ValueError, RuntimeError) as error:
                 raise _failed("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
         where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"
         raise _failed("prompt.unknown", f"there is no prompt {identifier!r}; this worker has {where}")

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.folders import LeadsOutside, path_below
 
 HASH_CHARS = 16
 """How much of the sha256, in hex, identifies a content."""
@@ -131,15 +132,14 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
 
 def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     try:
-        root = base_dir.resolve(strict=True)
-        path = (root / value).resolve()
-        if not path.is_relative_to(root):
-            remedy = "put it below, or bring it in the start message's files"
-            raise _failed("SOURCE_FILE_OUTSIDE_ROOT", f"the file {value} is outside of {root}; {remedy}")
+        path = path_below(base_dir, value)
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device might never end
             raise _failed("SOURCE_FILE_READ_FAILED", f"{path} is no regular file")
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
+    except LeadsOutside as error:
+        remedy = "put it below, or bring it in the start message's files"
+        raise _failed("SOURCE_FILE_OUTSIDE_ROOT", f"the file {error}; {remedy}") from error
     except FileNotFoundError as error:
         raise _failed("SOURCE_FILE_NOT_FOUND", f"there is no file {value} below {base_dir}") from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links

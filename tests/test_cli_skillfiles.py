@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.skills.skill_files import read_skill_file
+from callboard.bus.errors import CallboardError
+from callboard.languages.skills.skill_files import discover, read_skill_file
+from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.skill_files import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
 from callboard.runtime.operations.start_messages import PreparedStart, prepared
 from callboard.runtime.operations.start_request import StartRequest
@@ -235,3 +237,57 @@ def test_start_tells_of_them_as_json_too(place: Place) -> None:
     with place.up():
         said = place.told("start", "flows/deep/w.yaml", "--script", "script.json")
     assert [one["code"] for one in said["warnings"]] == ["DUPLICATE_SKILL", "UNKNOWN_SKILL"]
+
+
+def test_what_a_folder_of_a_skill_loses_is_said(place: Place) -> None:
+    skill(
+        place, ".claude", text="---\nname: review\nallowed-tools: Bash Read\nhooks: {}\nlicense: MIT\n---\nRead it.\n"
+    )
+    place.write(".claude/skills/review/scripts/check.py", "print()")
+    place.write(".claude/skills/review/references/style.md", "Style.")
+    place.write(".claude/skills/review/.hidden", "")
+    skill(place, ".claude", "desk")
+    said = place.here("run", "flows/deep/w.yaml", "--script", "script.json", "--run-id", "r1")
+    assert said.exit_code == 0, said.output
+    assert said.stderr.count("SKILL_FILES_IGNORED .claude/skills/review/SKILL.md") == 1
+    assert "references/, scripts/ beside it cannot be read or run" in said.stderr
+    assert said.stderr.count("SKILL_FIELD_IGNORED") == 1
+    assert "have no effect here: allowed-tools, hooks" in said.stderr
+    assert "license" not in said.stderr
+
+
+def test_files_of_a_skill_that_a_start_brings_are_named_if_they_are_not_used() -> None:
+    text = SKILL.format(name="review", text="Read it.")
+    files = {".claude/skills/review/SKILL.md": text, "./.claude/skills/review/scripts/a.py": "", "b.md": ""}
+    skills, warnings = discover(files)
+    assert [one.id for one in skills] == ["review"]
+    assert [(one.code, "scripts/a.py beside it" in one.message) for one in warnings] == [("SKILL_FILES_IGNORED", True)]
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_link_beside_a_definition_leads_out_unseen(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("the secret")
+    place = Place(tmp_path / "project")
+    book = "# Book\n\n## STEP 1: Look\n\n@prompt(file:prompts/{{which}}.md)\n"
+    place.write("book.playbook.md", book.replace("# Book\n", "# Book\n\n## INPUTS\n\n- `which` (string)\n"))
+    place.write("prompts/fine.md", "Fine.")
+    place.write("real/shared.md", "Shared.")
+    (place.folder / "prompts/out.md").symlink_to(secret)
+    (place.folder / "prompts/in.md").symlink_to(place.folder / "real/shared.md")
+    found = prepared(StartRequest(str(place.folder / "book.playbook.md")))
+    assert found.message["files"] == {"prompts/fine.md": "Fine.", "prompts/in.md": "Shared."}
+    assert codes(found) == [("SOURCE_FILE_OUTSIDE_ROOT", "prompts/out.md")]
+
+    place.write("w.yaml", json.dumps(document({"a": {"instruction": "./prompts/out.md"}})))
+    with pytest.raises(RequestRefused, match="a link that leads out") as caught:
+        prepared(StartRequest(str(place.folder / "w.yaml")))
+    assert [problem.code for problem in caught.value.problems] == ["SOURCE_FILE_OUTSIDE_ROOT"]
+    place.write("w.yaml", json.dumps(document({"a": {"instruction": "../secret.md"}})))
+    assert prepared(StartRequest(str(place.folder / "w.yaml"))).message["files"] == {"../secret.md": "the secret"}
+
+    (place.folder / "skills.yaml").symlink_to(secret)
+    with pytest.raises(CallboardError, match="leads out of"):
+        prepared(StartRequest(str(place.folder / "w.yaml")))

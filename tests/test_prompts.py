@@ -47,10 +47,12 @@ async def test_nothing_leads_out_of_the_folders_or_hangs(tmp_path: Path) -> None
     os.mkfifo(inside / "pipe.md")
     (inside / "large.md").write_text("x" * (PROMPT_BYTES_MAX + 1))
     (inside / "bytes.md").write_bytes(b"\xff\xfe")
+    (inside / "linked.md").symlink_to(tmp_path / "out.md")
+    (inside / "loop.md").symlink_to(inside / "loop.md")
     prompts = Prompts([inside])
     for name in ("../out", "..", ".", "", "a/b", "/etc/passwd", "out", "pipe", "{{x}}", "a\x00b"):
         assert await code_of(prompts, library(name)) == "prompt.unknown"
-    for name in ("large", "bytes"):
+    for name in ("large", "bytes", "linked", "loop"):
         assert await code_of(prompts, library(name)) == "prompt.unreadable"
     assert await code_of(Prompts(), library("out")) == "prompt.unknown"
 

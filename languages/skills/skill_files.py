@@ -4,9 +4,10 @@ Files come with the start message; where they lie says how they rank (specificat
 Discovery*). A file that is no good is passed over with a warning: it must not stop a run that does not need it.
 """
 
+import posixpath
 import re
-from collections.abc import Mapping
-from posixpath import normpath
+from collections.abc import Iterator, Mapping, Sequence
+from posixpath import basename, dirname, normpath
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -19,6 +20,15 @@ from callboard.languages.yaml12 import read_yaml
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
 """Where skill files lie, the highest ranking first."""
+
+DESCRIBING = frozenset({"name", "description", "category", "license", "version", "author", "metadata", "compatibility"})
+"""Fields of a front matter that are used or only describe; ``config`` and ``mcp`` are used as well."""
+
+ALLOWED_TOOLS = ("allowed-tools", "allowed_tools")
+"""Names of the field by which Agent Skills pre-approve tools."""
+
+NAMED_MAX = 5
+"""How many files that are not used a warning names."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)(.*)\Z", re.DOTALL | re.MULTILINE)
 
@@ -46,6 +56,9 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
             else:
                 origin[skill.id] = path
                 skills.append(skill)
+                beside = [name for name in files if _is_beside(normpath(name), normpath(path))]
+                if beside:
+                    warnings.append(unused(sorted(posixpath.relpath(name, dirname(path)) for name in beside), path))
     return skills, warnings
 
 
@@ -87,7 +100,31 @@ def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Prob
         "mcp": parts.mcp,
     }
     skill = Skill.model_validate({field: value for field, value in fields.items() if value is not None})
-    return skill, []
+    return skill, list(_ignored(front, path))
+
+
+def _ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    """Warn of fields that other agents heed and this one does not."""
+    fields = [name for name in map(str, front) if name not in DESCRIBING and name not in ("config", "mcp")]
+    if not fields:
+        return
+    offers = any(name in ALLOWED_TOOLS for name in fields)
+    expected = "the tools that a node may use in its `tools.allow`" if offers else None
+    yield _warning("SKILL_FIELD_IGNORED", f"these fields have no effect here: {', '.join(fields)}", path, expected)
+
+
+def unused(names: Sequence[str], path: str) -> Problem:
+    """Warn of files beside a ``SKILL.md``, which are not sent and cannot be read or run by a model."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    message = (
+        f"only SKILL.md is used; {', '.join(names[:NAMED_MAX])}{more} beside it cannot be read or run by the model"
+    )
+    expected = "the texts in SKILL.md or in a node's context, and scripts as tools of a skill"
+    return _warning("SKILL_FILES_IGNORED", message, path, expected)
+
+
+def _is_beside(name: str, path: str) -> bool:
+    return name.startswith(f"{dirname(path)}/") and basename(name) != basename(path)
 
 
 def _warning(code: str, message: str, path: str, expected: str | None = None) -> Problem:

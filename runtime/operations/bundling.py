@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from callboard.bus.commands import Bundle
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
+from callboard.bus.folders import LeadsOutside, path_below
 from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, dotted
@@ -66,9 +68,19 @@ def bundled(definition: Definition[Any], given: Any, request: StartRequest, perm
 
 
 def skills_beside(folder: Path, known: Authoring) -> Path | None:
-    """Return the list of skills that lies beside a definition, if its language looks for one."""
+    """Return the list of skills that lies beside a definition, if its language looks for one.
+
+    :raises CallboardError: ``file.unreadable`` if it is a link that leads out of the folder
+    """
     here = (folder / name for name in SKILL_FILES if known.skills_beside)
-    return next((path for path in here if path.is_file()), None)
+    path = next((path for path in here if path.is_file()), None)
+    if path is None:
+        return None
+    try:
+        return path_below(folder, path.name)
+    except LeadsOutside as error:
+        remedy = "put the file there, or name it with --skills"
+        raise CallboardError("file.unreadable", f"the list of skills {error} by a link", str(path), remedy) from error
 
 
 class _Bundling(Struct):
@@ -96,15 +108,18 @@ class _Bundling(Struct):
         return found | {name: text for name, text in skills.files.items() if name not in named}
 
     def _beside(self, patterns: Sequence[str], path: Path) -> dict[str, str]:
-        """Read the files beside a definition that match patterns; what is no text is passed over."""
+        """Read the files beside a definition that match patterns; those that are not text are left out."""
         found: dict[str, str] = {}
         folder = path.absolute().parent
         for file in islice(_matching(patterns, folder), BESIDE_MAX):
             self.permit(path, str(file))
+            name = file.relative_to(folder).as_posix()
             try:
-                found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8-sig")
-            except (OSError, UnicodeDecodeError):
-                continue  # the run tells that it lacks the text, if it comes to that
+                found[name] = path_below(folder, name).read_text(encoding="utf-8-sig")
+            except LeadsOutside:
+                self._warn_of_link(name, folder)
+            except (OSError, ValueError, RuntimeError):
+                continue  # the run says that it lacks the text, if it needs it
         return found
 
     def child(self, path: Path, name: str, folder: str, at: str) -> str | None:
@@ -138,12 +153,21 @@ class _Bundling(Struct):
         self.permit(path, name)
         folder = path.absolute().parent
         try:
-            return (folder / name).read_text(encoding="utf-8-sig")
+            return _named(folder, name).read_text(encoding="utf-8-sig")
+        except LeadsOutside:
+            expected = "a file in this folder, or the path of the file itself, with .. where it leads out"
+            self._tell(at, "SOURCE_FILE_OUTSIDE_ROOT", f"{name} is a link that leads out of {folder}", expected)
         except FileNotFoundError:
             self._tell(at, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}")
         except (OSError, UnicodeDecodeError) as error:
             self._tell(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {why(error)}")
+        except (ValueError, RuntimeError) as error:
+            self._tell(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
         return None
+
+    def _warn_of_link(self, name: str, folder: Path) -> None:
+        message = f"{name} is a link that leads out of {folder}; it is not sent with the start"
+        self.warnings.append(Problem("SOURCE_FILE_OUTSIDE_ROOT", message, name, severity="warning"))
 
     def _tell(self, at: str, code: str, message: str, expected: str | None = None) -> None:
         """Tell of a problem at a field of the root, with its place in the text if it stands there."""
@@ -156,6 +180,17 @@ class _Bundling(Struct):
                 self.problems.append(tree.problem(code, message, location, expected=expected))
                 return
         self.problems.append(Problem(code, message, at, expected=expected))
+
+
+def _named(folder: Path, name: str) -> Path:
+    """Return the path of a file that a definition names. A name may lead out of the folder, but no link may do so
+    unseen.
+
+    :raises LeadsOutside: if the name stays in the folder, and the file does not
+    """
+    if isabs(name) or normpath(name).split("/")[0] == "..":
+        return folder / name
+    return path_below(folder, name)
 
 
 def _matching(patterns: Sequence[str], folder: Path) -> Iterator[Path]:

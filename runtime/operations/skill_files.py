@@ -17,8 +17,9 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.bus.events import Problem
+from callboard.bus.folders import LeadsOutside, path_below
 from callboard.languages.problems import Tree
-from callboard.languages.skills.skill_files import FOLDERS, read_skill_file
+from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unused
 from callboard.languages.yaml12 import read_yaml
 
 FILE = "SKILL.md"
@@ -69,9 +70,9 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         # One that nobody asks for is nobody's business here, whatever is wrong with it.
         if (skill.id if skill else path.parent.name) not in wanted:
             continue
-        found.warnings.extend(msgspec.structs.replace(problem, where=name) for problem in problems)
         if skill is None or not isinstance(text, str):
-            continue
+            found.warnings.extend(msgspec.structs.replace(problem, where=name) for problem in problems)
+            continue  # problems of one that travels are reported where the start is admitted
         if skill.id in taken:
             message = f"the skill {skill.id!r} is already defined in {taken[skill.id]}"
             found.warnings.append(_warning("DUPLICATE_SKILL", message, name))
@@ -85,6 +86,8 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
             if not skill.instruction and not skill.mcp.url:
                 continue
         found.files[name] = text
+        if beside := _beside(path):
+            found.warnings.append(msgspec.structs.replace(unused(beside, name), where=name))
     return found
 
 
@@ -97,17 +100,29 @@ def _candidates(project: Path) -> Iterator[Path]:
         yield from (name / FILE for name in names[:FOLDERS_MAX] if (name / FILE).exists())
 
 
+def _beside(path: Path) -> list[str]:
+    """Name the files and folders beside a skill file, hidden ones not."""
+    try:
+        return sorted(
+            f"{one.name}/" if one.is_dir() else one.name
+            for one in path.parent.iterdir()
+            if one.name != FILE and not one.name.startswith(".")
+        )
+    except OSError:
+        return []  # the folder is not ours to list
+
+
 def _read(path: Path, project: Path) -> str | Problem:
     name = path.relative_to(project).as_posix()
     try:
-        real = path.resolve(strict=True)
+        real = path_below(project, name)
         found = real.stat()
-        if not real.is_relative_to(project):
-            return _warning("INVALID_SKILL_FILE", "leads out of the project", name)
         if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:
             return _warning("INVALID_SKILL_FILE", "is no file of text", name, f"at most {FILE_BYTES_MAX} bytes")
         return real.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except LeadsOutside:
+        return _warning("INVALID_SKILL_FILE", "leads out of the project", name)
+    except (OSError, ValueError, RuntimeError) as error:
         return _warning("INVALID_SKILL_FILE", f"cannot be read: {error}", name)
 
 
