@@ -17,7 +17,7 @@ from callboard.actors.models.waits import Waits
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shortened
-from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
@@ -249,12 +249,18 @@ class Carrier:
             ordinal=job.ordinal,
             on_progress=lambda line: reporter.progress(call.node, line),
             on_try=on_try,
+            responses=call.responses,
+            state=call.state,
+            earlier=call.earlier,
         )
         try:
             toolbox = await sessions.serving(call.tool, job.toolboxes)
             output = await toolbox.call(call.tool, call.input, context)
         except ToolFailed as error:
-            return ev.ToolResult(node=call.node, tool=call.tool, error=error.failure, tries=tries)
+            failure = error.failure
+            if failure.code == INPUT_REQUIRED and failure.details is not None:
+                return ev.ToolResult(node=call.node, tool=call.tool, tries=tries, asks=failure.details)
+            return ev.ToolResult(node=call.node, tool=call.tool, error=failure, tries=tries)
         return ev.ToolResult(node=call.node, tool=call.tool, output=output, tries=tries)
 
     async def _effect(self, job: Job, call: ev.EffectCall, sessions: Sessions, reporter: Reporter) -> ev.EffectResult:

@@ -466,7 +466,11 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
 
 
 class ToolCall(Intent, frozen=True):
-    """A tool is called, by the worker, or (``via`` caller) by whoever answers the call from outside."""
+    """A tool is called, by the worker, or (``via`` caller) by whoever answers the call from outside.
+
+    A call that a tool answered with ``asks`` is repeated with the ``responses`` of a person and the tool's ``state``;
+    ``earlier`` are the responses of the repetitions before.
+    """
 
     type = "tool.call"
     node: str
@@ -475,15 +479,22 @@ class ToolCall(Intent, frozen=True):
     id: str = ""
     server: str = ""
     via: Literal["worker", "caller"] = "worker"
+    responses: JSON = None
+    state: str | None = None
+    earlier: list[JSON] = []
 
 
 class ToolResult(Outcome, frozen=True):
+    """The outcome of a call. ``asks`` has the requests of a tool to a person, and the state of the tool: it is called
+    again with that state and the ``responses``."""
+
     type = "tool.result"
     node: str
     tool: str
     output: JSON = None
     error: Failure | None = None
     tries: int = 1
+    asks: JSON = None
 
 
 EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox"]

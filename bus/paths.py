@@ -71,6 +71,19 @@ class EffectKey(NamedTuple):
         return effect_key(self.path, self.iteration, self.attempt, self.slot)
 
 
+def call_key(key: str) -> str:
+    """Return the key of a tool's first call, of which a call with a person's answers is a repetition."""
+    return _AGAIN.sub("", key)
+
+
+def again_slot(slot: str, round: int) -> str:
+    """Name the call with which a tool gets a person's answers, for the k-th time, from 1."""
+    return f"{slot}.again.{round}"
+
+
+_AGAIN = re.compile(r"\.again\.[0-9]+\Z")
+
+
 def effect_key(path: str, iteration: int, attempt: int, slot: str) -> str:
     """Build the key ``path#iteration.attempt!slot``."""
     return f"{path}#{iteration}.{attempt}!{slot}"

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from callboard.bus.conversation import Left, Memory, Request, Spoken, news_of, request_of
 from callboard.bus.effects import Message
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeEnter, NodeExit, Payload, ToolResult
+from callboard.bus.paths import call_key
 from callboard.projections.places import Place
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Conversations:
             case ModelResult():
                 self._of(place).replies[event.key] = payload
             case ToolResult():
-                self._of(place).outputs[event.key] = payload
+                self._of(place).outputs[call_key(event.key)] = payload
             case _:
                 pass
 

@@ -131,6 +131,8 @@ ADDED: dict[str, dict[str, Any]] = {
     "run.resumed": {"step": True},
     "cancel.requested": {"code": "budget"},
     "model.call": {"parameters": {"top_p": 0.9}},
+    "tool.call": {"responses": {"r": {"action": "accept"}}, "state": "s", "earlier": [{"q": {"action": "accept"}}]},
+    "tool.result": {"asks": {"requests": {}, "state": "s"}},
     "effect.result": {"model": "openai:text-embedding-3-small", "requests": [USAGE], "unmetered": True},
     "run.end": {"warnings": WARNED, "models": [MODEL]},
     "child.end": {"warnings": WARNED, "models": [MODEL]},

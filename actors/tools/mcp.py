@@ -9,6 +9,7 @@ import importlib
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -25,7 +26,7 @@ from callboard.actors.tools.failures import (
 from callboard.actors.tools.mcp_connecting import Heard, connect, list_tools, unavailable
 from callboard.actors.tools.mcp_contents import output_of, text_of, without_binary
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
-from callboard.actors.tools.tool import Keep, ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.tool import INPUT_REQUIRED, ROUNDS_MAX, Keep, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
 from callboard.bus.effects import JSON, McpTools, ToolSpec
 from callboard.bus.log import NoAnswer
@@ -34,6 +35,8 @@ from callboard.bus.text import normalise_text
 if TYPE_CHECKING:
     from mcp import Client, MCPError
     from mcp_types import CallToolResult, GetPromptResult, Tool
+
+    from callboard.actors.tools.mcp_exchange import InputRequired
 
 
 IDEMPOTENCY_META = "callboard/idempotency-key"
@@ -130,6 +133,8 @@ class McpTransport:
         self._who = f"MCP server {source.name}"
         self._client = client
         self._timeout_s = timeout_s
+        self._states: set[str] = set()
+        """States with which this session has asked for input."""
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool of the server. The text that the server prints during the call becomes part of a failure.
@@ -159,7 +164,7 @@ class McpTransport:
             message = f"tool {tool} of {self._who} did not answer within {timeout_s:g} s"
             raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from None
         except MCPError as error:
-            raise await self._refused(tool, error) from error
+            raise await self._refused(tool, error, context) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
             raise self._gone(tool, described(error)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's checks of a result against schema and protocol
@@ -180,7 +185,51 @@ class McpTransport:
             context.on_progress(shortened(normalise_text(message or share)))
 
         meta: Any = {IDEMPOTENCY_META: context.idempotency_key, **tracecontext.headers()}
-        return await self._client.call_tool(tool, dict(input), progress_callback=report, meta=meta)
+        call = partial(self._client.call_tool, tool, dict(input), progress_callback=report, meta=meta)
+        return await (call() if context.responses is None else self._resumed(call, context))
+
+    async def _resumed(self, call: "partial[Any]", context: ToolCallContext) -> "CallToolResult":
+        """Call a tool again, with a person's responses. A server may refuse the state of a session that is over: then
+        it is asked from the beginning, and gets all responses so far as long as it makes the same requests."""
+        from mcp import MCPError
+        from mcp_types import ElicitResult
+
+        from callboard.actors.tools.mcp_exchange import InputRequired
+
+        rounds: list[Any] = [
+            {name: ElicitResult.model_validate(one) for name, one in responses.items()}
+            for responses in (*context.earlier, context.responses)
+        ]
+        try:
+            return await call(input_responses=rounds[-1], request_state=context.state)
+        except MCPError as error:
+            is_ours = context.state is None or context.state in self._states
+            if is_ours or self._is_over or isinstance(error.error.data, InputRequired):
+                raise
+        given: dict[str, Any] = {}
+        for responses in rounds:
+            try:
+                return await call(**given)
+            except MCPError as error:
+                asked = error.error.data
+                if not isinstance(asked, InputRequired) or asked.requests.keys() != responses.keys():
+                    raise
+                given = {"input_responses": responses, "request_state": asked.state}
+        return await call(**given)
+
+    def _asks(self, tool: str, asked: "InputRequired", round: int) -> ToolFailed:
+        """Make the failure that becomes questions to a person, or says why it does not."""
+        methods = {name: one.get("method") if isinstance(one, dict) else None for name, one in asked.requests.items()}
+        others = sorted({str(method) for method in methods.values() if method != "elicitation/create"})
+        if others:
+            message = f"tool {tool} of {self._who} asks for {', '.join(others)}; only elicitation/create is answered"
+            return tool_failed(INPUT_REQUIRED, message, retryable=False)
+        if round >= ROUNDS_MAX:
+            message = f"tool {tool} of {self._who} asked for input {ROUNDS_MAX} times without a result"
+            return tool_failed(INPUT_REQUIRED, message, retryable=False)
+        if asked.state is not None:
+            self._states.add(asked.state)
+        return tool_failed(INPUT_REQUIRED, f"tool {tool} of {self._who} asks for input", asked._asdict())
 
     async def _output(self, tool: str, result: "CallToolResult") -> JSON:
         try:
@@ -202,15 +251,17 @@ class McpTransport:
         message = text or f"tool {tool} of {self._who} reported an error: {quoted(output)}"
         return tool_failed("tool.failed", message, {"output": bounded_details(output)})
 
-    async def _refused(self, tool: str, error: "MCPError") -> ToolFailed:
+    async def _refused(self, tool: str, error: "MCPError", context: ToolCallContext) -> ToolFailed:
         """Make the failure of a call that was answered by an error, or that the SDK gave up.
 
         The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
         servers that a tool failed. So the state of the session decides whether it has ended, not the number.
         """
-        from callboard.actors.tools.mcp_exchange import UnreadableAnswer
+        from callboard.actors.tools.mcp_exchange import InputRequired, UnreadableAnswer
 
         message, data = normalise_text(error.message), error.error.data
+        if isinstance(data, InputRequired):
+            return self._asks(tool, data, len(context.earlier) + (context.responses is not None))
         if self._is_over:
             return self._gone(tool, message)
         if TOO_LARGE in message:

@@ -20,7 +20,7 @@ from callboard.bus.effects import McpTools, canonical
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp_types import Tool
+    from mcp_types import ErrorData, Tool
 
     from callboard.actors.tools.mcp_exchange import Exchange
 
@@ -134,6 +134,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
         message_handler=heed,
         client_info=Implementation(name="callboard", title="Callboard", version=version("callboard")),
         extensions=[Tasks()],
+        elicitation_callback=_asked_in_a_call,
     )
     try:
         await stack.enter_async_context(client)
@@ -144,6 +145,13 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     if exchange.has_ignored_discover:
         _silent.add(source)
     return client
+
+
+async def _asked_in_a_call(context: Any, params: Any) -> "ErrorData":
+    """Answer a server that asks for input in the middle of a call. That this exists says that results may ask."""
+    from mcp_types import INVALID_REQUEST, ErrorData
+
+    return ErrorData(code=INVALID_REQUEST, message="input can be asked for by results of protocol 2026-07-28 only")
 
 
 async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolEnvironment, heard: Heard) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import (
+    INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -28,6 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from callboard.actors.tools.mcp_lines import Unreadable
 from callboard.actors.tools.mcp_listing import usable_entries
+from callboard.bus.text import normalise_json
 
 Heard = SessionMessage | Exception
 
@@ -42,6 +44,13 @@ class UnreadableAnswer(NamedTuple):
     """The ``data`` of the error by which an unreadable answer fails its request; no server can send one."""
 
     why: str
+
+
+class InputRequired(NamedTuple):
+    """The ``data`` of the error in place of a result that asks for input first (protocol 2026-07-28)."""
+
+    requests: dict[str, Any]
+    state: str | None
 
 
 class Exchange:
@@ -65,6 +74,9 @@ class Exchange:
             self._open.pop(str((message.params or {}).get("requestId")), None)
         if not isinstance(message, JSONRPCRequest):
             return
+        if message.method == INITIALIZE and message.params:
+            # In the older protocols the server asks in the middle of a call, and no call can wait for a person.
+            message.params["capabilities"].pop("elicitation", None)
         self._open[str(message.id)] = message.id, message.method
         if message.method == DISCOVER and not self.has_ignored_discover:
             self._discover = message.id, anyio.current_time() + self._discover_s
@@ -105,8 +117,12 @@ class Exchange:
         _, method = self._open.pop(str(message.id), (None, ""))
         if self._discover and str(self._discover[0]) == str(message.id):
             self._discover = None
-        if method == "tools/list" and isinstance(message, JSONRPCResponse):
+        if isinstance(message, JSONRPCError):
+            return item
+        if method == "tools/list":
             message.result = usable_entries(message.result, self.version, self._warn)
+        elif method == "tools/call" and (asked := _asked(message.result)):
+            return _error(message.id, ErrorData(code=INTERNAL_ERROR, message="the tool asks for input", data=asked))
         return item
 
     def _failed(self, line: Unreadable) -> Heard:
@@ -139,6 +155,14 @@ class Exchange:
         data = {"supported": mutual, "requested": ""}
         message_ = "the server has answered server/discover"
         return _error(asked, ErrorData(code=UNSUPPORTED_PROTOCOL_VERSION, message=message_, data=data))
+
+
+def _asked(result: dict[str, Any]) -> InputRequired | None:
+    """Return what a result asks for; None if it is one, or asks for nothing but to be called again."""
+    requests, state = result.get("inputRequests"), result.get("requestState")
+    if result.get("resultType") != "input_required" or not isinstance(requests, dict) or not requests:
+        return None
+    return InputRequired(normalise_json(requests), state if isinstance(state, str) else None)
 
 
 def _error(asked: RequestId, error: ErrorData) -> SessionMessage:

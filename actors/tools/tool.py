@@ -1,6 +1,6 @@
 """The tool port: what a transport of tools offers to a node's toolbox."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from typing import Any, Protocol
@@ -23,11 +23,18 @@ async def _kept_nowhere(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
+INPUT_REQUIRED = "tool.input_required"
+"""The code of a call that a tool answers only after a person has: ``requests`` and ``state`` are in the details."""
+
+ROUNDS_MAX = 10
+"""How often one call may ask for input."""
+
+
 class ToolFailed(Exception):
     """A tool call failed.
 
     Codes: ``tool.unknown``, ``tool.invalid_input``, ``tool.failed``, ``tool.timeout``, ``tool.bad_output``,
-    ``tool.output_too_large``, ``tool.unavailable``, ``tool.crashed``, ``tool.unscripted``.
+    ``tool.output_too_large``, ``tool.unavailable``, ``tool.crashed``, ``tool.unscripted``, and `INPUT_REQUIRED`.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -40,7 +47,8 @@ class ToolCallContext(Struct, frozen=True):
 
     ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
     tool from 0, in the order of the log. ``timeout_s`` is how long this call may take, None as long as any of its
-    source; ``on_try`` takes the number of each try of it, from 1.
+    source; ``on_try`` takes the number of each try of it, from 1. ``responses`` are a person's, by the names of the
+    tool's requests, ``state`` is the tool's, and ``earlier`` are the responses of the repetitions before.
     """
 
     run: str
@@ -50,6 +58,9 @@ class ToolCallContext(Struct, frozen=True):
     on_progress: OnProgress = field(default=lambda _line: None)
     timeout_s: float | None = None
     on_try: Callable[[int], None] = field(default=lambda _number: None)
+    responses: JSON = None
+    state: str | None = None
+    earlier: Sequence[JSON] = ()
 
 
 class ToolEnvironment(Struct, frozen=True):

@@ -144,6 +144,8 @@ def _exit(event: Event, node_exit: NodeExit) -> dict[str, Any]:
 
 def _tool_result(_event: Event, result: ToolResult) -> dict[str, Any]:
     output = result.output if result.error is None else {"error": _text(result.error)}
+    if result.asks is not None:
+        output = {"asks": result.asks}
     return {"type": "tool:result", "node": result.node, "tool": result.tool, "output": output}
 
 

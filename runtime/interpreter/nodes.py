@@ -11,7 +11,7 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
-from callboard.bus.paths import effect_key, last_id
+from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.languages.language import (
     NOT_UNDERSTOOD,
     Answered,
@@ -25,6 +25,7 @@ from callboard.languages.language import (
 )
 from callboard.runtime.interpreter.asks import Asks
 from callboard.runtime.interpreter.driver import Wait
+from callboard.runtime.interpreter.elicitation import elicited
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.waits import OpenQuestion
 
@@ -132,10 +133,16 @@ class StageNode(Execution):
         server: str = "",
         via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
-        key = self.key(slot)
         call = ev.ToolCall(node=self.name, tool=tool, input=input, id=id, server=server, via=via)
-        outcome: ev.ToolResult = await self._asks.effect(self, key, call, self._asks.ordinal(f"tool {tool}"))
-        self.outputs[key] = outcome
+        ordinal = self._asks.ordinal(f"tool {tool}")
+        outcome: ev.ToolResult = await self._asks.effect(self, self.key(slot), call, ordinal)
+        while outcome.asks is not None:
+            earlier = [*call.earlier, *([] if call.responses is None else [call.responses])]
+            round = len(earlier) + 1
+            responses = await elicited(self, f"{slot}.ask.{round}", tool, outcome.asks)
+            call = msgspec.structs.replace(call, responses=responses, state=outcome.asks.get("state"), earlier=earlier)
+            outcome = await self._asks.effect(self, self.key(again_slot(slot, round)), call, ordinal)
+        self.outputs[self.key(slot)] = outcome
         return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
 
     async def call(self, slot: str, kind: ev.EffectKind, request: JSON) -> Ok[JSON] | Failed:

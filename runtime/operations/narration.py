@@ -211,6 +211,8 @@ def _effect(
             return f"calls {called(payload, key)}"
         case ev.ToolResult():
             told = called(payload, key)
+            if payload.asks is not None:
+                return f"{told} asks a person for input"
             return f"{told} failed{_because(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
         case ev.EffectCall():
             kind, name = kind_and_name(payload)

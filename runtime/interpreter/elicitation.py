@@ -1,0 +1,94 @@
+"""Elicitation: a tool that asks a person for input before it answers, and the answers with which it is called again.
+
+The outcome of such a call has ``asks``: the requests by the server's names for them, as MCP has them (MCP
+specification, *Elicitation*), and the server's own state. Each request becomes a question of the node. Its answer is an
+object that fits the requested schema, or one of the words `DECLINE` and `CANCEL`.
+"""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from callboard.bus.effects import JSON
+from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.schemas import checking
+from callboard.bus.schemas.telling import told
+from callboard.languages.language import Ask, Node
+
+ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
+
+PROBLEMS_MAX = 5
+"""How many problems of an answer are named."""
+
+
+async def elicited(node: Node, slot: str, tool: str, asks: dict[str, Any]) -> dict[str, JSON]:
+    """Ask a person for everything that a tool asks for, one question after the other; return its responses."""
+    responses: dict[str, JSON] = {}
+    for k, (name, request) in enumerate(asks["requests"].items()):
+        params: dict[str, Any] = request["params"]
+        schema = _schema(params)
+        async with node.question(f"{slot}.{k}", _ask(tool, params, schema)) as question:
+            answered = await question.answer()
+            question.close("answered", answered.k, None)
+        responses[name] = response_of(schema, answered.user_response)
+    return responses
+
+
+def _schema(params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of the input that is asked for; None if it is only whether the person agrees."""
+    schema = params.get("requestedSchema")
+    return schema if isinstance(schema, dict) and schema.get("properties") else None
+
+
+def _ask(tool: str, params: dict[str, Any], schema: dict[str, Any] | None) -> Ask:
+    message, url = str(params.get("message", "")), params.get("url")
+    return Ask(
+        question=f"{message}\n{url}" if url else message,
+        type="select" if schema is None else "input",
+        options=[ACCEPT, DECLINE] if schema is None else [],
+        request_data={"tool": tool, **{name: params[name] for name in ("url", "requestedSchema") if name in params}},
+        schema=schema,
+        refuses=partial(refusal, schema),
+    )
+
+
+def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
+    """Say why a response is not an answer; None if it is one."""
+    if _word(response) in (DECLINE, CANCEL):
+        return None
+    if schema is None:
+        return None if _word(response) == ACCEPT or response is True else f"the answer has to be {ACCEPT} or {DECLINE}"
+    try:
+        found = checking.violations({"type": "object", **schema}, _value(schema, response))
+    except checking.Inapplicable:
+        return None  # the server knows what to make of its own schema
+    if not found:
+        return None
+    problems = "; ".join(told(one) for one in found[:PROBLEMS_MAX])
+    return f"the answer has to be {DECLINE}, or an object that fits the requested schema: {problems}"
+
+
+def response_of(schema: dict[str, Any] | None, response: JSON) -> dict[str, JSON]:
+    """Return what the tool gets for an answer."""
+    if (word := _word(response)) in (DECLINE, CANCEL):
+        return {"action": word}
+    return {"action": ACCEPT} if schema is None else {"action": ACCEPT, "content": _value(schema, response)}
+
+
+def _word(response: JSON) -> str:
+    return response.strip().casefold() if isinstance(response, str) else ""
+
+
+def _value(schema: dict[str, Any], response: JSON) -> JSON:
+    """Read a response: an object, the JSON text of one, or the value of the only property."""
+    value: Any = response
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except JSON_ERRORS:
+            value = response
+    if not isinstance(value, dict) and len(names := list(schema["properties"])) == 1:
+        wants_text = schema["properties"][names[0]].get("type") == "string"
+        return {names[0]: response if wants_text else value}
+    return value
