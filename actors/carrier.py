@@ -271,7 +271,7 @@ class Carrier:
                 lent.check(self.tools.lending, sources)
                 reporter.lent(job.node, self.tools.lending.lent(sources))
             if call.kind_ == "toolbox":
-                listed = await sessions.listing(job.key, sources)
+                listed = await sessions.listing(job.key, job.toolboxes.get(job.key, sources))
                 for code, reason in listed.warnings:
                     reporter.warn(job.node, code, reason)
                 return ev.EffectResult(value=msgspec.to_builtins(listed.specs))

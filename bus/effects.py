@@ -342,7 +342,9 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     """An MCP server, over stdio (``command``) or streamable HTTP (``url``), opened for one node execution, or for all
     nodes of a run together (``scope``).
 
-    ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log.
+    ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log. Tools
+    that ``allow`` and ``deny`` leave out are listed by their names only, whatever is wrong with them. Both are known to
+    whoever opens the source, and are not part of what is recorded: see `recorded`.
     """
 
     name: str
@@ -353,6 +355,16 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     timeout_s: float | None = None
     limits: dict[str, ToolLimits] = {}
     scope: Literal["node", "run"] = "node"
+    allow: list[str] | None = None
+    deny: list[str] = []
+
+    def passes(self, tool: str) -> bool:
+        """Say whether a tool may be offered."""
+        return (self.allow is None or tool in self.allow) and tool not in self.deny
+
+    def recorded(self) -> "McpTools":
+        """Return the source as the log has it."""
+        return msgspec.structs.replace(self, allow=None, deny=[])
 
 
 class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):

@@ -11,7 +11,7 @@ class LeadsOutside(Exception):
 
 
 def path_below(folder: Path, name: str | Path) -> Path:
-    """Return the real path of a file or folder below a folder, none of whose parts is a link.
+    """Follow all links in the path of a file or folder below a folder; return the path where they lead.
 
     :raises LeadsOutside: if it is not below the folder, by ``..`` or by a link
     :raises FileNotFoundError: if there is no such file

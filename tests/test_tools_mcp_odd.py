@@ -8,18 +8,24 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import anyio
+import msgspec
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from callboard.actors.models import anthropic_messages, openai_chat, openai_responses
 from callboard.actors.tools.mcp import McpTransport, open_mcp
 from callboard.actors.tools.mcp_lines import Unreadable, messages_of, repaired
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
-from callboard.bus.effects import Failure, McpTools, ToolLimits
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, McpTools, ToolLimits, ToolSpec
+from tests.flow_providers import flow_of, ours, played
+from tests.flows import FlowTheatre
 from tests.forks import python
 from tests.http_server import http_server
 from tests.mcp_sessions import Forgetful
@@ -279,6 +285,56 @@ async def test_a_list_that_cannot_be_read_says_so_at_once(raw: Serve) -> None:
             pytest.fail("opened")
     assert caught.value.failure.code == "tool.unavailable"
     assert "its answer to tools/list cannot be read: Invalid JSON" in caught.value.failure.message
+
+
+async def test_a_filter_works_before_the_schemas_of_tools_are_looked_at(raw: Serve) -> None:
+    broken = {"name": "broken", "inputSchema": {"type": "object", "properties": {"a": {"type": "objekt"}}}}
+    wrong = {"name": "wrong", "inputSchema": 7}
+    fine = {"name": "fine", "inputSchema": OBJECT, "description": "Fine."}
+    listing = json.dumps({"tools": [fine, broken, wrong]})
+    one = raw(listing=listing)
+    two = replace(raw(listing=listing), name="two")
+    other = replace(two, deny=["fine", "broken", "wrong"])
+    for filters in ({"deny": ["broken", "wrong"]}, {"allow": ["fine"]}):
+        async with open_toolbox([replace(one, **filters), other], ENVIRONMENT) as box:
+            assert box.warnings == []
+            assert (box.specs[0].name, box.specs[0].description) == ("fine", "Fine.")
+            assert {spec.name for spec in box.specs[1:]} == {"fine", "broken", "wrong"}
+            assert all(spec.input_schema == {} for spec in box.specs[1:])
+            found = await failure(box.call("broken", {}, ToolCallContext("r1", "a", "key-1")))
+            assert found.code == "tool.unknown"
+
+
+async def test_what_is_odd_is_a_warning_of_the_node_and_a_filter_is_not_recorded(raw: Serve) -> None:
+    either = {**OBJECT, "anyOf": [{"required": ["id"]}, {"required": ["slug"]}]}
+    tools = [{"name": "either", "inputSchema": either}, {"name": "wrong", "inputSchema": 7}]
+    command = raw(listing=json.dumps({"tools": tools}), answers={"either": '"result":{"content":[]}'}).command
+    source = {"type": "mcp", "name": "raw", "command": command}
+    flow = flow_of(ours("tool"), source=source, tool="either", arguments={"id": 1})
+    _told, events = await played(FlowTheatre(), flow)
+    warned = [ev.payload_of(event) for event in events if event.type == ev.NodeWarning.type]
+    assert [(one.code, one.node) for one in warned if isinstance(one, ev.NodeWarning)] == [
+        ("TOOL_LEFT_OUT", "a"),
+        ("TOOL_ADAPTED", "a"),
+    ]
+    assert msgspec.to_builtins(McpTools("x", deny=["a"], allow=["b"]).recorded()) == {"type": "mcp", "name": "x"}
+
+
+@pytest.mark.parametrize("api", [anthropic_messages, openai_chat, openai_responses])
+def test_models_that_take_no_combined_schema_get_its_properties_and_read_it(api: ModuleType) -> None:
+    branch = {"type": "object", "properties": {"slug": {"type": "string"}}, "required": ["slug"]}
+    schema = {
+        "$ref": "#/$defs/page",
+        "$defs": {"page": {"properties": {"id": {"type": "string"}}, "oneOf": [branch, {"required": ["id"]}]}},
+    }
+    found = vars(api)["_tool"](ToolSpec("fetch", "Fetch a page.", schema), {"fetch": "fetch"})
+    said = found.get("function", found)
+    shaped = said.get("input_schema") or said.get("parameters")
+    assert shaped["type"] == "object"
+    assert shaped["properties"] == {"id": {"type": "string"}, "slug": {"type": "string"}}
+    assert not {"oneOf", "anyOf", "allOf", "$ref"} & shaped.keys()
+    assert said["description"].startswith("Fetch a page.\n\n")
+    assert '"oneOf"' in said["description"]
 
 
 # -- the handshake ----------------------------------------------------------------------------------------------------

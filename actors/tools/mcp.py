@@ -118,13 +118,13 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
 
 
 class McpTransport:
-    """An open session with an MCP server. ``warnings`` says, by code and text, what is odd about its tools."""
+    """An open session with an MCP server. ``warnings`` says what is odd about its tools, as in the port."""
 
     def __init__(
         self, source: McpTools, client: "Client", tools: "list[Tool]", heard: Heard, timeout_s: float, keep: Keep
     ) -> None:
         self.specs = [ToolSpec(tool.name, tool.description or "", dict(tool.input_schema)) for tool in tools]
-        self.warnings = [(code, f"MCP server {source.name}: {reason}") for code, reason in heard.warnings]
+        self.warnings = [(code, tool, f"MCP server {source.name}: {reason}") for code, tool, reason in heard.warnings]
         self._tasks_only = {tool.name for tool in tools if tool.execution and tool.execution.task_support == "required"}
         self._keep = keep
         self.open = True

@@ -60,7 +60,7 @@ class Heard:
         self.stderr: Printed | None = None
         self.garbage = 0
         self.http = HttpState(self.bytes_max)
-        self.warnings: list[tuple[str, str]] = []
+        self.warnings: list[tuple[str, str, str]] = []
         self.exchange: Exchange | None = None
         self._redact = redact
 
@@ -127,7 +127,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
             heard.garbage += 1
 
     discover_s = min(DISCOVER_S, environment.seconds(source) * DISCOVER_SHARE)
-    exchange = heard.exchange = Exchange(discover_s, lambda code, reason: heard.warnings.append((code, reason)))
+    exchange = heard.exchange = Exchange(discover_s, lambda *warning: heard.warnings.append(warning))
     client = Client(
         exchanged(await _transport(stack, source, environment, heard), exchange),
         mode="legacy" if _silent.has(source) else "auto",

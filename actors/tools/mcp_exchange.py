@@ -6,7 +6,7 @@ is asked to initialize after a moment. It also knows whether the session has end
 """
 
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -28,7 +28,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from callboard.actors.tools.mcp_lines import Unreadable
-from callboard.actors.tools.mcp_listing import usable_entries
+from callboard.actors.tools.mcp_listing import Warn, usable_entries
 from callboard.bus.text import normalise_json
 
 Heard = SessionMessage | Exception
@@ -56,7 +56,7 @@ class InputRequired(NamedTuple):
 class Exchange:
     """The open requests of a session. ``discover_s`` bounds how long ``server/discover`` may stay unanswered."""
 
-    def __init__(self, discover_s: float, warn: Callable[[str, str], None]) -> None:
+    def __init__(self, discover_s: float, warn: Warn) -> None:
         self.is_over = False
         self.has_ignored_discover = False
         self.version = ""

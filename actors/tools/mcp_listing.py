@@ -20,8 +20,8 @@ NESTING_MAX = 100
 REPAIRS_MAX = 10
 """How many members of one entry are repaired before it is left out."""
 
-Warn = Callable[[str, str], None]
-"""Takes the code of a warning and its text."""
+Warn = Callable[[str, str, str], None]
+"""Takes the code of a warning, the name of the tool if it has one, and the text."""
 
 
 def usable_entries(result: dict[str, Any], version: str, warn: Warn) -> dict[str, Any]:
@@ -42,10 +42,10 @@ def _usable(entry: Any, number: int, envelope: dict[str, Any], version: str, war
     name = entry.get("name") if isinstance(entry, dict) else None
     who = f"tool {name}" if isinstance(name, str) else f"entry {number} of the list of tools"
     if not isinstance(entry, dict) or not isinstance(name, str) or not name:
-        warn(LEFT_OUT, f"{who} is left out: it is listed without a name")
+        warn(LEFT_OUT, "", f"{who} is left out: it is listed without a name")
         return None
     if _is_deep(entry):
-        warn(LEFT_OUT, f"{who} is left out: its entry is nested more than {NESTING_MAX} levels deep")
+        warn(LEFT_OUT, name, f"{who} is left out: its entry is nested more than {NESTING_MAX} levels deep")
         return None
     tool: dict[str, Any] = normalise_json(entry)
     for _ in range(REPAIRS_MAX):
@@ -54,10 +54,10 @@ def _usable(entry: Any, number: int, envelope: dict[str, Any], version: str, war
             return _with_valid_headers(tool, who, version, warn)
         where, why = fault
         if not _repair(tool, where):
-            warn(LEFT_OUT, f"{who} is left out: its {where} is malformed: {why}")
+            warn(LEFT_OUT, name, f"{who} is left out: its {where} is malformed: {why}")
             return None
-        warn(ADAPTED, f"{who} is listed with a malformed {where}, which is ignored: {why}")
-    warn(LEFT_OUT, f"{who} is left out: it has more than {REPAIRS_MAX} malformed members")
+        warn(ADAPTED, name, f"{who} is listed with a malformed {where}, which is ignored: {why}")
+    warn(LEFT_OUT, name, f"{who} is left out: it has more than {REPAIRS_MAX} malformed members")
     return None
 
 
@@ -66,7 +66,7 @@ def _with_valid_headers(tool: dict[str, Any], who: str, version: str, warn: Warn
     why = find_invalid_x_mcp_header(tool.get("inputSchema")) if version in MODERN_PROTOCOL_VERSIONS else None
     if why is None:
         return tool
-    warn(LEFT_OUT, f"{who} is left out: its inputSchema has an invalid x-mcp-header: {why}")
+    warn(LEFT_OUT, tool["name"], f"{who} is left out: its inputSchema has an invalid x-mcp-header: {why}")
     return None
 
 

@@ -45,7 +45,7 @@ class NatsTransport:
 
     def __init__(self, source: NatsTools, request: Request, timeout_s: float) -> None:
         self.specs: list[ToolSpec] = source.tools
-        self.warnings: list[tuple[str, str]] = []
+        self.warnings: list[tuple[str, str, str]] = []
         self._source = source
         self._request = request
         self._timeout_s = timeout_s

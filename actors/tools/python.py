@@ -75,7 +75,7 @@ class PythonTransport:
 
     def __init__(self, source: PythonTools, config: dict[str, str], environment: ToolEnvironment) -> None:
         self.specs: list[ToolSpec] = []
-        self.warnings: list[tuple[str, str]] = []
+        self.warnings: list[tuple[str, str, str]] = []
         self._timeout_s = environment.seconds(source)
         self._environment = environment
         path = [str(Path.cwd()), *(entry for entry in sys.path if entry)]

@@ -54,7 +54,7 @@ class ScriptedTransport:
 
     def __init__(self, specs: list[ToolSpec], script: Mapping[str, Any]) -> None:
         self.specs = specs
-        self.warnings: list[tuple[str, str]] = []
+        self.warnings: list[tuple[str, str, str]] = []
         self._script = script
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:

@@ -103,4 +103,4 @@ class _Lent:
 
 def _identity(source: McpTools) -> bytes:
     """What makes two sources the same server, whatever limits each node has there."""
-    return canonical(msgspec.structs.replace(source, timeout_s=None, limits={}))
+    return canonical(msgspec.structs.replace(source.recorded(), timeout_s=None, limits={}))

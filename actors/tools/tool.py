@@ -99,11 +99,11 @@ class ToolEnvironment(Struct, frozen=True):
 class ToolTransport(Protocol):
     """An open source of tools. Opened and closed in one task; `call` may come from others, several at once.
 
-    ``warnings`` has the code and the text of what is odd about the tools that it serves.
+    ``warnings`` has what is odd about the tools that it serves: code, name of the tool if it has one, and text.
     """
 
     specs: list[ToolSpec]
-    warnings: list[tuple[str, str]]
+    warnings: list[tuple[str, str, str]]
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool with input that fits its schema.

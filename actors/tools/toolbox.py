@@ -69,9 +69,13 @@ class Toolbox:
     """
 
     def __init__(
-        self, tools: Mapping[str, "_Tool"], environment: ToolEnvironment, warnings: Sequence[tuple[str, str]]
+        self,
+        tools: Mapping[str, "_Tool"],
+        environment: ToolEnvironment,
+        warnings: Sequence[tuple[str, str]],
+        named_only: Sequence[ToolSpec],
     ) -> None:
-        self.specs: list[ToolSpec] = [tool.spec for tool in tools.values()]
+        self.specs: list[ToolSpec] = [*(tool.spec for tool in tools.values()), *named_only]
         self.warnings = warnings
         self._tools = tools
         self._environment = environment
@@ -157,7 +161,8 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
     if failures:
         details = [{"code": failure.code, "message": failure.message} for failure in failures]
         raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
-    warnings = [warning for one in held if one.transport is not None for warning in one.transport.warnings]
+    warnings = [warning for one in held for warning in _warnings(one)]
+    named_only = [spec for one in held for spec in _filtered(one)]
     served = [(spec, one) for one in held if one.transport is not None for spec in _usable(one, warnings)]
     counts = Counter(spec.name for spec, _ in served)
     for name in counts:
@@ -172,7 +177,25 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
         if fault := _fault(named):
             raise tool_failed("tool.unavailable", fault)
         tools[spec.name] = _Tool(named, one.source, one.transport)
-    return Toolbox(tools, environment, warnings)
+    return Toolbox(tools, environment, warnings, named_only)
+
+
+def _warnings(one: Held) -> list[tuple[str, str]]:
+    """Return what is odd about the tools of a source that may be offered."""
+    found = one.transport.warnings if one.transport is not None else []
+    return [
+        (code, text) for code, tool, text in found if not isinstance(one.source, McpTools) or one.source.passes(tool)
+    ]
+
+
+def _filtered(one: Held) -> list[ToolSpec]:
+    """Return the tools of a source that may not be offered, by their names only: someone may ask whether there are
+    such tools, and no one whether their schemas are sound."""
+    source = one.source
+    if one.transport is None or not isinstance(source, McpTools):
+        return []
+    listed = [spec.name for spec in one.transport.specs] + [tool for _code, tool, _text in one.transport.warnings]
+    return [ToolSpec(name, server=source.name) for name in dict.fromkeys(listed) if name and not source.passes(name)]
 
 
 def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
@@ -184,6 +207,8 @@ def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
     usable: dict[str, ToolSpec] = {}
     for spec in one.transport.specs:
         who = f"MCP server {one.source.name}: tool {spec.name}"
+        if not one.source.passes(spec.name):
+            continue
         if spec.name in usable:
             warnings.append((LEFT_OUT, f"{who} is listed twice; the first one is used"))
         elif fault := _fault(msgspec.structs.replace(spec, server=one.source.name)):

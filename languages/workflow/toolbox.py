@@ -37,7 +37,7 @@ def tool_sources(
         taken |= {tool.name for tool in tools}
         sources += _served(tools, config.get(skill.id, {}))
         if skill.mcp:
-            sources.append(_mcp(skill.id, skill.mcp))
+            sources.append(_mcp(skill.id, skill.mcp, allowed))
     return sources
 
 
@@ -58,7 +58,7 @@ def _limits(tools: Iterable[SkillTool]) -> dict[str, ToolLimits]:
     return {name: limits for name, limits in said.items() if limits != ToolLimits()}
 
 
-def _mcp(skill_id: str, server: McpServer) -> McpTools:
+def _mcp(skill_id: str, server: McpServer, allowed: ToolFilter | None) -> McpTools:
     command = [server.command, *server.args] if server.command and server.type != "http" else []
     return McpTools(
         name=skill_id,
@@ -69,6 +69,8 @@ def _mcp(skill_id: str, server: McpServer) -> McpTools:
         timeout_s=seconds_of(server.timeout) if server.timeout else None,
         limits={name: limits.limits() for name, limits in (server.limits or {}).items()},
         scope=server.scope or "node",
+        allow=allowed.allow if allowed else None,
+        deny=list(allowed.deny or []) if allowed else [],
     )
 
 

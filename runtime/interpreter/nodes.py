@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
+from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.languages.language import (
@@ -187,7 +187,8 @@ class ToolboxBlock:
     async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed:
         self._node.toolboxes[self._key] = self._sources
         try:
-            listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(self._sources))
+            recorded = [one.recorded() if isinstance(one, McpTools) else one for one in self._sources]
+            listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(recorded))
         except BaseException:
             await self.__aexit__()
             raise
