@@ -137,8 +137,8 @@ class NodeActor:
                     # Be it that it has no recorded form. The traceback belongs to the operator's log; a run's log holds
                     # what its author can act on, and what was used.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
-                    failure = Failure(code="internal", message=f"{type(error).__name__}: {error}")
-                    self._publisher.outcome(job.key, failed(job.intent, failure, outcome or job.spent.outcome()))
+                    spent = outcome or job.spent.outcome()
+                    self._publisher.outcome(job.key, failed(job.intent, unexpected(error), spent))
         finally:
             self._scopes.pop(job.key, None)
 

@@ -1,14 +1,17 @@
-"""Decoding JSON that users wrote: msgspec's decoder with Python's reading of numbers.
+"""Decoding JSON that came from outside: msgspec's decoder with Python's reading of numbers, and with repaired texts.
 
 msgspec reads a double with a large exponent, such as ``1e300``, in about 18 microseconds, two hundred times as long as
 Python does. One megabyte of them would hold the whole process for seconds, threads included. So inputs, payloads,
 outputs and answers are decoded here.
 """
 
+import re
 from functools import lru_cache
 from typing import Any, TypeVar, overload
 
 import msgspec
+
+from callboard.bus.text import normalise_text
 
 T = TypeVar("T")
 
@@ -26,6 +29,13 @@ def decoder(type: Any = Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type, float_hook=_double)
 
 
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
+)
+"""An escape within a JSON string. A whole surrogate pair is matched first, so the second form is always one half."""
+
+_HALF_ESCAPE_CHARS = len(r"\ud800")
+
 _decode_any = decoder().decode
 _decoder_of = lru_cache(256)(decoder)
 
@@ -39,11 +49,38 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
 
 
 def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, type: Any = Any) -> Any:
-    """Decode a JSON text as `msgspec.json.decode` does.
+    """Decode JSON that came from outside, with halves of surrogate pairs repaired as `callboard.bus.text` does.
 
-    :raises msgspec.DecodeError: if it is none, is of another type, or nests too deep to be read
+    :raises msgspec.DecodeError: if it is not JSON, is not UTF-8, is of another type, or nests too deep to be read
     """
+    decode = _decode_any if type is Any else _decoder_of(type).decode
     try:
-        return _decode_any(data) if type is Any else _decoder_of(type).decode(data)
+        return decode(data)
     except RecursionError:
         raise msgspec.DecodeError("the JSON text nests too deep") from None
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeError) as error:
+        text = _repaired_json(data)
+        if text is not None:
+            return decode(text)
+        if isinstance(error, msgspec.DecodeError):
+            raise
+        raise msgspec.DecodeError(f"not UTF-8: {error}") from error
+
+
+def _repaired_json(data: bytes | bytearray | str | memoryview | msgspec.Raw) -> str | None:
+    """Return a JSON text without halves of surrogate pairs, written out or escaped; None if it has none, or its bytes
+    are not text."""
+    try:
+        text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    made = normalise_text(_ESCAPE.sub(_whole_escape, text))
+    return None if made == text else made
+
+
+def _whole_escape(match: re.Match[str]) -> str:
+    escape = match[0]
+    is_half = len(escape) == _HALF_ESCAPE_CHARS and escape[2] in "dD"
+    return r"\ufffd" if is_half else escape

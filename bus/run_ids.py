@@ -7,7 +7,6 @@ import msgspec
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 
 class _Named(msgspec.Struct):

@@ -5,22 +5,12 @@ encode it, so an event that holds one cannot be stored. All functions here join 
 other into their character, and replace a half on its own by U+FFFD. Pure.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any
 
 import msgspec
 
-T = TypeVar("T")
-
 _UTF_16 = "utf-16-le"
-
-_ESCAPE = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
-)
-"""An escape within a JSON string. A whole surrogate pair is matched first, so the second form is always one half."""
-
-_HALF_ESCAPE_CHARS = len(r"\ud800")
 
 
 def normalise_text(text: str) -> str:
@@ -95,44 +85,3 @@ def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> byt
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook)
         return msgspec.json.encode(normalise_json(plain))
-
-
-@overload
-def decode_json(data: bytes | bytearray | str) -> Any: ...
-@overload
-def decode_json(data: bytes | bytearray | str, *, type: type[T]) -> T: ...
-def decode_json(data: bytes | bytearray | str, *, type: Any = Any) -> Any:
-    """Read JSON that came from outside, with its texts repaired.
-
-    :raises msgspec.DecodeError: if it is not JSON, or not UTF-8
-    :raises msgspec.ValidationError: if it does not fit ``type``
-    :raises RecursionError: if it is nested too deep
-    """
-    try:
-        return msgspec.json.decode(data, type=type)
-    except msgspec.ValidationError:
-        raise
-    except (msgspec.DecodeError, UnicodeError) as error:
-        text = _repaired_json(data)
-        if text is not None:
-            return msgspec.json.decode(text, type=type)
-        if isinstance(error, msgspec.DecodeError):
-            raise
-        raise msgspec.DecodeError(f"not UTF-8: {error}") from error
-
-
-def _repaired_json(data: bytes | bytearray | str) -> str | None:
-    """Return a JSON text without halves of surrogate pairs, written out or escaped; None if it has none, or its bytes
-    are not text."""
-    try:
-        text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return None
-    made = normalise_text(_ESCAPE.sub(_whole_escape, text))
-    return None if made == text else made
-
-
-def _whole_escape(match: re.Match[str]) -> str:
-    escape = match[0]
-    is_half = len(escape) == _HALF_ESCAPE_CHARS and escape[2] in "dD"
-    return r"\ufffd" if is_half else escape

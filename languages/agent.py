@@ -27,6 +27,7 @@ from callboard.bus.steps import Steps
 from callboard.languages.computing import computed
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
+from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
 from callboard.languages.patience import patient_turn
 
 CUT_SHORT = frozenset(
@@ -149,7 +150,9 @@ async def _call(
             "INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} cannot be read; it is not called: {use.fault}"
         )
         return Called(use, error=Failure("tool.invalid_input", use.fault))
-    if use.tool in policy.check_inputs and (faults := violations(spec.input_schema, use.input)):
+    checked = use.tool in policy.check_inputs
+    faults = await computed(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
+    if faults:
         told = "; ".join(faults)
         if tells:
             node.warn("INVALID_TOOL_INPUT", f"what the model gives {use.tool!r} does not fit; it is not called: {told}")

@@ -169,6 +169,9 @@ class Faulty:
     def keys(self) -> KeyRing:
         return self._log.keys
 
+    def now(self) -> dt.datetime:
+        return self._log.now()
+
     def without_keys(self) -> Reading:
         return self._log.without_keys()
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.bus import events as ev
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import ToolUse, canonical, digest
 from callboard.bus.finite import encoded
-from callboard.bus.text import Joiner, decode_json, encode_json, joined, normalise_json, normalise_text
+from callboard.bus.text import Joiner, encode_json, joined, normalise_json, normalise_text
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
 from callboard.runtime.admission.start_message import read_start

@@ -22,7 +22,6 @@ from callboard.actors.sandbox.process import Ended, Sandbox, SandboxBroken
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 logger = structlog.get_logger(__name__)
 

@@ -13,7 +13,6 @@ from callboard.actors.trust import trusted
 from callboard.bus.backoff import backoff_s
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 if TYPE_CHECKING:
     import httpx

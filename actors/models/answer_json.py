@@ -12,8 +12,9 @@ from itertools import chain
 import msgspec
 
 from callboard.actors.models.relaxed_json import read_relaxed
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
-from callboard.bus.text import decode_json, normalise_text
+from callboard.bus.text import normalise_text
 
 CANDIDATES_MAX = 16
 """Fences, and balanced objects or arrays, that are tried, from the last; and openings in prose that are passed over."""

@@ -10,8 +10,9 @@ from html import unescape
 
 import msgspec
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
-from callboard.bus.text import decode_json, normalise_text
+from callboard.bus.text import normalise_text
 
 WORDS_CHARS_MAX = 2_000
 """How much of a body enters a failure, in characters."""

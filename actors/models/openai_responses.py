@@ -26,6 +26,7 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "text"

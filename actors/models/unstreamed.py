@@ -11,8 +11,8 @@ import msgspec
 
 from callboard.actors.models.error_bodies import is_error, said_in, words_of
 from callboard.actors.models.retrying import TryFailed
+from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Failure
-from callboard.bus.text import decode_json
 
 STREAM = "text/event-stream"
 

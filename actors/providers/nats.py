@@ -20,7 +20,6 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.outgoing import malformed
 from callboard.bus.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
-from callboard.bus.text import decode_json
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -21,7 +21,6 @@ from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 PROCESS = "mwl:provider.call/callboard/process/v1"
 PREFIX = "Provider.Call.Process"

@@ -21,7 +21,6 @@ from callboard.bus import tracecontext
 from callboard.bus.backoff import backoff_s
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 CALL_TIMEOUT_S = 50.0
 """How long all tries of a request may take together; a tool that takes 60 s is killed without a word of its own."""

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 
 SAID_CHARS_MAX = 500
 """How much of a service's own words is told."""

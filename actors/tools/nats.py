@@ -18,7 +18,6 @@ from callboard.bus.effects import JSON, NatsTools, ToolSpec
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.outgoing import shown
 from callboard.bus.tenant_requests import SubjectRefused
-from callboard.bus.text import decode_json
 
 Request = Callable[[str, bytes, float], Awaitable[bytes]]
 """Sends a payload to a subject and waits so many seconds for the reply; raises `SubjectRefused` if it may not."""

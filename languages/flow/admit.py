@@ -6,8 +6,6 @@ frame's too, and an execution must produce it (specification: *The Flow object*,
 
 from collections.abc import Iterator
 
-import msgspec
-
 from callboard.bus.commands import StartRun
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON

@@ -13,7 +13,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, NatsTools
 from callboard.bus.events import Problem
 from callboard.bus.outgoing import Addressed
-from callboard.languages.language import Definition, Needs, Plan, TurnParameters
+from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
 from callboard.languages.playbook.document import Playbook, Step

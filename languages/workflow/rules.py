@@ -10,8 +10,11 @@ INLINE_AS_IT_IS = 1
 UTF16_UNITS = 2
 """``matches`` goes by UTF-16 units, as JavaScript without flags does."""
 
-WAYS_APART = 3
+BOUNDED_CHECKS = 3
+"""A comparison with what a path leads to takes no more than `callboard.languages.workflow.checks.STEPS_MAX` steps."""
+
+WAYS_APART = 4
 """An answer names a way also where another way's id is part of that, or where it is written in other letters."""
 
-LATEST = 3
+LATEST = 4
 """The generation of the runs that are admitted now."""

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 from msgspec import Struct
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 from callboard.runtime.access.account import Account, OAuthFailed
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 

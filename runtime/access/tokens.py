@@ -14,7 +14,7 @@ import httpx
 import jwt
 import structlog
 
-from callboard.bus.text import decode_json
+from callboard.bus.decoding import decode_json
 from callboard.runtime.access.subject import Subject, scopes_of
 from callboard.runtime.settings.oidc_settings import OidcSettings
 

@@ -20,7 +20,6 @@ from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef, token
-from callboard.bus.text import decode_json
 
 BLOBS = "blobs"
 

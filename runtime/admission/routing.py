@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
 from callboard.bus.commit import MESSAGE_ID, Message, guarded
+from callboard.bus.decoding import decode_json
 from callboard.bus.jetstream import JetStreamLog, Stored
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Refused
 from callboard.bus.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
-from callboard.bus.text import decode_json
 
 
 class Note(Struct, frozen=True, omit_defaults=True):

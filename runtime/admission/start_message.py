@@ -13,7 +13,6 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
-from callboard.bus.text import decode_json
 from callboard.projections.attributes import PATH, ROOTS
 
 MODEL_SCRIPTED = "scripted"

@@ -14,7 +14,6 @@ from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import Recorded, unreadable
 from callboard.bus.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
-from callboard.bus.text import decode_json
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
 from callboard.runtime.admission.start_message import too_deep

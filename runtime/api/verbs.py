@@ -22,7 +22,6 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer, Recorded, whole
 from callboard.bus.subjects import RunRef, is_name
-from callboard.bus.text import decode_json
 from callboard.projections.results import view_of
 from callboard.projections.run_result import Results, RunResult
 from callboard.projections.runs import STATUSES

@@ -13,7 +13,6 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import NoAnswer
 from callboard.bus.subjects import is_name
-from callboard.bus.text import decode_json
 from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.client import UnknownRun

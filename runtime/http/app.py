@@ -19,7 +19,6 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
-from callboard.bus.text import decode_json
 from callboard.runtime.access.subject import Subject
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.api.outcomes import Verb, outcome

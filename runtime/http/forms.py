@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
-from callboard.bus.text import decode_json
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 

@@ -13,8 +13,8 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.answers import HEADERS, refusal

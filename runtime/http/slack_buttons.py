@@ -14,7 +14,7 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callboard.bus.text import decode_json
+from callboard.bus.decoding import decode_json
 from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answering import Answering

@@ -20,7 +20,6 @@ from mcp_types import (
 
 from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 from callboard.runtime.mcp.answers import Workflow
 from callboard.runtime.mcp.tools import Tools
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 from callboard.runtime.admission.start_message import NESTING_MAX, nests_too_deep
 
 

@@ -15,7 +15,6 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.text import decode_json
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.interpreter.waits import OpenQuestion
 
