@@ -16,6 +16,10 @@ from callboard.bus.text import normalise_text
 T = TypeVar("T")
 
 
+class NestsTooDeep(msgspec.DecodeError):
+    """A JSON text nests deeper than it can be read."""
+
+
 def _double(text: str) -> float:
     """Read a double; msgspec makes a `msgspec.ValidationError` of the error, with the place of the number."""
     value = float(text)
@@ -51,13 +55,14 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
 def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, type: Any = Any) -> Any:
     """Decode JSON that came from outside, with halves of surrogate pairs repaired as `callboard.bus.text` does.
 
-    :raises msgspec.DecodeError: if it is not JSON, is not UTF-8, is of another type, or nests too deep to be read
+    :raises NestsTooDeep: if it nests too deep to be read
+    :raises msgspec.DecodeError: if it is not JSON, is not UTF-8, or is of another type
     """
     decode = _decode_any if type is Any else _decoder_of(type).decode
     try:
         return decode(data)
     except RecursionError:
-        raise msgspec.DecodeError("the JSON text nests too deep") from None
+        raise NestsTooDeep("the JSON text nests too deep") from None
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeError) as error:

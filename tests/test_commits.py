@@ -244,9 +244,9 @@ async def test_a_run_without_its_beginning_cannot_be_read() -> None:
     theatre = Theatre({"chain": chain}, always_replay=False)
     await theatre.play("chain")
     recorded = await theatre.log.read(RunRef("acme", "r1"))
-    with pytest.raises(LogUnreadable, match="number 2, behind none"):
+    with pytest.raises(LogUnreadable, match="number 2, after none"):
         readable(recorded[1:])
-    with pytest.raises(LogUnreadable, match="number 4, behind number 2"):
+    with pytest.raises(LogUnreadable, match="number 4, after number 2"):
         readable([*recorded[:2], *recorded[3:]])
     assert readable(recorded) == recorded
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callboard.bus.decoding import decode_json
+from callboard.bus.decoding import NestsTooDeep, decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.runtime.admission.start_message import NESTING_MAX, nests_too_deep
 
@@ -26,7 +26,7 @@ def json_of(text: str) -> Any:
     """
     try:
         value = decode_json(text)
-    except RecursionError as error:
+    except NestsTooDeep as error:
         raise TooDeep from error
     except JSON_ERRORS as error:
         raise NotJson(f"is not JSON: {error}") from error

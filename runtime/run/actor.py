@@ -247,8 +247,10 @@ class RunActor:
 
     async def _perform(self, events: list[Event]) -> None:
         admission = await self._services.admitted(events[0])
-        # A large start takes long to read, here and below; other runs go on in between.
-        await checkpoint()
+        # A large start takes long to read, here and below; other runs continue in between.
+        is_large = len(events[0].payload) > AT_ONCE_BYTES_MAX
+        if is_large:
+            await checkpoint()
         self._runlog.keep_secret(self._services.secrets(admission))
         carrier = self._services.carrier(self.ref, admission, self._runlog.keep)
         if not any(event.type == ev.RunStart.type for event in events):
@@ -282,7 +284,8 @@ class RunActor:
         self._budget.releasing.clear()
         self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
-        await checkpoint()
+        if is_large:
+            await checkpoint()
         start = await self._read_start(events)
         # What is logged of the run belongs to its root; only effects are told to others.
         self._parting.enter_context(within(sent_as(ids.trace(self.ref.run), ids.span(self.ref.run), told=False)))
