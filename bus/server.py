@@ -273,7 +273,9 @@ class EmbeddedServer:
             self._report(Restarted(number, returncode, self.pid))
 
     def _report(self, restarted: Restarted) -> None:
-        log.warning("embedded server was restarted", number=restarted.number, pid=restarted.pid, url=self.url)
+        log.warning(
+            "embedded server was restarted", number=restarted.number, pid=restarted.pid, url=without_secrets(self.url)
+        )
         if self._on_restart is None:
             return
         try:

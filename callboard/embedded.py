@@ -34,6 +34,7 @@ class Runtime(Client):
         if not structlog.is_configured():
             said_by = {name: source for name, _value, source in config.explain()}["log_level"]
             logs.configure("warning" if said_by == "default" else config.log_level, config.log_format)
+            logs.keep_out(config.secrets())
         connection = await stack.enter_async_context(join(config, name="callboard runtime", say=logger.info))
         await stack.enter_async_context(open_exporters(connection))
         worker = await stack.enter_async_context(open_worker(connection, guest=True))

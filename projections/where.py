@@ -128,8 +128,20 @@ def where(text: str, statuses: Sequence[str], now: dt.datetime) -> Where:
     """
     if len(text) > WHERE_CHARS_MAX:
         raise WhereInvalid(text, WHERE_CHARS_MAX, f"it has {len(text)} characters", f"at most {WHERE_CHARS_MAX}")
+    if (at := unsearchable(text)) is not None:
+        raise WhereInvalid(text, at + 1, "there is a character that no text of a run has", "printable characters")
     reading = _Reading(text, statuses, now)
     return reading.whole() if text.strip() else Both(())
+
+
+_UNSEARCHABLE = re.compile("[\0\ud800-\udfff]")
+
+
+def unsearchable(text: str) -> int | None:
+    """Return the place of the first NUL or half of a surrogate pair in a text, None if it has none: SQLite ends a text
+    at a NUL, and cannot encode such a half."""
+    found = _UNSEARCHABLE.search(text)
+    return found.start() if found is not None else None
 
 
 class _Token(NamedTuple):

@@ -27,7 +27,7 @@ from callboard.projections.run_result import Results, RunResult
 from callboard.projections.runs import STATUSES
 from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Trace
-from callboard.projections.where import Both, Either, Term, Where, WhereInvalid, where
+from callboard.projections.where import Both, Either, Term, Where, WhereInvalid, unsearchable, where
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS
 from callboard.runtime.admission.registration import Registered, register, registered
@@ -442,6 +442,10 @@ def _wanted(request: CountRuns) -> Where:
     if request.status is not None and request.status not in STATUSES:
         # No run has such a status: that is no mistake of whoever knows more of them.
         return Either(())
+    for name, given in (("q", request.q), ("definition", request.definition or "")):
+        if unsearchable(given) is not None:
+            message = "there is a character that no text of a run has"
+            raise ApiError(400, "find.where", message, where=name, expected="printable characters")
     tests = [
         Term("status", "=", request.status) if request.status is not None else None,
         Term("definition", "=", request.definition) if request.definition is not None else None,

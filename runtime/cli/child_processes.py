@@ -171,6 +171,7 @@ def main() -> None:
     config = child.standing.config
     with unheard():
         logs.configure(config.log_level, config.log_format)
+        logs.keep_out(config.secrets())
         anyio.run(child.perform, child.standing)
 
 

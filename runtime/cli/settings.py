@@ -26,6 +26,7 @@ def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> 
     config = load({**settings.flags, **flags}, file=settings.file)
     said_by = {name: source for name, _value, source in config.explain()}["log_level"]
     logs.configure(level if said_by == "default" else config.log_level, config.log_format)
+    logs.keep_out(config.secrets())
     return config
 
 

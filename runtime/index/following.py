@@ -12,6 +12,7 @@ from anyio import to_thread
 from nats.aio.msg import Msg
 
 from callboard.bus.asking import api, direct_get
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded, whole
@@ -39,6 +40,18 @@ GONE_MAX = 10_000
 IN_FILE_MAX = 1_000_000
 IN_MEMORY_MAX = 120_000
 """Runs of a tenant that are in an index, the newest; older ones are in the log."""
+
+
+_OF_A_QUESTION = (sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.NotSupportedError, UnicodeEncodeError)
+"""Errors of a single question, such as a parameter that SQLite does not take. They leave the index as it is."""
+
+
+class QuestionFailed(CallboardError):
+    """The index cannot answer a question, and can answer others."""
+
+    def __init__(self, reason: str) -> None:
+        remedy = "Ask with other words: without control characters and halves of characters."
+        super().__init__("find.question", f"the question cannot be answered: {reason}", "", remedy)
 
 
 class Following:
@@ -119,13 +132,17 @@ class Following:
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
         """Ask the index something as it is; in a thread, for it may take its time.
 
-        :raises NoAnswer: if there is none
+        :raises QuestionFailed: if SQLite cannot answer this question
+        :raises NoAnswer: if there is no index
         """
         index = self._index
         if index is None or self.failed:
             raise NoAnswer("there is no index")
         try:
             return await self._in_thread(lambda: question(index))
+        except _OF_A_QUESTION as error:
+            # The index is sound: a damaged one raises the base class.
+            raise QuestionFailed(str(error)) from error
         except sqlite3.Error as error:
             logger.warning("the index is made anew", tenant=self._tenant, error=str(error))
             self._broken = True

@@ -6,7 +6,9 @@ stdout: that belongs to the programs we run and to what a command prints.
 
 import io
 import logging
+import os
 import sys
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Literal, TextIO
 
@@ -17,6 +19,7 @@ from callboard.bus import tracecontext
 from callboard.bus.controls import visible
 from callboard.bus.discretion import discreet
 from callboard.bus.encryption import HIDDEN
+from callboard.runtime.settings.log_redaction import redaction
 
 CHATTY = (
     "httpx",
@@ -48,6 +51,13 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["console", "json"]
 
 
+class _Redacting(structlog.stdlib.ProcessorFormatter):
+    """Formats a line, with its traceback, and takes the secrets out of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redaction.line(super().format(record))
+
+
 def configure(level: Level = "info", format: Format = "console", stream: TextIO | None = None) -> None:
     """Send structlog and the standard library's logging to ``stream`` (None: stderr); again replaces what was."""
     target = sys.stderr if stream is None else stream
@@ -63,7 +73,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     handler = logging.StreamHandler(target)
     handler.set_name(_HANDLER)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _Redacting(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _discreet],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(format, target)],
         )
@@ -85,6 +95,11 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+def keep_out(secrets: Iterable[str]) -> None:
+    """Keep secrets out of the log: those of the configuration, and those of this process's environment."""
+    redaction.keep_out(secrets, os.environ)
 
 
 def unconfigure() -> None:

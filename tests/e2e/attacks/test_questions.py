@@ -1,0 +1,41 @@
+"""A question about runs that SQLite cannot take is refused, and does not have the index made again."""
+
+import datetime as dt
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from callboard.projections.runs import STATUSES
+from callboard.projections.where import WhereInvalid, where
+from callboard.runtime.api.bodies import CountRuns
+from callboard.runtime.api.verbs import ApiError, _wanted  # pyright: ignore[reportPrivateUsage]
+from callboard.runtime.index.following import QuestionFailed
+from tests.test_find import LOGS, following, put, runs_of, standing
+
+ODD = ["a\0b", "\0", "x\ud83d"]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_odd_characters_are_refused_with_their_place(text: str) -> None:
+    with pytest.raises(WhereInvalid):
+        where(f"text~'{text}'", STATUSES, dt.datetime.now(dt.UTC))
+    for request in (CountRuns(q=text), CountRuns(definition=text)):
+        with pytest.raises(ApiError) as found:
+            _wanted(request)
+        assert (found.value.status, found.value.code) == (400, "find.where")
+
+
+async def test_an_error_of_one_question_leaves_the_index_as_it_is(tmp_path: Path) -> None:
+    async with standing(tmp_path) as connection:
+        await put(connection, *LOGS[:2])
+        async with following(connection, tmp_path / "index") as index:
+            before = await runs_of(index)
+
+            def fail(_index: object) -> None:
+                raise sqlite3.ProgrammingError("planted")
+
+            with pytest.raises(QuestionFailed):
+                await index.ask(fail)
+            assert await runs_of(index) == before
+            assert index.taken
