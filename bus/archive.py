@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 from msgspec import Struct
@@ -32,7 +32,12 @@ VERSION = 1
 
 MANIFEST = "manifest.json"
 
-MANIFEST_BYTES_MAX = 512 * 1024 * 1024
+MANIFEST_BYTES_MAX = 128 * 1024 * 1024
+MANIFEST_BYTES_SURE = 1024 * 1024
+MANIFEST_RATIO_MAX = 50
+"""How much larger than its compressed form a manifest may be. Each entry has a digest, which does not compress, so that
+of a real one is a dozen times as large."""
+
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
 """The longest manifest, and the longest line and body of a message: no server takes a message that is larger."""
@@ -174,6 +179,7 @@ class Archive:
         try:
             with zipfile.ZipFile(path) as file:
                 comment = file.comment
+                _check_manifest_size(path, file.getinfo(MANIFEST))
                 with file.open(MANIFEST) as member:
                     data = member.read(MANIFEST_BYTES_MAX)
         except _DAMAGE as error:
@@ -300,9 +306,23 @@ def _number(piece: Copied) -> int:
     return int(piece.subject.rpartition(".")[2])
 
 
+class _Version(Struct, frozen=True):
+    """The member of a manifest that every version has."""
+
+    callboard: int
+
+
+def _check_manifest_size(path: Path, info: zipfile.ZipInfo) -> None:
+    """Refuse a manifest that would take much memory, before it is decompressed."""
+    most = min(MANIFEST_BYTES_MAX, max(info.compress_size * MANIFEST_RATIO_MAX, MANIFEST_BYTES_SURE))
+    if info.file_size > most:
+        message = f"its manifest has {info.file_size} bytes, of which {info.compress_size} are stored; at most {most}"
+        raise ArchiveInvalid(path, message)
+
+
 def _manifest(path: Path, data: bytes) -> Manifest:
     try:
-        version: Any = msgspec.json.decode(data)["callboard"]
+        version = msgspec.json.decode(data, type=_Version).callboard
         if not 1 <= version <= VERSION:
             raise ArchiveInvalid(path, f"it is of format {version}; this version reads up to {VERSION}")
         return msgspec.json.decode(data, type=Manifest)
