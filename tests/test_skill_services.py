@@ -391,9 +391,7 @@ def test_a_service_that_is_not_there_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*READING, "slack"])
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>hello</html>", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"a"', b'"\xed\xa0\x80"']
-)
+@pytest.mark.parametrize("body", [b"", b"<html>hello</html>", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"a"'])
 def test_what_is_no_json_is_told(api: ServiceApi, context: Context, name: str, body: bytes) -> None:
     tool, given = CALLS[name]
     api.instead = [Reply(200, body)]

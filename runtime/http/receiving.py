@@ -1,5 +1,6 @@
 """Receiving: the body of a request, bounded in bytes and in time, and whether whoever makes it is still there."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -42,6 +43,33 @@ class Places:
             yield
         finally:
             self._taken -= 1
+
+
+class ClientPlaces:
+    """Bounds how many bodies are received at once, of one client and of all. A slow client takes the places
+    of no other one."""
+
+    def __init__(self, each: int, most: int) -> None:
+        self._each = each
+        self._most = most
+        self._taken = Counter[str]()
+
+    @contextmanager
+    def taken(self, request: Request) -> Generator[None]:
+        """Take a place of the client for the length of the block.
+
+        :raises ApiError: if it has none left
+        """
+        client = request.client.host if request.client is not None else ""
+        if self._taken[client] >= self._each or self._taken.total() >= self._most:
+            raise ApiError(503, "api.busy", f"{self._taken[client]} bodies of this client are being received")
+        self._taken[client] += 1
+        try:
+            yield
+        finally:
+            self._taken[client] -= 1
+            if not self._taken[client]:
+                del self._taken[client]
 
 
 async def received(request: Request, most: int, wait_s: float = BODY_WAIT_S) -> bytes:

@@ -10,12 +10,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import refusal
+from callboard.runtime.http.bounded_protocol import BoundedProtocol
 
 CLOSE_WAIT_S = 2
 """How long open connections may take to end when we stop."""
 
 ANSWER_WAIT_S = 1.0
 """How long, of that, requests may still take until their answer begins."""
+
+BACKLOG = 128
+"""Connections that wait to be accepted. With a longer queue asyncio logs as many errors at once when it runs out of
+descriptors."""
 
 STOPPING = "callboard.stopping"
 
@@ -29,7 +34,13 @@ async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
     stopping = anyio.Event()
     requests = _Requests(app, stopping)
     config = uvicorn.Config(
-        requests, log_config=None, access_log=False, lifespan="auto", timeout_graceful_shutdown=CLOSE_WAIT_S
+        requests,
+        http=BoundedProtocol,
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        lifespan="auto",
+        timeout_graceful_shutdown=CLOSE_WAIT_S,
     )
     serving = _Server(config)
     async with anyio.create_task_group() as tasks:

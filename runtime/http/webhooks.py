@@ -35,7 +35,7 @@ from callboard.runtime.api.outcomes import outcome
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.http.answers import HEADERS, answer, refusal
 from callboard.runtime.http.proofs import Sent, Unproven, prove, without_tokens
-from callboard.runtime.http.receiving import Places, received
+from callboard.runtime.http.receiving import ClientPlaces, Places, received
 from callboard.runtime.http.sender_secrets import SenderSecrets
 from callboard.runtime.operations.json_values import NotJson, json_of
 from callboard.runtime.operations.receiving import begin
@@ -43,7 +43,11 @@ from callboard.runtime.operations.receiving import begin
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 REQUESTS_MAX = 64
-"""Requests taken in at once."""
+"""Requests answered at once, each with its whole body."""
+
+BODIES_OF_CLIENT_MAX = 16
+BODIES_MAX = 256
+"""Bodies that are received at once, of one client and of all."""
 
 BODY_WAIT_S = 10.0
 """How long a body may take to come."""
@@ -71,12 +75,12 @@ class Webhooks:
         self._definitions = Definitions()
         self._client = Client(log, tenant)
         self._places = Places(REQUESTS_MAX)
+        self._bodies = ClientPlaces(BODIES_OF_CLIENT_MAX, BODIES_MAX)
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
         try:
-            with self._places.taken():
-                found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+            found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
         except ApiError as error:
             return refusal(error)
         if isinstance(found, ApiError):
@@ -89,7 +93,16 @@ class Webhooks:
         definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
         if request.method not in entrance.methods:
             raise ApiError(405, "http.method", f"{request.method} is not taken", expected=", ".join(entrance.methods))
-        brought = await received(request, START_BYTES_MAX, BODY_WAIT_S)
+        with self._bodies.taken(request):
+            brought = await received(request, START_BYTES_MAX, BODY_WAIT_S)
+        with self._places.taken():
+            return await self._answer(request, brought, definition, entrance)
+
+    async def _answer(
+        self, request: Request, brought: bytes, definition: Definition[Any], entrance: Entrance
+    ) -> Response:
+        """Answer a request whose body has come."""
+        name, place = request.path_params["definition"], request.path_params["trigger"]
         sent = Sent(_headers(request), dict(request.query_params), brought)
         by = await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
         body = _read(sent)

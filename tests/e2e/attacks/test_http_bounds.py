@@ -1,0 +1,97 @@
+"""Clients that open connections and send next to nothing keep no others out."""
+
+import json
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import anyio
+import httpx
+import pytest
+from anyio.abc import ByteStream
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http import bounded_protocol
+from callboard.runtime.http.bounded_protocol import BoundedProtocol, connections_max
+from callboard.runtime.http.receiving import ClientPlaces
+from callboard.runtime.http.serving import serve_app
+
+PATIENCE_S = 10.0
+
+
+async def _hello(_request: Request) -> Response:
+    return JSONResponse({"ok": True})
+
+
+@asynccontextmanager
+async def served() -> AsyncGenerator[int]:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve_app, Starlette(routes=[Route("/", _hello)]), bound)
+            yield bound.getsockname()[1]
+            tasks.cancel_scope.cancel()
+
+
+async def answered(port: int) -> bool:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        return json.loads((await client.get(f"http://127.0.0.1:{port}/")).content) == {"ok": True}
+
+
+async def until_closed(stream: ByteStream) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+        while True:
+            await stream.receive()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET /"])
+async def test_a_head_that_does_not_come_ends_its_connection(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedProtocol, "head_wait_s", 0.2)
+    async with served() as port:
+        stream = await anyio.connect_tcp("127.0.0.1", port)
+        if sent:
+            await stream.send(sent)
+        with anyio.fail_after(PATIENCE_S):
+            await until_closed(stream)
+        await stream.aclose()
+        assert await answered(port)
+
+
+async def test_connections_beyond_the_bound_are_closed_and_the_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_protocol, "CONNECTIONS_MAX", 3)
+    async with served() as port:
+        idle = [await anyio.connect_tcp("127.0.0.1", port) for _ in range(3)]
+        beyond = await anyio.connect_tcp("127.0.0.1", port)
+        with anyio.fail_after(PATIENCE_S):
+            await until_closed(beyond)
+        await idle[0].send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await idle[0].receive()).startswith(b"HTTP/1.1 200")
+        for stream in (*idle, beyond):
+            await stream.aclose()
+
+
+def test_connections_take_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_protocol.resource, "getrlimit", lambda _which: (300, 300))
+    assert connections_max() == 150
+
+
+def test_a_client_takes_the_places_of_no_other() -> None:
+    places = ClientPlaces(each=2, most=3)
+
+    def request(host: str) -> Request:
+        return Request({"type": "http", "client": (host, 1), "headers": []})
+
+    with places.taken(request("a")), places.taken(request("a")):
+        with pytest.raises(ApiError), places.taken(request("a")):
+            pass
+        with places.taken(request("b")), pytest.raises(ApiError), places.taken(request("c")):
+            pass
+        with places.taken(request("c")):
+            pass
