@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 import structlog
+from nats.aio.client import Client
 from nats.errors import AuthorizationError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -198,7 +199,7 @@ async def connect(
         if probe:
             await _probe(client, shown, watch)
     except BaseException:
-        await _abandon(client)
+        await abandon(client)
         raise
     finally:
         watch.while_waiting = None
@@ -239,13 +240,13 @@ async def disconnect(client: Line) -> None:
     await _close(client)
 
 
-async def _abandon(client: Line) -> None:
-    """Close a connection that did not come about."""
+async def abandon(client: Client) -> None:
+    """Close a client whose connection may have failed: nats-py leaves its socket open after a refusal."""
     with contextlib.suppress(AssertionError):  # raised if it never began to connect
         await _close(client)
 
 
-async def _close(client: Line) -> None:
+async def _close(client: Client) -> None:
     # Bounded, because after a failed TLS handshake nobody ever tells the client that the socket is closed.
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSE_WAIT_S):
         await client.close()

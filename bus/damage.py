@@ -6,8 +6,11 @@ event n, so a gap in the numbers is never the work of a writer.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, Warned
+from callboard.bus.log import UNREADABLE, Unreadable
 from callboard.bus.subjects import RunRef
 
 REMEDY = (
@@ -24,9 +27,12 @@ class MissingEvents:
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.count = 0
+        self._unreadable: list[tuple[int, str]] = []
         self._last = 0
 
     def apply(self, event: Event) -> None:
+        if event.type == UNREADABLE and len(self._unreadable) < MISSING_MAX:
+            self._unreadable.append((event.n, msgspec.json.decode(event.payload, type=Unreadable).reason))
         if event.n > self._last + 1:
             self.count += event.n - self._last - 1
             room = MISSING_MAX - len(self.numbers)
@@ -38,10 +44,10 @@ class MissingEvents:
         self._last = max(self._last, n)
 
     def warnings(self) -> list[Warned]:
-        """Return the warning that events are missing, if there are any."""
-        if not self.numbers:
-            return []
-        return [Warned(LogUnreadable.CODE, f"{describe_missing(self.numbers)} from the log. {REMEDY}")]
+        """Return a warning that names the missing events, if there are any, and one for each unreadable event."""
+        found = [f"{describe_missing(self.numbers)} from the log"] if self.numbers else []
+        found += [f"event {n} cannot be read: {reason}" for n, reason in self._unreadable]
+        return [Warned(LogUnreadable.CODE, f"{reason}. {REMEDY}") for reason in found]
 
 
 def describe_missing(numbers: list[int]) -> str:
@@ -50,6 +56,18 @@ def describe_missing(numbers: list[int]) -> str:
         return f"event {numbers[0]} is missing"
     *most, last = (str(number) for number in numbers)
     return f"events {', '.join(most)} and {last} are missing"
+
+
+def require_sound(ref: RunRef, events: Iterable[Event]) -> None:
+    """Check that a run's events are there from the first one on, without a gap, and can be read.
+
+    :raises LogUnreadable: names the first event that is missing or cannot be read
+    """
+    missing = MissingEvents()
+    for event in events:
+        missing.apply(event)
+        if warnings := missing.warnings():
+            raise LogUnreadable(ref, 0, f"run {ref.run}", warnings[0].reason)
 
 
 def require_first(ref: RunRef, events: Iterable[Event]) -> Event:

@@ -126,12 +126,13 @@ async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
     return replace(item, event=msgspec.structs.replace(event, payload=payload), key=key, encrypted=False)
 
 
-def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
+def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str, n: int = 0) -> Event:
+    """Make the event that represents an unreadable one. ``n`` is its number, 0 if that is unknown."""
     payload = msgspec.json.encode(Unreadable(sequence, subject, reason))
     return Event(
         type=UNREADABLE,
         run=ref.run,
-        n=0,
+        n=n,
         epoch=0,
         v=SCHEMA_VERSION,
         time=_NEVER,
@@ -140,18 +141,26 @@ def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str) -> Event:
     )
 
 
-def lost_last(ref: RunRef) -> Recorded:
-    """Make what stands for the last event of a run whose message is damaged: the server has the events before it, and
-    says that there is no last one. Its sequence is 0, because that is what the server compares a guard with."""
+def lost_last(ref: RunRef, n: int = 0, sequence: int = 0) -> Recorded:
+    """Make the item that represents a run's damaged last event.
+
+    The server returns the events before it, and reports that there is no last one. The sequence is 0 by default,
+    because the server compares a guard with 0 in that state.
+    """
     reason = "the message of the run's last event is damaged, and the server cannot read it"
-    event = _unreadable(f"the last event of run {ref.run}", 0, ref, reason)
-    return Recorded(0, ref, "", b"", event)
+    event = _unreadable(f"the last event of run {ref.run}", sequence, ref, reason, n)
+    return Recorded(sequence, ref, "", b"", event)
+
+
+def is_lost(last: Recorded | None) -> bool:
+    """Return whether a run's last event is damaged, given what ``EventLog.last`` returned."""
+    return last is not None and not last.readable and last.sequence == 0
 
 
 def guard_of(items: Sequence[Recorded], last: Recorded | None) -> int:
     """Return the sequence that the server compares the guard of the next event with, given all messages of a run and
     the last one as the leader has it."""
-    if last is not None and not last.readable and last.sequence == 0:
+    if is_lost(last):
         return 0
     return max(item.sequence for item in items)
 
@@ -480,15 +489,21 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
     event = recorded.event
     if not event.blobs or recorded.encrypted:
         return event
-    place = f"{event.type}, event {event.n}"
     try:
         blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
     except KeyError as error:
-        return _unreadable(place, recorded.sequence, recorded.ref, f"its large value {error.args[0]} is not there")
+        return _without_payload(recorded, f"its large value {error.args[0]} is missing")
     payload = msgspec.Raw(payloads.join(bytes(event.payload), blobs))
     try:
         if event.type in TYPES:
             decode_payload(event.type, payload)
     except JSON_ERRORS as error:
-        return _unreadable(place, recorded.sequence, recorded.ref, str(error))
+        return _without_payload(recorded, str(error))
     return msgspec.structs.replace(event, payload=payload)
+
+
+def _without_payload(recorded: Recorded, reason: str) -> Event:
+    """Make the event that represents one whose payload cannot be read: the rest of it is known."""
+    event = recorded.event
+    unreadable = Unreadable(recorded.sequence, f"{event.type}, event {event.n}", reason)
+    return msgspec.structs.replace(event, type=UNREADABLE, payload=Raw(msgspec.json.encode(unreadable)))

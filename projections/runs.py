@@ -31,6 +31,7 @@ from callboard.bus.events import (
     RunResumed,
     RunStart,
 )
+from callboard.bus.log import UNREADABLE
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.projections.attributes import Values, attributes
 from callboard.projections.projection import known
@@ -232,7 +233,7 @@ class Runs:
             run.apply(event)
             if event.type == RunEnd.type:
                 run.price(self._prices)
-        elif event.n > 1:
+        elif event.n > 1 or event.type == UNREADABLE:
             self._runs[event.run] = unadmitted(event)
 
     def view(self) -> list[RunRow]:

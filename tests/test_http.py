@@ -270,6 +270,8 @@ async def test_what_cannot_be_followed_is_told(client: httpx.AsyncClient, query:
         ("POST", "/runs", {"json": [1]}, (400, "api.malformed")),
         ("POST", "/runs", {}, (400, "start.refused")),
         ("GET", "/runs", {"params": {"limit": "many"}}, (400, "api.malformed")),
+        ("GET", "/runs/one/events", {"params": {"after": "9" * 400}}, (400, "api.malformed")),
+        ("GET", "/runs/one/events", {"params": {"after": "-1"}}, (400, "api.malformed")),
         ("GET", "/runs", {"params": {"limit": "0"}}, (400, "api.malformed")),
         ("GET", "/runs", {"params": {"statue": "failed"}}, (400, "api.malformed")),
         ("GET", "/nix", {}, (404, "http.unknown")),

@@ -41,7 +41,7 @@ POISONS: dict[str, tuple[str, Callable[[Event], bytes], str]] = {
         "missing required field `worker`",
     ),
     "gap": ("node.progress", lambda last: forged(last, n=last.n + 7), "it is number"),
-    "no-blob": ("node.progress", lambda last: forged(last, blobs=[DIGEST]), f"its large value {DIGEST} is not there"),
+    "no-blob": ("node.progress", lambda last: forged(last, blobs=[DIGEST]), f"its large value {DIGEST} is missing"),
 }
 """What is left among a run's events: the type in its subject, the bytes, and what is said of it."""
 

@@ -18,7 +18,7 @@ from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.forks import origin_of, prefix
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Recorded, whole
+from callboard.bus.log import UNREADABLE, Recorded, is_lost, whole
 from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.kit import kits
@@ -63,6 +63,9 @@ class Forks:
         last = await self._log.last(ref) if is_name(fork.run) else None
         if last is None or await gone(self._log, ref) is not None:
             return [no_origin(fork.run)]
+        if is_lost(last):
+            # A fork can go on from any event before the damaged one.
+            last = (await self._log.read(ref))[-1]
         end = last.event.n - (last.event.type == ev.RunEnd.type)
         if not 1 <= fork.at <= end:
             message = f"nothing can go on behind event {fork.at} of run {fork.run}"

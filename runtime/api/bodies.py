@@ -7,9 +7,9 @@
 """
 
 import datetime as dt
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from callboard.bus.effects import JSON, Failure, Usage
 from callboard.bus.events import Problem
@@ -21,6 +21,9 @@ from callboard.runtime.schedules.timetable import Timetable
 
 TELL_WAIT_S = 2.0
 """How long a tell waits for what the run makes of it, unless the request says otherwise; clients ask for 5 s or so."""
+
+StreamSequence = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""The number of a message in the stream, 0 before the first."""
 
 
 class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,7 +148,7 @@ class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
     """For ``events``: those behind the stream sequence ``after``, of the given ``types`` (all if there are none)."""
 
     run_id: str
-    after: int = 0
+    after: StreamSequence = 0
     limit: int = 100
     types: list[str] = []
 

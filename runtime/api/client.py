@@ -27,7 +27,7 @@ from callboard.bus.text import encode_json, normalise_json
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.runtime.run.log import read_run
+from callboard.runtime.run.log import read_for_view
 
 VERDICT_WAIT_S = 10.0
 
@@ -229,11 +229,13 @@ class Client:
         return Problem(code=code, message=message, where="message", expected=expected)
 
     async def events(self, run_id: str) -> list[Event]:
-        """Read a run's log; what is no event in it is left out.
+        """Read a run's log. Messages in it that are not events are left out.
+
+        An event whose large value or whose message is damaged has the type ``log.unreadable``.
 
         :raises UnknownRun: if there is no such run
         """
-        events = [item.event for item in await read_run(self.log, self.ref(run_id)) if item.readable]
+        events = [item.event for item in await read_for_view(self.log, self.ref(run_id)) if item.event.n]
         if not events:
             raise UnknownRun(self.ref(run_id))
         return events

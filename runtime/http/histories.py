@@ -4,6 +4,7 @@ A run is read from the log once, and then only what has come since. What the log
 of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, and not here.
 """
 
+import sys
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import msgspec
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded, whole
+from callboard.bus.log import UNREADABLE, Recorded, is_lost, lost_last, whole
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.charges import Charges
@@ -58,6 +59,7 @@ class History:
         """How many are reading on in it."""
         self._newest = 0
         self._encrypted = False
+        self._last_is_lost = False
         self._begin()
 
     def _begin(self) -> None:
@@ -100,7 +102,8 @@ class History:
         if newer and (self.ended or last.event.n <= self.last):
             # Removed, and begun anew under its id.
             self._begin()
-        self._newest = last.sequence
+        self._last_is_lost = is_lost(last)
+        self._newest = sys.maxsize if self._last_is_lost else last.sequence
 
     def reaches(self, until: int | None) -> bool:
         """Whether it goes to event ``until``, or as far as the log when that was looked at."""
@@ -118,6 +121,10 @@ class History:
             if recorded.readable:
                 await self._take(log, recorded)
             self._after = recorded.sequence
+        if not found and self._last_is_lost:
+            self._newest = self._after
+            if self.events and self.events[-1].type != UNREADABLE:
+                await self._take(log, lost_last(self.ref, self.last + 1, self._after))
         if self.size > RUN_BYTES_MAX:
             message = f"the run has more than {RUN_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")

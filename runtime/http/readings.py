@@ -15,6 +15,7 @@ import msgspec
 from anyio import to_thread
 
 from callboard.bus.blobs import TooLarge
+from callboard.bus.damage import require_sound
 from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event, ModelCall, ModelResult, RunAccepted, payload_of
 from callboard.bus.log import Recorded, whole
@@ -157,6 +158,7 @@ class Readings:
         asked = read_body(body, OneMoment)
         ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
+        await self._verified(require_sound, ref, [event for event in events if event.n <= n])
         admission, secrets = await self._admission(events)
         return await self._verified(replay_events, ref, events, admission, secrets, n)
 
@@ -173,6 +175,7 @@ class Readings:
                 row for row in history.rows if row.event.key == asked.key and row.event.type == ModelResult.type
             ]
             reply = await self._joined(history, answered[0]) if answered else None
+            await self._verified(require_sound, RunRef(tenant, asked.run_id), events)
             admission, secrets = await self._admission(events)
             found = await self._verified(seen, RunRef(tenant, asked.run_id), events, admission, secrets, reply)
             if found is not None:

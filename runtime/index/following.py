@@ -15,7 +15,7 @@ from callboard.bus.asking import api, direct_get
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, Recorded, recorded, whole
+from callboard.bus.log import UNREADABLE, NoAnswer, Recorded, recorded, whole
 from callboard.bus.news import LOOK_AGAIN_S, News
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import marked
@@ -218,11 +218,16 @@ class Following:
         lost: list[Taken] = []
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
-            there = one.event.n > 1 and await self._log.last(ref) is not None
-            if there and await self._log.last_of_type(ref, RunAccepted.type) is None:
+            may_be_lost = one.event.n > 1 or one.event.type == UNREADABLE
+            there = may_be_lost and await self._log.last(ref) is not None
+            if there and not await self._has_admission(ref):
                 lost.append(one)
         if lost:
             await self.ask(lambda index: index.take_unadmitted(lost))
+
+    async def _has_admission(self, ref: RunRef) -> bool:
+        first = await self._log.last_of_type(ref, RunAccepted.type)
+        return first is not None and (await whole(self._log, first)).type != UNREADABLE
 
     async def _forget(self, index: RunIndex) -> None:
         """Forget the runs that have been purged since this was last done."""

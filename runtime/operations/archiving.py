@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.archive import Archive, ArchivedRun, ArchiveWriter
-from callboard.bus.blobs import COUNT, TooLarge
+from callboard.bus.blobs import COUNT
 from callboard.bus.child_ids import child_id
 from callboard.bus.commit import Message
 from callboard.bus.copying import copied
@@ -19,7 +19,7 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Behind, Entry, OriginGone, Recorded, Shares, append, recorded, unreadable
+from callboard.bus.log import Behind, Entry, OriginGone, Recorded, Shares, append, is_lost, recorded, unreadable
 from callboard.bus.purging import come_back, goes_on, gone
 from callboard.bus.subjects import RunRef
 from callboard.runtime.api.client import UnknownRun
@@ -118,7 +118,8 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
     first: Event | None = None
     before: Event | None = None
     parent, origin, status, events, last = "", "", "", 0, 0
-    begun, wanted, there = dict[str, str](), set[str](), set[str]()
+    begun, wanted, there = dict[str, str](), set[str](), dict[str, set[int]]()
+    counts: dict[str, int] = {}
     with writer.member(ref.run) as member:
         async with aclosing(copied(log, log.subjects.run(ref))) as messages:
             async for message in messages:
@@ -147,8 +148,11 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
         async with aclosing(copied(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
             async for piece in pieces:
                 member.add(piece)
-                there.add(piece.subject.split(".")[-2])
-        await _check_copied(log, ref, last, wanted - there)
+                *_, digest, number = piece.subject.split(".")
+                there.setdefault(digest, set()).add(int(number))
+                counts[digest] = int(piece.headers.get(COUNT, 1))
+        lacking = [digest for digest in wanted if len(there.get(digest, ())) < counts.get(digest, 1)]
+        await _check_copied(log, ref, last, lacking)
     found = ArchivedRun(
         tenant=ref.tenant,
         run=ref.run,
@@ -170,17 +174,22 @@ async def _check_copied(log: JetStreamLog, ref: RunRef, last: int, lacking: Coll
     """Check that a run was read up to its end, with its large values: what is archived may be purged then.
 
     :raises Behind: if a replica was read that lags
+    :raises LogUnreadable: if the last event or a large value is damaged
     """
     end = await log.last(ref)
+    if is_lost(end):
+        raise LogUnreadable(ref, 0, f"the last event of run {ref.run}", "its last event is damaged")
     if end is not None and end.sequence > last:
         raise Behind(f"run {ref.run} was read up to sequence {last}, and goes up to {end.sequence}")
     for digest in lacking:
         try:
-            await log.get_blob(ref, digest, bytes_max=0)
+            await log.stored_blob(ref, digest)
         except KeyError:
-            continue  # It has gone from the log as well.
-        except TooLarge:
-            raise Behind(f"run {ref.run} was read without its large value {digest}") from None
+            if end is None:
+                return  # The run has been purged since.
+            reason = f"its large value {digest} is missing"
+            raise LogUnreadable(ref, 0, f"large value {digest} of run {ref.run}", reason) from None
+        raise Behind(f"run {ref.run} was read without its large value {digest}")
 
 
 async def _children(log: JetStreamLog, ref: RunRef, begun: Mapping[str, str], *, shared: bool) -> list[str]:

@@ -15,7 +15,7 @@ from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.event_files import read_runs
 from callboard.runtime.operations.reach import reach
-from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.run.log import events_of, read_for_view, read_run
 from callboard.runtime.settings.config import Config
 
 ARCHIVE = ".callboard"
@@ -50,13 +50,13 @@ class Source:
         self._archives: dict[Path, Archive] = {}
 
     async def events(self, named: str) -> list[Event]:
-        """Return a run's events; what is none in it is left out.
+        """Return a run's events, as `Client.events`.
 
         :raises UnknownRun: if there is no such run
         :raises OperatorError: if the file is none of runs
         :raises ArchiveLacks: if the file has no such run
         """
-        return events_of([item for item in (await self._read(named))[1] if item.readable])
+        return events_of([item for item in (await self._read(named))[1] if item.event.n])
 
     async def run(self, named: str) -> tuple[RunRef, list[Event]]:
         """Return a run and its events. Raises as `events`.
@@ -72,7 +72,7 @@ class Source:
             return await self._of_file(file)
         assert self._connection is not None, "only what stands in files is read without a connection"
         ref = RunRef(self._config.tenant, named)
-        items = await read_run(self._connection.log, ref)
+        items = await read_for_view(self._connection.log, ref)
         if not items:
             raise UnknownRun(ref)
         return ref, items

@@ -11,7 +11,7 @@ from callboard.bus.copying import Copied, copied
 from callboard.bus.damage import MissingEvents, describe_missing
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Unreadable, recorded
+from callboard.bus.log import Unreadable, is_lost, recorded
 from callboard.bus.stream import lost_bytes
 from callboard.bus.subjects import RunRef
 
@@ -86,7 +86,8 @@ def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
     else:
         seen.missing.apply(event)
     seen.ended = event.type == RunEnd.type
-    seen.blobs.update(dict.fromkeys(event.blobs, event.n))
+    for digest in event.blobs:
+        seen.blobs.setdefault(digest, event.n)
 
 
 def _forked(event: Event) -> ForkedFrom | None:
@@ -105,7 +106,7 @@ async def _damaged(
         found += seen.unreadable
         if not seen.ended:
             last = await log.last(ref)
-            if last is not None and not last.readable and not last.sequence:
+            if is_lost(last):
                 found.append("the last event is damaged")
         if values:
             found += [text async for text in _lost_values(log, ref, seen)]

@@ -21,7 +21,19 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.encryption import Key, Undecipherable, is_encrypted
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import ROOM_PATIENCE_S, Beside, Entry, EventLog, Reading, Recorded, append, store_blob, whole
+from callboard.bus.log import (
+    ROOM_PATIENCE_S,
+    Beside,
+    Entry,
+    EventLog,
+    Reading,
+    Recorded,
+    append,
+    is_lost,
+    lost_last,
+    store_blob,
+    whole,
+)
 from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
 from callboard.bus.turns import Beside as BesideLoop
@@ -272,6 +284,14 @@ async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None 
     for place, recorded in enumerate(found):
         if recorded.event.blobs:
             found[place] = replace(recorded, event=await whole(log, recorded))
+    return found
+
+
+async def read_for_view(log: Reading, ref: RunRef) -> list[Recorded]:
+    """Read a run's events as `read_run`. A damaged last event is there as well, as an unreadable one."""
+    found = await read_run(log, ref)
+    if found and is_lost(await log.last(ref)):
+        found.append(lost_last(ref, found[-1].event.n + 1, found[-1].sequence + 1))
     return found
 
 

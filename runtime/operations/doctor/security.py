@@ -10,9 +10,10 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import nats
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from callboard.bus.connection import abandon
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.doctor.finding import Finding, ok
 from callboard.runtime.settings.config import Config
@@ -20,7 +21,7 @@ from callboard.runtime.worker.lending import Lender
 
 AREA = "security"
 
-CONNECT_WAIT_S = 2.0
+CONNECT_WAIT_S = 2
 """How long a try without credentials may take."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -42,16 +43,26 @@ async def check_security(connection: Connection, tenants: list[str]) -> AsyncGen
 async def _anonymous(connection: Connection) -> Finding:
     """A server without authentication lets everyone who reaches it start runs, and read and purge all of them."""
     url = _bare(connection)
-    try:
-        client = await nats.connect(
-            url, connect_timeout=CONNECT_WAIT_S, allow_reconnect=False, max_reconnect_attempts=0, error_cb=_ignore
-        )
-    except (NatsError, OSError, TimeoutError):
+    if not await _admits_anyone(url):
         return ok(AREA, "server-authentication", "the server refuses clients without credentials")
-    await client.close()
     message = f"the server at {url} accepts clients without credentials: they can read and purge every run"
     remedy = "Give the server users, or an account per tenant (`callboard tenant add`)."
     return Finding(AREA, "server-authentication", "error", message, remedy)
+
+
+async def _admits_anyone(url: str) -> bool:
+    """Return whether a server at an address accepts a client without credentials."""
+    client = Client()
+    try:
+        await client.connect(
+            url, connect_timeout=CONNECT_WAIT_S, allow_reconnect=False, max_reconnect_attempts=0, error_cb=_ignore
+        )
+    except (NatsError, OSError, TimeoutError):
+        return False
+    finally:
+        # nats-py keeps the socket of a refused client open until the client is closed.
+        await abandon(client)
+    return True
 
 
 async def _ignore(_error: Exception) -> None:

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
+from msgspec import Struct
 from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
@@ -19,6 +21,9 @@ from callboard.projections.status import RunStatus
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.forking import ForkRun, begun
+from callboard.runtime.api.verbs import ApiError
+from callboard.runtime.http.readings import Readings
+from callboard.runtime.http.shapes import OneMoment, OnePiece
 from callboard.runtime.operations.archiving import archive_runs
 from callboard.runtime.operations.listing import listings
 from callboard.runtime.operations.results import result_of
@@ -37,6 +42,25 @@ DAMAGED = {
     "first": "run.accepted",
 }
 """Runs by name, with the type of the event whose message is damaged."""
+
+LARGE = "large"
+"""A run of which a piece of a large value is damaged."""
+
+PIECE = b"y" * 600_000
+
+
+UNREADABLE_RUNS = {
+    "ended-middle": "event 7 is missing",
+    "open-middle": "event 5 is missing",
+    "open-last": "the message of the run's last event is damaged",
+    "ended-last": "the message of the run's last event is damaged",
+    LARGE: "its large value",
+}
+"""Runs by name, with what a reader is told of their damage."""
+
+
+def encode(body: Struct) -> bytes:
+    return msgspec.json.encode(body)
 
 
 def config_for(home: Path) -> Config:
@@ -77,23 +101,43 @@ def flip_a_bit(home: Path, run: str, event_type: str) -> None:
     block.write_bytes(data)
 
 
+def flip_a_bit_of_a_value(home: Path) -> None:
+    """Change one bit of the second piece of each large value that holds `PIECE`."""
+    [block] = (home / "nats" / "jetstream").rglob("msgs/1.blk")
+    data = bytearray(block.read_bytes())
+    damaged = 0
+    at = data.find(b"cb.blob.")
+    while at > 0:
+        end = data.find(b"cb.", at + 8)
+        piece = data.find(PIECE[:50_000], at, end if end > 0 else len(data))
+        if b".1" in data[at : at + 120] and piece > 0:
+            data[piece + 25_000] ^= 1
+            damaged += 1
+        at = data.find(b"cb.blob.", at + 8)
+    assert damaged
+    block.write_bytes(data)
+
+
 async def perform(home: Path) -> None:
-    """Perform each run of `DAMAGED` up to its end, or to its breakpoint."""
+    """Perform each run of `DAMAGED` up to its end, or to its breakpoint, and `LARGE`."""
     async with opened(home) as connection:
+        script = {"default": {"text": PIECE.decode()}}
+        assert (await connection.client.start(start(LARGE, script=script))).status == "accepted"
         for run in DAMAGED:
             fields = {"breakpoints": ["b"]} if run.startswith("open") else {}
             assert (await connection.client.start(start(run, **fields))).status == "accepted"
-        for run in DAMAGED:
+        for run in (*DAMAGED, LARGE):
             await until(connection.client, run, ev.RunParked.type, ev.RunEnd.type)
 
 
 @pytest.fixture(scope="module")
 def damaged_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which each run of `DAMAGED` has a damaged event."""
+    """A store in which each run of `DAMAGED` has a damaged event, and `LARGE` a damaged value."""
     home = tmp_path_factory.mktemp("damaged")
     anyio.run(perform, home)
     for run, event_type in DAMAGED.items():
         flip_a_bit(home, run, event_type)
+    flip_a_bit_of_a_value(home)
     return home
 
 
@@ -118,7 +162,11 @@ async def test_a_damaged_store_is_verified(damaged: Path) -> None:
         "ended-last": ["the last event is damaged"],
         "ended-middle": ["event 7 is missing"],
         "first": ["event 1 is missing"],
+        LARGE: found[LARGE],
     }
+    assert all("of event" in text and text.endswith("is missing") for text in found[LARGE])
+    first = min(int(text.split()[-3]) for text in found[LARGE])
+    assert first == 1, found[LARGE]
 
 
 @pytest.mark.parametrize("run", ["open-last", "open-middle"])
@@ -151,10 +199,10 @@ async def test_a_start_that_is_repeated_executes_nothing_again(damaged: Path) ->
 
 async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> None:
     async with opened(damaged, works=False) as connection:
-        for run, missing in (("ended-middle", "event 7 is missing"), ("open-middle", "event 5 is missing")):
-            [warning] = result_of(await connection.client.events(run)).warnings
-            assert warning.code == LogUnreadable.CODE
-            assert missing in warning.reason
+        for run, missing in UNREADABLE_RUNS.items():
+            warnings = result_of(await connection.client.events(run)).warnings
+            assert {warning.code for warning in warnings} == {LogUnreadable.CODE}
+            assert missing in warnings[0].reason
             with pytest.raises(LogUnreadable):
                 await archive_runs(
                     connection.log, "acme", [run], tmp_path / "x.cba", children=False, progress=lambda _: None
@@ -165,11 +213,38 @@ async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> Non
             await begun(connection.client, ForkRun("first", again=True), await connection.client.events("first"))
 
 
+async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> None:
+    async with opened(damaged, works=False) as connection:
+        readings = Readings(connection)
+        for run in (*DAMAGED, LARGE):
+            with pytest.raises(ApiError) as refused:
+                await readings.replay("acme", encode(OneMoment(run, 0)))
+            assert (refused.value.status, refused.value.code) == (409, LogUnreadable.CODE), run
+            index = await readings.index("acme", encode(OnePiece(run)))
+            assert not index.more
+            at = await readings.at("acme", encode(OneMoment(run, 0)))
+            assert at.last == index.last
+
+
+@pytest.mark.parametrize("run", ["open-last", "ended-last"])
+async def test_a_run_is_forked_before_its_damaged_last_event(damaged: Path, run: str) -> None:
+    async with opened(damaged) as connection:
+        last = (await connection.client.events(run))[-1].n
+        refused = await begun(connection.client, ForkRun(run, at=last), [])
+        assert [(one.code, one.expected) for one in refused.problems] == [
+            ("fork.no_event", f"an event from 1 to {last - 1}")
+        ]
+        forked = await begun(connection.client, ForkRun(run, at=4, start={"run_id": "f", "breakpoints": []}), [])
+        assert forked.status == "accepted", forked
+        await until(connection.client, "f", ev.RunEnd.type)
+        assert await status_of(connection, "f") == "completed"
+
+
 async def test_a_run_without_its_first_event_is_listed(damaged: Path) -> None:
     async with opened(damaged) as connection, listings(connection) as lists:
         rows = {row.run: row for row in await lists.rows("acme")}
     assert (rows["first"].status, rows["first"].error) == ("quarantined", LogUnreadable.CODE)
-    assert rows.keys() == DAMAGED.keys()
+    assert rows.keys() == {*DAMAGED, LARGE}
 
 
 async def test_a_store_that_was_cut_off_goes_on(damaged: Path) -> None:
