@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FOLDERS := bus actors languages projections runtime
-DOOR := $(filter-out %/__pycache__,$(wildcard callboard/*))
 
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,13 +47,6 @@ lock:
 		--custom-compile-command "make lock" --quiet $(UPGRADE) --constraint requirements.lock \
 		--output-file deploy/requirements.lock
 
-# pyright follows links, not the import hook of an editable install.
-.links: Makefile $(DOOR)
-	rm -rf .links
-	mkdir -p .links/callboard
-	for name in $(FOLDERS) $(DOOR); do \
-		ln -s ../../$$name .links/callboard/; done
-
 demo: setup
 	$(BIN)/python -m examples.demo
 
@@ -91,7 +83,7 @@ matrix:
 	.ci/pythons | while read -r version python; do \
 		$(MAKE) test PYTHON="$$python" VENV=".venv-$$version" </dev/null || exit 1; done
 
-lint: setup .links
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -117,4 +109,4 @@ bench-peers: setup
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) .venv-* .links .browser .callboard .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) .venv-* .browser .callboard .coverage .coverage.* build dist *.egg-info

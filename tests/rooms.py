@@ -3,24 +3,16 @@
 A room is a folder of modules. What is below ``BEGIN`` in `docs/rooms.md` is made here and by nobody else.
 """
 
-import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.modules import ROOT, Module, module, paths
+from tests.modules import FOLDERS, ROOT, Module, module, paths
 
 PAGE = ROOT / "docs" / "rooms.md"
 BEGIN = "<!-- what follows is written by `python -m tests.rooms` -->\n"
 SIZES = "## Sizes\n"
-
-
-@cache
-def folders() -> list[str]:
-    """The folders at the top that are packages, as `pyproject.toml` names them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return list(project["tool"]["setuptools"]["package-dir"].values())
 
 
 @cache
@@ -38,7 +30,7 @@ def _room_named(name: str, rooms: Collection[str]) -> str:
     """The room of a module, or of what is in one, by the name that it is imported by."""
     parts = name.split(".")[1:]
     # The front door has the name of the house.
-    folder, *inner = parts if parts[0] in folders() else ["callboard", *parts]
+    folder, *inner = parts if parts[0] in FOLDERS else ["callboard", *parts]
     room = "/".join([folder, *inner[:1]])
     return room if room in rooms else folder
 
@@ -72,7 +64,7 @@ def picture() -> str:
     """The graph in Mermaid, with one frame for each folder that has rooms."""
     graph = needed(imports())
     lines = ["flowchart TD"]
-    for folder in reversed(folders()):
+    for folder in reversed(FOLDERS):
         lines.append(f'  subgraph {folder}_["{folder}/"]')
         lines += [f'    {_id(room)}["{_label(room)}"]' for room in graph if room.split("/")[0] == folder]
         lines.append("  end")
@@ -133,7 +125,7 @@ def _at(lengths: list[int], percent: int) -> int:
 def sizes() -> dict[str, Size]:
     """The size of each folder with its rooms, and of the house."""
     by_folder = {
-        f"`{name}/`": [path for path in house() if path.relative_to(ROOT).parts[0] == name] for name in folders()
+        f"`{name}/`": [path for path in house() if path.relative_to(ROOT).parts[0] == name] for name in FOLDERS
     }
     return {name: Size.of(paths) for name, paths in {**by_folder, "all": house()}.items()}
 
