@@ -7,11 +7,14 @@ event n, so a gap in the numbers is never the work of a writer.
 from collections.abc import Iterable
 
 import msgspec
+from msgspec import Struct
 
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, Warned
-from callboard.bus.log import UNREADABLE, Unreadable
 from callboard.bus.subjects import RunRef
+
+UNREADABLE = "log.unreadable"
+"""The type of the event that represents a message that cannot be read as an event. Such an event is never appended."""
 
 REMEDY = (
     "Import the run again from an archive, or fork it before the missing event. `callboard kill` ends it if it is open."
@@ -19,6 +22,14 @@ REMEDY = (
 
 MISSING_MAX = 100
 """Missing events that are named one by one."""
+
+
+class Unreadable(Struct, frozen=True):
+    """The payload of an `UNREADABLE` event: which message it represents, and why that cannot be read."""
+
+    sequence: int
+    subject: str
+    reason: str
 
 
 class MissingEvents:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from callboard.bus import payloads
 from callboard.bus.backoff import backoff_s
+from callboard.bus.damage import UNREADABLE, Unreadable
 from callboard.bus.decoding import decode_json
 from callboard.bus.discretion import be_discreet
 from callboard.bus.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
@@ -49,18 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
     data: bytes
 
 
-UNREADABLE = "log.unreadable"
-"""The type that a message among a run's events is read under if it is none; no event of that type is ever appended."""
-
 _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
-
-
-class Unreadable(msgspec.Struct, frozen=True):
-    """The payload of a `UNREADABLE` message: where it stands, and why it is no event of its run."""
-
-    sequence: int
-    subject: str
-    reason: str
 
 
 class Recorded(Struct, frozen=True):

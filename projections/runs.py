@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct
 
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.decoding import decoder
 from callboard.bus.effects import ModelUsage, parts
 from callboard.bus.errors import LogUnreadable
@@ -31,7 +32,6 @@ from callboard.bus.events import (
     RunResumed,
     RunStart,
 )
-from callboard.bus.log import UNREADABLE
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.projections.attributes import Values, attributes
 from callboard.projections.projection import known

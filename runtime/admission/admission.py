@@ -23,12 +23,13 @@ from callboard.bus.commands import (
     Registration,
     StartRun,
 )
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.discretion import be_discreet
 from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
+from callboard.bus.log import Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
 from callboard.bus.outgoing import OutgoingPolicy
 from callboard.bus.purging import Gone, gone, purge_again
 from callboard.bus.queue import Delivery, Outbox

@@ -7,9 +7,10 @@ that it comes from, a routed command the tell, a refusal either. All of them nam
 import msgspec
 
 from callboard.bus import events as ev
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import UNREADABLE, whole
+from callboard.bus.log import whole
 from callboard.bus.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION

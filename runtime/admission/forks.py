@@ -12,13 +12,14 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork, StartRun
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.forks import origin_of, prefix
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Recorded, is_lost, whole
+from callboard.bus.log import Recorded, is_lost, whole
 from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef, is_name
 from callboard.languages.kit import kits

@@ -14,10 +14,11 @@ from itertools import count
 import anyio
 import msgspec
 
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, RunEnd
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, Recorded, is_lost, lost_last, whole
+from callboard.bus.log import Recorded, is_lost, lost_last, whole
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.charges import Charges

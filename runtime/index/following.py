@@ -12,10 +12,11 @@ from anyio import to_thread
 from nats.aio.msg import Msg
 
 from callboard.bus.asking import api, direct_get
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import UNREADABLE, NoAnswer, Recorded, recorded, whole
+from callboard.bus.log import NoAnswer, Recorded, recorded, whole
 from callboard.bus.news import LOOK_AGAIN_S, News
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.purging import marked

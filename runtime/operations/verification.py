@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.bus.copying import Copied, copied
-from callboard.bus.damage import MissingEvents, describe_missing
+from callboard.bus.damage import MissingEvents, Unreadable, describe_missing
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Unreadable, is_lost, recorded
+from callboard.bus.log import is_lost, recorded
 from callboard.bus.stream import lost_bytes
 from callboard.bus.subjects import RunRef
 

@@ -16,11 +16,12 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.backoff import backoff_s
+from callboard.bus.damage import UNREADABLE
 from callboard.bus.effects import Failure
 from callboard.bus.encryption import Key
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected
 from callboard.bus.events import Event, Problem
-from callboard.bus.log import APPEND_PATIENCE_S, UNREADABLE, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
+from callboard.bus.log import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.runtime.interpreter.replay import Admitted
