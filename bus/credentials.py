@@ -39,3 +39,12 @@ class Credentials:
 def without_secrets(url: str) -> str:
     """Return a URL, or several separated by commas, without user, password or token."""
     return ",".join(re.sub(r"(^|//)[^/]*@", r"\1", part.strip()) for part in url.split(","))
+
+
+def with_placeholders(url: str) -> str:
+    """Return a URL, or several separated by commas, with a word to replace in place of each user, password or token."""
+    return ",".join(re.sub(r"(^|//)([^/]*)@", _placeholder, part.strip()) for part in url.split(","))
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    return f"{found[1]}{'USER:PASSWORD' if ':' in found[2] else 'TOKEN'}@"

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,6 +127,14 @@ class Place:
         """Run a command as a process of its own, to its end."""
         return subprocess.run(
             callboard(*args), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
+        )
+
+    def shell(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run what was printed in a shell, in which `callboard` is found."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
+        env = {**self.env, "PATH": path}
+        return subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
         )
 
     @contextmanager

@@ -67,14 +67,14 @@ def test_a_fault_of_ours_goes_on_as_it_is() -> None:
 
 def test_hints_repeat_where_but_no_password() -> None:
     settings = Settings({"nats_url": "nats://me:hush@host", "tenant": "a b", "log_level": "debug"}, "my.toml")
-    assert where_options(settings) == " --nats nats://host --tenant 'a b' --config my.toml"
+    assert where_options(settings) == " --nats nats://USER:PASSWORD@host --tenant 'a b' --config my.toml"
     assert where_options(Settings()) == ""
 
 
 def test_a_remedy_leads_to_where_the_command_led(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings({"nats_url": "nats://me:hush@host", "data_dir": "my data"})
     report(UnknownRun(RunRef("t", "r")), as_json=False, settings=settings)
-    assert "`callboard runs --nats nats://host --data-dir 'my data'`;" in capsys.readouterr().err
+    assert "`callboard runs --nats nats://USER:PASSWORD@host --data-dir 'my data'`;" in capsys.readouterr().err
     report(NoVerdict("start", "r1", 10), as_json=True, settings=Settings({"data_dir": "there"}))
     remedy = json.loads(capsys.readouterr().out)["error"]["remedy"]
     assert "(`callboard up --data-dir there` or `callboard worker --data-dir there`)" in remedy

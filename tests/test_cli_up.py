@@ -1,6 +1,8 @@
 """`callboard up` as a process, and the commands that need one: start, watch, tell; and what they say without."""
 
 import json
+import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,10 @@ from callboard.bus.credentials import without_secrets
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
-from tests.cli_stage import Place, next_event, shown_url
+from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.other_terminal import commands
+from callboard.runtime.settings.config import load
+from tests.cli_stage import ROOT, Place, next_event, shown_url
 
 LONG = {"text": "late", "delay_ms": 60_000}
 """A turn longer than any test waits."""
@@ -281,3 +286,33 @@ def test_a_second_signal_stops_at_once(place: Place) -> None:
 
 def log_of(place: Place, run: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
+
+
+def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
+    given = {"nats_url": "tls://ada:hush@n1:4222", "nats_ca": "/etc/ca.pem", "tenant": "acme", "prefix": "x"}
+    start, _watch, bare = (command for _about, command in commands(load(given, env={}), Settings()))
+    assert start.endswith("callboard start --nats tls://USER:PASSWORD@n1:4222 --tenant acme FILE")
+    assert bare == "nats --server tls://USER:PASSWORD@n1:4222 --tlsca /etc/ca.pem sub 'x.>'"
+
+
+def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) -> None:
+    """As `up` prints them; FILE is filled in, and a stand-in for the tool `nats` says what it was called with."""
+    config = load({}, env={}, cwd=standing.folder).model_copy(update={"data_dir": standing.folder / ".callboard"})
+    start, watch, bare = (command for _about, command in commands(config, Settings()))
+    elsewhere = Place(tmp_path)
+    file, *script = elsewhere.one({"text": "x"})
+    shell = elsewhere.shell(start.replace("FILE", shlex.join([file, *script, "--run-id", "elsewhere"])))
+    assert (shell.returncode, shell.stdout) == (0, "elsewhere\n"), shell.stderr
+    shell = elsewhere.shell(f"{watch} elsewhere")
+    assert shell.returncode == 0
+    assert "■ completed" in shell.stdout
+    said = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
+    assert said == ["--server", running_url(standing.folder / ".callboard"), "sub", "cb.>"]
+
+
+def test_the_commands_of_the_empty_page_work_as_printed(standing: Place) -> None:
+    source = (ROOT / "runtime" / "page" / "static" / "views" / "parts.js").read_text(encoding="utf-8")
+    (block,) = re.findall(r"h\('pre', \{\}, '(callboard[^']*)'", source)
+    for command in block.split("\\n"):
+        done = standing.shell(command)
+        assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from callboard.bus.connection import (
     connected,
     disconnect,
 )
-from callboard.bus.credentials import Credentials, without_secrets
+from callboard.bus.credentials import Credentials, with_placeholders, without_secrets
 from callboard.bus.errors import (
     CredentialsRefused,
     JetStreamDisabled,
@@ -255,6 +255,7 @@ async def test_reconnects_for_ever_and_closes_also_while_the_server_is_down(tmp_
 def test_urls_are_shown_without_secrets() -> None:
     assert without_secrets("nats://u:p@a:1, tls://tok@b:2,c:3") == "nats://a:1,tls://b:2,c:3"
     assert without_secrets("u:p@a:1") == "a:1"
+    assert with_placeholders("nats://u:p@a:1, tls://tok@b:2,c:3") == "nats://USER:PASSWORD@a:1,tls://TOKEN@b:2,c:3"
 
 
 @asynccontextmanager

@@ -14,13 +14,19 @@ FOLDERS = ("callboard", "bus", "actors", "languages", "projections", "runtime")
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install a copy of the checkout, so that what building leaves behind is not left in it."""
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout, so that what building leaves behind is not left in it."""
     checkout = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout, installed."""
     target = tmp_path_factory.mktemp("site")
     # What it depends on is here already.
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-compile"]
@@ -54,6 +60,19 @@ def test_the_program_runs_from_there(installed: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", where], env=env, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert Path(found.stdout.strip()).is_relative_to(installed)
+
+
+def test_a_program_in_the_checkout_finds_all_packages(installed: Path, checkout: Path) -> None:
+    (checkout / "greeting.py").write_text(
+        "import callboard, callboard.bus.log as log\nprint(callboard.run, log.__file__)"
+    )
+    # Without `site`, which would bring the editable installation of the tests: that finds the packages as well.
+    command = [sys.executable, "-S", "greeting.py"]
+    others = [path for path in sys.path if path.endswith("-packages")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), *others])}
+    done = subprocess.run(command, env=env, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"{checkout / 'callboard' / 'bus' / 'log.py'}\n")
 
 
 USER = """

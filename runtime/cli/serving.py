@@ -20,10 +20,10 @@ from callboard.runtime.cli import exits
 from callboard.runtime.cli.browsing import noted
 from callboard.runtime.cli.child_processes import ChildProcess, ChildProcesses, Standing, lifeline, open_child_processes
 from callboard.runtime.cli.options import Settings
+from callboard.runtime.cli.other_terminal import commands
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.cli.surroundings import surroundings
-from callboard.runtime.cli.views import program, where_options
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.export.log_exporter import exporting_logs
 from callboard.runtime.http.address import LOOPBACK, listening_nearby, url_of
@@ -62,7 +62,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
             children.keep(ChildProcess("retention", tidy, _at(connection, standing)))
         page = None if standing.joins else await _served(stack, children, connection, standing)
         stack.enter_context(settled_collector())
-        _say_where(connection, settings, page, embedded=standing.config.embedded and not standing.joins)
+        _say_where(connection, settings, page, standing)
         async for _first in signals:
             break
         drained = await _stop(worker, children, standing, settings, signals)
@@ -174,21 +174,19 @@ async def _stop(
     return drained
 
 
-def _say_where(connection: Connection, settings: Settings, page: str | None, *, embedded: bool) -> None:
-    config = connection.config
+def _say_where(connection: Connection, settings: Settings, page: str | None, standing: Standing) -> None:
+    config, given = connection.config, standing.config
     url = without_secrets(connection.server.url if connection.server else config.nats_url or "")
-    directory = str(Path(config.data_dir).absolute()) if embedded else None
+    directory = str(Path(config.data_dir).absolute()) if given.embedded and not standing.joins else None
     if settings.as_json:
         found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}
         say(compact(found))
         return
-    ours, here = program(), where_options(settings)
     store = f"\nThe log is kept in {directory}." if directory else ""
     seen = f"\nSee it at {page}" if page else ""
+    further = "".join(f"  # {about}\n  {command}\n" for about, command in commands(given, settings))
     say(
         f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
-        f"  {ours} start{here} FILE      start a run\n"
-        f"  {ours} watch{here}           see what happens\n"
-        f"  nats --server {url} sub '{config.prefix}.>'      the same with any NATS client\n\n"
+        f"In another terminal:\n{further}\n"
         "Ctrl-C stops it in order."
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from callboard.bus.connection import without_secrets
+from callboard.bus.credentials import with_placeholders
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.bus.prices import dollars
 from callboard.projections.causes import Cause, brief
@@ -214,21 +214,24 @@ def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Paylo
 def where_options(settings: Settings) -> str:
     """Return the options that lead another command to the same server, with a blank before them."""
     names = {"nats_url": "--nats", "data_dir": "--data-dir", "tenant": "--tenant"}
-    # A password in a URL is not repeated: what we print may be kept.
-    values = {flag: without_secrets(value) if flag == "nats_url" else value for flag, value in settings.flags.items()}
+    # A password in a URL is not repeated, since what we print may be kept; a word says that one has to be filled in.
+    values = {flag: with_placeholders(value) if flag == "nats_url" else value for flag, value in settings.flags.items()}
     given = [f"{names[flag]} {shlex.quote(str(value))}" for flag, value in values.items() if flag in names]
     if settings.file:
         given.append(f"--config {shlex.quote(settings.file)}")
     return "".join(f" {option}" for option in given)
 
 
-def program() -> str:
-    """Return what to type for this program: its name, or its path where no shell would find it by its name."""
+def program(*, anywhere: bool = False) -> str:
+    """Return what to type for this program: its name, or its path where no shell would find it by its name.
+
+    ``anywhere`` asks for a path that also holds in another working directory.
+    """
     if shutil.which("callboard"):
         return "callboard"
     beside = Path(sys.executable).parent / "callboard"
     return (
-        shlex.quote(os.path.relpath(beside))
+        shlex.quote(str(beside) if anywhere else os.path.relpath(beside))
         if beside.exists()
         else f"{shlex.quote(sys.executable)} -m {__package__}.main"
     )

@@ -6,7 +6,7 @@ import {follow} from '../lib/follow.js'
 import {count, dollars, duration, instant, left, short, some, spent, when} from '../lib/format.js'
 import {added} from '../lib/run.js'
 import {chip, look} from '../lib/status.js'
-import {failure, nothing} from './parts.js'
+import {failure, noRuns} from './parts.js'
 
 const SHOWN = 6
 const DAY_S = 86_400
@@ -84,7 +84,7 @@ export class HomeView extends HTMLElement {
   }
 
   empty() {
-    return nothing('An empty board', 'No run has been posted yet. Start one here, or at the command line:', h('pre', {}, 'callboard new workflow\ncallboard start workflow.yaml'), h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'))
+    return noRuns('An empty board', to(['start']), 'primary')
   }
 }
 
