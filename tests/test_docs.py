@@ -213,6 +213,14 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert [_name(page) for page in PAGES if page not in reached] == []
 
 
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "concepts.md"
+    named = {
+        (index.parent / target).resolve() for target in re.findall(r"\]\(([^)\s#]+\.md)\)", index.read_text("utf-8"))
+    }
+    assert [_name(page) for page in PAGES if page not in (README, index) and page not in named] == []
+
+
 def test_the_folders_in_the_readme_are_those_there_are() -> None:
     named = {name.strip("/") for name in _quoted([row[0] for row in _table(README, "folder")])}
     there = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.rglob("*.md")) | any(path.glob("*.py"))}
