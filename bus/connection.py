@@ -21,7 +21,7 @@ from nats.errors import AuthorizationError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from callboard.bus.credentials import Credentials, without_secrets
+from callboard.bus.credentials import Credentials, CredentialsUnusable, without_secrets
 from callboard.bus.errors import (
     CallboardError,
     CredentialsRefused,
@@ -30,7 +30,7 @@ from callboard.bus.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
-from callboard.bus.line import NO_LEADER, Line
+from callboard.bus.line import NO_LEADER, Line, TlsMissing
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ class ConnectionWatch:
         found = _DENIED.search(text)
         if found:
             self._deny(PermissionDenied(found[1].lower(), found[2]))
-        elif isinstance(error, AuthorizationError | ssl.SSLError) or (
+        elif isinstance(error, AuthorizationError | TlsMissing | ssl.SSLError) or (
             isinstance(error, NatsError) and _REFUSED.search(text)
         ):
             self.refusal = text
@@ -150,7 +150,7 @@ class ConnectionWatch:
                 self._log.exception("on_denied failed")
 
     def _is_about_us(self, denial: PermissionDenied) -> bool:
-        return self.client is not None and denial.subject.lower() == self.client.js(_INFO).lower()
+        return self.client is not None and denial.subject == self.client.js(_INFO)
 
     def info_denied(self) -> PermissionDenied | None:
         """The refusal to tell us of JetStream, if there was one."""
@@ -193,9 +193,11 @@ async def connect(
             watch.while_waiting = waiting
             await _open(client, url, name, credentials, watch, inbox_prefix)
         if watch.refusal:
-            raise CredentialsRefused(shown, watch.refusal)
+            raise _refused(shown, watch.refusal, credentials)
         if waiting.cancelled_caught:
             raise ServerUnreachable(shown, watch.last_error or f"no answer within {connect_wait_s:g} s")
+        if (credentials.ca_file or credentials.cert_file) and not client.encrypted:
+            log.warning("the connection is not encrypted: nats_ca or nats_cert is set, and the server has no TLS")
         if probe:
             await _probe(client, shown, watch)
     except BaseException:
@@ -261,8 +263,7 @@ async def _open(
         if "://" in server and urlsplit(server).scheme not in ("nats", "tls", "ws", "wss"):
             raise ServerUnreachable(shown, "not a NATS URL; it looks like nats://host:4222 or tls://host:4222")
     try:
-        if credentials.creds_file:
-            await anyio.Path(credentials.creds_file).read_bytes()
+        credentials.check()
         await client.connect(
             servers,
             name=name,
@@ -286,10 +287,31 @@ async def _open(
         )
     except ImportError as error:
         raise CredentialsRefused(shown, "nkeys and credentials files need `pip install nkeys`") from error
-    except OSError as error:
-        raise CredentialsRefused(shown, f"a file cannot be used: {error}") from error
+    except CredentialsUnusable as error:
+        raise CredentialsRefused(
+            shown, str(error), "Correct the setting or the file.", "the credentials cannot be used"
+        ) from error
     except (NatsError, ValueError) as error:
         raise ServerUnreachable(shown, str(error)) from error
+
+
+def _refused(shown: str, reason: str, credentials: Credentials) -> CredentialsRefused:
+    """Make the error of a refusal; where it is about TLS, it names the setting, and the file that is in it."""
+    said = reason.lower()
+    what = "TLS to the NATS server failed"
+    if "not valid for" in said:
+        return CredentialsRefused(shown, reason, "Have nats_url name the server as its certificate does.", what)
+    if "verify failed" in said:
+        remedy = f"Check that the file of nats_ca ({credentials.ca_file}) has the authority that signed it."
+        if credentials.ca_file is None:
+            remedy = "Name the file of the authority that signed it in nats_ca (CALLBOARD_NATS_CA)."
+        return CredentialsRefused(shown, reason, remedy, what)
+    if "alert" in said:
+        own = f"nats_cert ({credentials.cert_file or 'not set'}) and nats_key ({credentials.key_file or 'not set'})"
+        return CredentialsRefused(shown, reason, f"Set {own} to a certificate that the server accepts.", what)
+    if "tls" in said:
+        return CredentialsRefused(shown, reason, "Enable `tls` at the server, or write nats:// in nats_url.", what)
+    return CredentialsRefused(shown, reason)
 
 
 async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
@@ -297,7 +319,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
         raise ServerTooOld(shown, ".".join(map(str, found)), ".".join(map(str, SERVER_VERSION_MIN)))
-    problem: CallboardError = JetStreamDisabled(shown, "JetStream does not answer")
+    problem: CallboardError = _disabled(client, shown, "JetStream does not answer")
     # Whether its leader is being elected, only a cluster can say, and only once that is over.
     patience_s = LEADER_WAIT_S if client.in_cluster else PROBE_WAIT_S
     with anyio.CancelScope(deadline=anyio.current_time() + patience_s) as waiting:
@@ -306,7 +328,8 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             try:
                 answer = await client.request(client.js(_INFO), timeout=PROBE_TRY_S)
             except NoRespondersError:
-                raise JetStreamDisabled(shown, "the server runs without it") from None
+                nobody = "no server answers in this domain" if client.domain else "the server runs without it"
+                raise _disabled(client, shown, nobody) from None
             except NatsTimeoutError:
                 # It may have been lost with the connection, or a cluster elects its leader.
                 log.warning("waiting for JetStream to answer", url=shown, at_most_s=patience_s)
@@ -314,9 +337,13 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             error = msgspec.json.decode(answer.data).get("error")
             if error is None:
                 return
-            problem = JetStreamDisabled(shown, error.get("description", "unknown"))
+            problem = _disabled(client, shown, error.get("description", "unknown"))
             if error.get("err_code") not in NO_LEADER:
                 break
             await anyio.sleep(PROBE_PAUSE_S)
     denial = watch.info_denied()
     raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem
+
+
+def _disabled(client: Line, shown: str, reason: str) -> JetStreamDisabled:
+    return JetStreamDisabled(shown, reason, client.domain)

@@ -2,7 +2,17 @@
 
 import re
 import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+CREDS_PARTS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
+"""Lines that a credentials file has. Without the first, the client library would read it without end."""
+
+
+class CredentialsUnusable(Exception):
+    """What is configured cannot be presented to any server; the message names the setting and its file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +36,71 @@ class Credentials:
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS context these ask for, None for the client's default.
 
-        :raises OSError: if a file is missing or no certificate
+        :raises CredentialsUnusable: if a file is missing, or is not what its setting says
         """
+        if self.key_file and not self.cert_file:
+            raise CredentialsUnusable(f"nats_key ({self.key_file}) is set, and nats_cert is not: set both")
         if not (self.ca_file or self.cert_file):
             return None
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
+        if self.ca_file:
+            _read("nats_ca", self.ca_file, "CERTIFICATE")
+        with _named("nats_ca", self.ca_file or ""):
+            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
         if self.cert_file:
-            context.load_cert_chain(self.cert_file, self.key_file)
+            _read("nats_cert", self.cert_file, "CERTIFICATE")
+            key = ("nats_key", self.key_file) if self.key_file else ("nats_cert", self.cert_file)
+            _read(*key, "PRIVATE KEY")
+            with _named(*key):
+                # Without a password OpenSSL would ask for one at the terminal.
+                context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
         return context
+
+    def check(self) -> None:
+        """Check the credentials file and the nkey seed.
+
+        :raises CredentialsUnusable: if the file is missing or is not a credentials file, or the seed is not one
+        """
+        if self.creds_file:
+            _read("nats_creds", self.creds_file, *CREDS_PARTS)
+        if self.nkey_seed is not None:
+            import nkeys
+
+            try:
+                nkeys.from_seed(bytearray(self.nkey_seed.strip().encode())).wipe()
+            except (nkeys.NkeysError, ValueError) as error:
+                raise CredentialsUnusable(
+                    "nats_nkey_seed is not the seed of an nkey, which begins with SU and has 58 characters"
+                ) from error
+
+
+def _read(setting: str, file: str, *parts: str) -> None:
+    """Check that a file can be read and has some words.
+
+    :raises CredentialsUnusable: if not
+    """
+    with _named(setting, file):
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+    for part in parts:
+        if part not in text:
+            raise CredentialsUnusable(f"the file of {setting} ({file}) has no line with {part!r}")
+
+
+@contextmanager
+def _named(setting: str, file: str) -> Generator[None]:
+    """Have an error name the setting and the file: those of OpenSSL name neither."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise CredentialsUnusable(f"the file of {setting} ({file}) cannot be used: {reason}") from error
+    except OSError as error:
+        raise CredentialsUnusable(
+            f"the file of {setting} ({file}) cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _no_password() -> str:
+    raise OSError("it is encrypted, and there is no setting for its password; decrypt it")
 
 
 def without_secrets(url: str) -> str:

@@ -189,26 +189,29 @@ class ClockSkewed(OperatorError):
 class JetStreamDisabled(OperatorError):
     """The server, or this account on it, has no JetStream."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            "jetstream.disabled",
-            f"JetStream is not available: {reason}",
-            url,
-            "Enable `jetstream` in the server's configuration, and for this account.",
-        )
+    def __init__(self, url: str, reason: str, domain: str = "") -> None:
+        remedy = "Enable `jetstream` in the server's configuration, and for this account."
+        if domain:
+            reason = f"{reason} (nats_domain is {domain!r})"
+            remedy = "Name the domain of the server that has JetStream in nats_domain (`nats account info` shows it)."
+        super().__init__("jetstream.disabled", f"JetStream is not available: {reason}", url, remedy)
         self.reason = reason
 
 
 class CredentialsRefused(OperatorError):
-    """The server does not accept the user, token, key or certificate."""
+    """The server does not accept the user, token, key or certificate, or we not its certificate.
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            "auth.refused",
-            f"the NATS server refused the credentials: {reason}",
-            url,
-            "Check user and password, token, nkey seed, credentials file or TLS certificates.",
-        )
+    ``what`` happened, and ``reason`` says why.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        reason: str,
+        remedy: str = "Check user and password, token, nkey seed, credentials file or TLS certificates.",
+        what: str = "the NATS server refused the credentials",
+    ) -> None:
+        super().__init__("auth.refused", f"{what}: {reason}", url, remedy)
         self.reason = reason
 
 

@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
+from nats.protocol.parser import ERR_RE, PERMISSIONS_ERR
 
 Act = Callable[[], None]
 
@@ -36,6 +37,10 @@ NO_LEADER = frozenset({10008, 10009})
 """Codes of the JetStream API that say that its cluster has no leader just now."""
 
 
+class TlsMissing(NatsError):
+    """The URL asks for TLS, and the server does not offer it: what we say, the credentials first, could be read."""
+
+
 class Line(Client):
     """A client that connects again by itself. Functions that are called when it is lost or back must not block."""
 
@@ -52,6 +57,11 @@ class Line(Client):
     def in_cluster(self) -> bool:
         """Whether the server at the other end belongs to a cluster."""
         return bool(self._server_info.get("cluster"))
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the server had the connection upgraded to TLS."""
+        return bool(self._server_info.get("tls_required"))
 
     def js(self, verb: str) -> str:
         """The subject of a request to JetStream's interface."""
@@ -93,6 +103,29 @@ class Line(Client):
         await self._send_command(frame)
         if self._flush_queue.empty():
             await self._flush_pending()
+
+    async def _process_err(self, err_msg: str) -> None:
+        """Report a denied subject as the server spells it: the library hands errors on in lower case."""
+        found = ERR_RE.match(self._ps.buf) if PERMISSIONS_ERR in err_msg else None
+        if found is None:
+            await super()._process_err(err_msg)
+            return
+        self._err = NatsError(f"nats: {found[1].decode()}")
+        await self._error_cb(self._err)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        await super()._process_info(info, initial_connection)
+        server = self._current_server
+        if initial_connection and server is not None and server.uri.scheme == "tls" and not info.get("tls_required"):
+            raise TlsMissing("the URL begins with tls://, and the server does not require TLS")
+
+    async def _process_connect_init(self) -> None:
+        await super()._process_connect_init()
+        # The library upgrades to TLS without telling asyncio's protocol, which logs a warning when the server closes.
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        if writer is not None and writer.get_extra_info("sslcontext") is not None:
+            protocol: Any = writer.transport.get_protocol()
+            protocol._over_ssl = True
 
     async def _connect_to_server(self, s: Srv) -> None:
         # A cancellation that comes at the same time as a server's refusal is lost: who is closed would try for ever.

@@ -1,6 +1,7 @@
 """The connection: its errors name what is wrong, it outlives the server, and denied subjects do not vanish."""
 
 import json
+import re
 import ssl
 import subprocess
 from collections.abc import AsyncGenerator
@@ -173,21 +174,81 @@ async def test_right_credentials(tmp_path: Path, config: str, credentials: Crede
     assert "t0ken" not in repr(credentials)
 
 
-async def test_credentials_that_cannot_be_read() -> None:
-    with pytest.raises(CredentialsRefused, match="No such file"):
-        await connect("nats://127.0.0.1:1", name="t", credentials=Credentials(creds_file="/no/such.creds"))
-    with pytest.raises(CredentialsRefused, match="No such file"):
-        await connect("nats://127.0.0.1:1", name="t", credentials=Credentials(ca_file="/no/such.pem"))
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A certificate and its key."""
+    cert, key = certificate(tmp_path_factory.mktemp("pair"))
+    return str(cert), str(key)
 
 
-async def test_tls_with_the_authority_of_the_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"creds_file": "NONE"}, r"nats_creds \(NONE\) cannot be read: No such file"),
+        ({"creds_file": "CERT"}, r"nats_creds \(CERT\) has no line with 'BEGIN NATS USER JWT'"),
+        ({"nkey_seed": "SUMMER"}, "nats_nkey_seed is not the seed of an nkey"),
+        ({"ca_file": "NONE"}, r"nats_ca \(NONE\) cannot be read: No such file"),
+        ({"ca_file": "FOLDER"}, r"nats_ca \(FOLDER\) cannot be read: Is a directory"),
+        ({"ca_file": "KEY"}, r"nats_ca \(KEY\) has no line with 'CERTIFICATE'"),
+        ({"ca_file": "BROKEN"}, r"nats_ca \(BROKEN\) cannot be used: "),
+        ({"cert_file": "NONE", "key_file": "KEY"}, r"nats_cert \(NONE\) cannot be read"),
+        ({"cert_file": "CERT", "key_file": "NONE"}, r"nats_key \(NONE\) cannot be read"),
+        ({"cert_file": "KEY", "key_file": "KEY"}, r"nats_cert \(KEY\) has no line with 'CERTIFICATE'"),
+        ({"cert_file": "CERT", "key_file": "CERT"}, r"nats_key \(CERT\) has no line with 'PRIVATE KEY'"),
+        ({"cert_file": "CERT"}, r"nats_cert \(CERT\) has no line with 'PRIVATE KEY'"),
+        ({"key_file": "KEY"}, r"nats_key \(KEY\) is set, and nats_cert is not"),
+    ],
+)
+async def test_credentials_that_cannot_be_used_are_named(
+    pair: tuple[str, str], tmp_path: Path, given: dict[str, str], told: str
+) -> None:
+    (tmp_path / "broken").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
+    named = {"CERT": pair[0], "KEY": pair[1], "NONE": "/no/such", "FOLDER": "/", "BROKEN": str(tmp_path / "broken")}
+    credentials = Credentials(**{setting: named.get(value, value) for setting, value in given.items()})
+    with pytest.raises(CredentialsRefused, match="cannot be used") as caught:
+        await connect("nats://127.0.0.1:1", name="t", credentials=credentials)
+    for name, file in named.items():
+        told = told.replace(name + r"\)", re.escape(file) + r"\)")
+    assert re.search(told, str(caught.value)), str(caught.value)
+    assert "SUMMER" not in str(caught.value)
+
+
+async def test_tls_with_the_authority_of_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cert, key = certificate(tmp_path)
     tls = f"tls {{ cert_file: {json.dumps(str(cert))}, key_file: {json.dumps(str(key))} }}"
     async with nats_server(tmp_path, tls) as url:
         async with connected(url, name="t", credentials=Credentials(ca_file=str(cert))) as client:
             assert client.is_connected
-        with pytest.raises(CredentialsRefused, match="certificate verify failed"):
+        with pytest.raises(CredentialsRefused, match=r"certificate verify failed.*in nats_ca \(CALLBOARD_NATS_CA\)"):
             await connect(url, name="t", connect_wait_s=PATIENCE_S)
+        local, ours = url.replace("127.0.0.1", "localhost"), Credentials(ca_file=str(cert))
+        with pytest.raises(CredentialsRefused, match=r"not valid for 'localhost'.*Have nats_url name the server"):
+            await connect(local, name="t", credentials=ours, connect_wait_s=PATIENCE_S)
+    # asyncio would log what the library has done to its protocol.
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_server_that_wants_our_certificate(tmp_path: Path) -> None:
+    cert, key = (str(file) for file in certificate(tmp_path))
+    files = {"cert_file": cert, "key_file": key, "ca_file": cert}
+    tls = ", ".join(f"{name}: {json.dumps(file)}" for name, file in files.items())
+    async with nats_server(tmp_path, f"tls {{ {tls}, verify: true }}") as url:
+        async with connected(url, name="t", credentials=Credentials(**files)) as client:
+            assert client.is_connected
+        with pytest.raises(CredentialsRefused, match=r"certificate required.*Set nats_cert \(not set\)"):
+            await connect(url, name="t", credentials=Credentials(ca_file=cert), connect_wait_s=PATIENCE_S)
+
+
+async def test_a_url_that_asks_for_tls_gets_nothing_else(tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as url:
+        with pytest.raises(CredentialsRefused, match=r"begins with tls://.*Enable `tls` at the server"):
+            await connect(url.replace("nats://", "tls://"), name="t", credentials=ADA, connect_wait_s=PATIENCE_S)
+
+
+async def test_a_domain_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with nats_server(tmp_path) as url:
+        with pytest.raises(JetStreamDisabled, match=r"no server answers in this domain \(nats_domain is 'leaf'\)"):
+            await connect(url, name="t", domain="leaf")
 
 
 async def test_denied_subjects_are_recorded(tmp_path: Path) -> None:
@@ -208,14 +269,14 @@ async def test_denied_subjects_are_recorded(tmp_path: Path) -> None:
         connected(url, name="t", credentials=ADA, watch=watch) as client,
     ):
         await client.publish("ok", b"")
-        await client.publish("cb.run.acme", b"")
-        await client.subscribe("cb.start.acme")
+        await client.publish("cb.run.Acme", b"")
+        await client.subscribe("cb.start.Acme")
         with anyio.fail_after(PATIENCE_S):
             await arrived.wait()
         assert client.is_connected
     assert [(denial.operation, denial.subject) for denial in watch.denied] == [
-        ("publish", "cb.run.acme"),
-        ("subscription", "cb.start.acme"),
+        ("publish", "cb.run.Acme"),
+        ("subscription", "cb.start.Acme"),
     ]
     assert told == list(watch.denied)
     assert told[0].code == "auth.denied"
@@ -224,7 +285,7 @@ async def test_denied_subjects_are_recorded(tmp_path: Path) -> None:
 async def test_may_not_even_ask_about_jetstream(tmp_path: Path) -> None:
     config = "authorization { users: [{ user: ada, password: pw, permissions: { publish: [ok] } }] }"
     async with nats_server(tmp_path, config) as url:
-        with pytest.raises(PermissionDenied, match=r"publish to '\$js\.api\.info'"):
+        with pytest.raises(PermissionDenied, match=r"publish to '\$JS\.API\.INFO'"):
             await connect(url, name="t", credentials=ADA)
 
 

@@ -533,6 +533,7 @@ async def test_nobody_at_the_other_end_is_unreachable() -> None:
         await model.turn(a_turn(), lambda _: None)
     await model.aclose()
     assert (caught.value.failure.code, caught.value.failure.details["tries"]) == ("model.unreachable", 3)
+    assert f"(at {url.removesuffix('/v1')})" in caught.value.failure.message
 
 
 def test_no_key_is_said_before_anything_is_sent() -> None:

@@ -268,6 +268,14 @@ def test_a_rule_is_tried_before_it_stands(tmp_path: Path, inbox: Receiver) -> No
     assert place.here("notify", "test", "nobody").exit_code == exits.USAGE
 
 
+def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("callboard.toml", '[notify.page]\non = "failed"\nwebhook = "${PAGER_URL}"\nsecret = "${PAGER_KEY}"\n')
+    refused = place.here("notify", "test", "page")
+    assert refused.exit_code == exits.FAILED
+    assert "notify.page tells nobody: PAGER_URL is not set; notify.page tells nobody: PAGER_KEY is" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("rule", "wrong"),
     [

@@ -34,6 +34,9 @@ PASSING = frozenset({"model.overloaded", "model.rate_limited", "model.timeout", 
 TOO_LONG = "model.context_too_long"
 """The code of a request with more tokens than the model takes."""
 
+_NAMES_ITS_ADDRESS = frozenset({"model.unreachable", "model.timeout"})
+"""Failures that may be due to a wrong address."""
+
 _CODE_OF_STATUS: Mapping[int, str] = {
     401: "model.auth",
     402: "model.auth",
@@ -75,6 +78,8 @@ def try_failed(
         again = hint == "true"
     words = _message(error, message, response)
     code = narrowed(code, words)
+    if response is None and code in _NAMES_ITS_ADDRESS and (address := _address(error)):
+        words = f"{words} (at {address})"
     failure = Failure(
         code,
         words,
@@ -119,6 +124,15 @@ def _message(error: Exception, words: object, response: Any) -> str:
         if error.__cause__ is not None:
             words = f"{words} ({type(error.__cause__).__name__}: {error.__cause__})"
     return normalise_text(words)[:MESSAGE_CHARS_MAX]
+
+
+def _address(error: Exception) -> str:
+    """Where the request went: scheme, host and port, without what an address may hold in secret. Empty if unknown."""
+    try:
+        url: Any = error.request.url  # pyright: ignore[reportAttributeAccessIssue] - of any SDK, or of its HTTP client
+        return f"{url.scheme}://{url.netloc.decode()}"
+    except (AttributeError, RuntimeError):  # it belongs to no request
+        return ""
 
 
 def _body(response: Any) -> str:

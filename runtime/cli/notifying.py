@@ -32,8 +32,9 @@ async def send_sample(name: str, config: Config, settings: Settings) -> None:
     """
     rule = _chosen(config, [name])[name]
     if not rule.complete:
-        message = f"notify.{name} names a variable that is not set"
-        raise CallboardError("notify.failed", message, f"notify.{name}", "Set it, here as where workers stand.")
+        unset = [one.message for one in config.warnings if one.message.startswith(f"notify.{name} ")]
+        remedy = "Set it where this command runs, and where workers run."
+        raise CallboardError("notify.failed", "; ".join(unset), f"notify.{name}", remedy)
     notice = Notice(
         # Sent anew it is another one.
         id=secrets.token_hex(ID_CHARS // 2),
