@@ -219,12 +219,10 @@ class PermissionDenied(OperatorError):
     """This user may not publish, or subscribe, to a subject."""
 
     def __init__(self, operation: str, subject: str, url: str = "") -> None:
-        super().__init__(
-            "auth.denied",
-            f"the NATS server does not permit a {operation} to {subject!r}",
-            url,
-            "Grant the subject to this user in the server's configuration.",
-        )
+        remedy = "Grant the subject to this user in the server's configuration."
+        if subject.startswith("_INBOX"):
+            remedy += " Or name the inboxes that this user has in nats_inbox_prefix."
+        super().__init__("auth.denied", f"the NATS server does not permit a {operation} to {subject!r}", url, remedy)
         self.operation = operation
         self.subject = subject
 

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from callboard.bus.errors import JetStreamDisabled, PermissionDenied
 from callboard.bus.events import Problem
 from callboard.bus.tracecontext import read, within
 from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.api.starter import start_by_request
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say
 from callboard.runtime.cli.problems import problem_text
@@ -24,9 +26,16 @@ async def publish(prepared: Message, config: Config, settings: Settings, file: s
     :raises RequestRefused: if the start is refused
     :raises CallboardError: if there is no server, or no worker that answers
     """
-    async with reach(config, reads=False, name="callboard start") as connection:
-        with within(read(os.environ)):
-            verdict = await connection.client.start(prepared.message)
+    name = "callboard start"
+    with within(read(os.environ)):
+        try:
+            async with reach(config, reads=False, name=name) as connection:
+                verdict = await connection.client.start(prepared.message)
+        except (PermissionDenied, JetStreamDisabled):
+            if config.nats_url is None:
+                raise
+            # A user who may only ask workers, as `deploy/README.md` has it, or an account of a tenant.
+            verdict = await start_by_request(prepared.message, config, name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, file)
     tell_started(verdict, [*prepared.warnings, *verdict.warnings], settings, file, prepared.source)
