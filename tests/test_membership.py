@@ -4,6 +4,7 @@ from math import inf
 from pathlib import Path
 
 import anyio
+from structlog.testing import capture_logs
 
 from callboard.bus.connection import connected
 from callboard.bus.server import EmbeddedServer
@@ -21,11 +22,11 @@ class Member:
         self.changed = changed
 
 
-async def member(tasks: anyio.abc.TaskGroup, url: str, name: str, *waits: float) -> Member:
+async def member(tasks: anyio.abc.TaskGroup, url: str, name: str, *waits: float, store: str = "") -> Member:
     changed = anyio.Event()
     connection = connected(url, name=name)
     nc = await connection.__aenter__()
-    joined = Member(Membership(nc, "beat", name, changed.set), changed)
+    joined = Member(Membership(nc, "beat", name, changed.set, store=store), changed)
 
     async def live() -> None:
         try:
@@ -60,4 +61,27 @@ async def test_whoever_may_be_on_the_way_is_waited_for_though_nobody_listens(tmp
             await first.changed.wait()
             await second.changed.wait()
         assert first.membership.live() == second.membership.live() == {"first", "second"}
+        tasks.cancel_scope.cancel()
+
+
+async def test_workers_of_another_stream_are_no_members_and_are_reported_once(tmp_path: Path) -> None:
+    """As in two JetStream domains of one account: each stream needs all of its partitions read."""
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, anyio.create_task_group() as tasks:
+        with capture_logs() as logs:
+            first = await member(tasks, server.url, "first", 0.0, store="hub")
+            with anyio.fail_after(PATIENCE_S):
+                await first.changed.wait()
+            # Its hello has been heard when a worker of the same stream, which says it later, is known.
+            strange = await member(tasks, server.url, "strange", 0.0, store="leaf")
+            with anyio.fail_after(PATIENCE_S):
+                await strange.changed.wait()
+            await strange.membership.beat()
+            first.changed = anyio.Event()
+            first.membership._changed = first.changed.set  # pyright: ignore[reportPrivateUsage]
+            await member(tasks, server.url, "older", 0.0)
+            with anyio.fail_after(PATIENCE_S):
+                await first.changed.wait()
+        assert first.membership.live() == {"first", "older"}
+        told = [entry for entry in logs if "uses another stream" in entry["event"]]
+        assert [entry["other_store"] for entry in told if entry["worker"] == "strange"] == ["leaf"]
         tasks.cancel_scope.cancel()

@@ -34,7 +34,7 @@ async def attend(standing: Standing) -> None:
             open_connection(standing.config, "callboard retention", gaps_expected=True)
         )
         office = {f"{connection.log.subjects.prefix}.office.{OFFICE}": Office(connection)}
-        await stack.enter_async_context(holding(connection.nc, office))
+        await stack.enter_async_context(holding(connection.nc, office, connection.log.store))
         async for _first in signals:
             break
 

@@ -41,8 +41,8 @@ class Leadership:
     Views may differ for a moment, and then two hold it: a holder must be able to stand that.
     """
 
-    def __init__(self, nc: Client, subject: str, name: str, holder: Leader) -> None:
-        self._membership = Membership(nc, subject, name, self._changed)
+    def __init__(self, nc: Client, subject: str, name: str, holder: Leader, store: str = "") -> None:
+        self._membership = Membership(nc, subject, name, self._changed, store=store)
         self._name = name
         self._holder = holder
         self._serving: anyio.CancelScope | None = None
@@ -111,13 +111,16 @@ async def persistently(what: str, body: Callable[[], Awaitable[None]]) -> None:
 
 
 @asynccontextmanager
-async def holding(nc: Client, holders: Mapping[str, Leader]) -> AsyncGenerator[None]:
-    """Offer to lead for the length of the block; the holders stand by the subjects on which it is settled who does."""
+async def holding(nc: Client, holders: Mapping[str, Leader], store: str) -> AsyncGenerator[None]:
+    """Offer to lead for the length of the block; the holders stand by the subjects on which it is settled who does.
+
+    ``store`` is the mark of the stream that the work is about.
+    """
     me = uuid4().hex
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         for subject, holder in holders.items():
-            tasks.start_soon(persistently, subject, Leadership(nc, subject, me, holder).run)
+            tasks.start_soon(persistently, subject, Leadership(nc, subject, me, holder, store).run)
         try:
             yield
         except Exception as caught:

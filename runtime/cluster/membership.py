@@ -14,12 +14,18 @@ from math import inf
 
 import anyio
 import msgspec
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 
 from callboard.bus.connection import RECONNECT_PAUSE_S
 from callboard.bus.requests import NO_RESPONDERS
+
+log = structlog.get_logger(__name__)
+
+STRANGERS_MAX = 100
+"""Other streams that are told apart: each is logged once."""
 
 BEAT_S = 1.0
 LOST_AFTER_S = 3.5
@@ -58,6 +64,9 @@ class Beat(msgspec.Struct, frozen=True):
     load: Load | None = None
     """Of a worker that performs runs."""
 
+    store: str = ""
+    """The mark of the stream that it works on; empty of an older version."""
+
 
 def _nothing() -> None:
     return None
@@ -80,8 +89,12 @@ class Membership:
         *,
         guest: bool = False,
         load: Callable[[], Load | None] = _nothing,
+        store: str = "",
     ) -> None:
+        """``store`` is the mark of the stream that this worker works on: those of another one are not members."""
         self._nc = nc
+        self._store = store
+        self._strangers: set[str] = set()
         self._subject = subject
         self._worker = worker
         self._changed = changed
@@ -163,11 +176,16 @@ class Membership:
             await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
 
     def _beat(self, word: str) -> Beat:
-        return Beat(self._worker, word, self._guest, self._load())
+        return Beat(self._worker, word, self._guest, self._load(), self._store)
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)
         if beat.worker == self._worker:
+            return
+        if self._is_strange(beat):
+            if beat.word == "hello":
+                # So that it reports us as well.
+                await self._say(self._word)
             return
         if beat.word == "bye":
             self._leaving.discard(beat.worker)
@@ -186,6 +204,23 @@ class Membership:
             await self._say(self._word)
         if not known:
             self._changed()
+
+    def _is_strange(self, beat: Beat) -> bool:
+        """Whether a worker works on another stream, as it does in another JetStream domain of the same account.
+
+        Both streams store what is published, so that runs are performed twice. Shared with that worker, partitions of
+        this stream would be read by nobody.
+        """
+        if not (beat.store and self._store) or beat.store == self._store:
+            return False
+        if beat.store not in self._strangers and len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(beat.store)
+            remedy = "Give all workers the same JetStream domain (nats_domain), or each domain a prefix of its own."
+            log.error(
+                "a worker with the same prefix uses another stream: runs may be performed twice",
+                worker=beat.worker, subject=self._subject, store=self._store, other_store=beat.store, remedy=remedy,
+            )  # fmt: skip
+        return True
 
     def _forget_the_lost(self) -> None:
         now = anyio.current_time()

@@ -74,7 +74,7 @@ async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
     offices = {f"{connection.log.subjects.prefix}.exporter.{name}": holder for name, holder in holders.items()}
     try:
         with exporting_logs(connection.config.otel, env):
-            async with holding(connection.nc, offices):
+            async with holding(connection.nc, offices, connection.log.store):
                 yield
                 if exporter is not None:
                     await _finish(connection.log, durable)

@@ -85,6 +85,8 @@ class Workers:
     async def _take(self, message: Msg) -> None:
         with suppress(*JSON_ERRORS):
             beat = msgspec.json.decode(message.data, type=Beat)
+            if beat.store not in ("", self._log.store):
+                return
             if beat.word == "bye":
                 self._heard.pop(beat.worker, None)
             elif beat.worker in self._heard or len(self._heard) < WORKERS_MAX:

@@ -246,6 +246,7 @@ async def telling(
         return
     office = Office(connection, whole, env)
     await office.prepare()
-    async with holding(connection.nc, {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}):
+    holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
+    async with holding(connection.nc, holders, connection.log.store):
         yield lambda: office.told
         await office.finish()

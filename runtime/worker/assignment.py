@@ -69,7 +69,7 @@ class Assignment:
         self._guest = guest
         self._all_back_at = all_back_at
         self._membership = Membership(
-            nc, log.subjects.beat(), worker, self._workers_changed, guest=guest, load=self._told
+            nc, log.subjects.beat(), worker, self._workers_changed, guest=guest, load=self._told, store=log.store
         )
         self._load = load
         self._tasks: anyio.abc.TaskGroup
