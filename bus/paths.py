@@ -52,11 +52,20 @@ def parent(path: str) -> str:
 
 def activation_id(run: str, path: str, iteration: int) -> str:
     """Return an id for one execution of a node, unlike any in another run: a UUID made of the three."""
+    return _id_in(run, f"{path}#{iteration}")
+
+
+def interaction_id(run: str, key: str) -> str:
+    """Return an id for a question to a person, unlike any in another run: a UUID made of the run and the effect key."""
+    return _id_in(run, key)
+
+
+def _id_in(run: str, name: str) -> str:
     try:
         namespace = uuid.UUID(run)
     except ValueError:
         namespace = uuid.uuid5(uuid.NAMESPACE_URL, run)
-    return str(uuid.uuid5(namespace, f"{path}#{iteration}"))
+    return str(uuid.uuid5(namespace, name))
 
 
 class EffectKey(NamedTuple):

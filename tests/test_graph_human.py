@@ -6,6 +6,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply
+from callboard.bus.paths import interaction_id
 from callboard.languages.graph import admit
 from callboard.languages.graph.human.classifying import read_decision
 from callboard.languages.graph.human.deciding import label_of_option
@@ -92,7 +93,7 @@ def test_the_documents_own_example() -> None:
         "content": done.out("t"),
         "ai_classification": "confirmed",
         "user_response": response,
-        "interaction_id": ASK,
+        "interaction_id": interaction_id("r1", ASK),
     }
     assert done.out("h", "confirmed") == done.out("h")
     [asked] = done.of_type("human.asked")

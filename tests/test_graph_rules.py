@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from callboard.languages.graph import admit, rules
-from tests.graphs import Performance, flow, graph, node, perform, step
+from callboard.projections.projection import fold
+from callboard.projections.results.graph import GraphExecution
+from tests.graphs import Performance, flow, graph, node, perform, step, webhook
 
 
 @pytest.fixture
@@ -258,3 +260,28 @@ def test_a_text_for_people_finds_what_the_content_has() -> None:
 @pytest.mark.parametrize("before", ["CONTENT_MEMBERS"], indirect=True)
 def test_in_what_was_recorded_the_content_was_the_input(before: None) -> None:
     assert asked({"content": {"amount": 7}}) == '   {"content":{"amount":7}}'
+
+
+# -- people ------------------------------------------------------------------------------------------------------------
+
+
+def interactions(run: str) -> tuple[str, str]:
+    """The id of an interaction in the output of its node, and in its row."""
+    person = node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", timeout_action="continue")
+    done = perform(graph([webhook(), person], "t -> h"), {"body": 1}, run=run)
+    [row] = fold(GraphExecution(), done.events).hil_interactions
+    assert row.interaction_key == "h#1.1!ask"
+    return done.out("h")["interaction_id"], row.id
+
+
+def test_interactions_of_two_executions_differ_in_their_ids() -> None:
+    one, two = interactions("r1"), interactions("r2")
+    assert one[0] == one[1]
+    assert two[0] == two[1]
+    assert one != two
+
+
+@pytest.mark.parametrize("before", ["INTERACTION_IDS"], indirect=True)
+@pytest.mark.usefixtures("before")
+def test_interactions_had_the_key_of_their_question() -> None:
+    assert interactions("r1")[0] == "h#1.1!ask"

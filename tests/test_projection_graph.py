@@ -1,13 +1,16 @@
 """The projection of graphs: the Execution while it goes on, and the rows of the people in its loop."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from callboard.bus.events import Event
+from callboard.bus.paths import interaction_id
 from callboard.projections.projection import fold
 from callboard.projections.results.graph import Execution, GraphExecution
-from tests.graphs import STARTED_MS, answers, flow, graph, node, perform, step, webhook
+from callboard.testing.virtual_time import simulate
+from tests.graphs import STARTED_MS, GraphTheatre, answers, flow, graph, node, perform, step, webhook
 from tests.simulation import World
 
 ASK = "h#1.1!ask"
@@ -88,14 +91,16 @@ def test_an_execution_that_waits() -> None:
     asked = after("human.asked", "h")
     assert (asked.status, asked.current_node_id, status(asked, "h")) == ("WAITING_FOR_HUMAN", "h", "WAITING_INPUT")
     [row], [pause] = asked.hil_interactions, asked.workflow_execution_pauses
-    assert (row.id, row.status, row.user_id, row.node_id, row.interaction_type) == (ASK, "pending", "ada", "h", "input")
+    assert (row.status, row.user_id, row.node_id, row.interaction_type) == ("pending", "ada", "h", "input")
+    assert (row.id, row.interaction_key) == (interaction_id("r1", ASK), ASK)
+    assert pause.hil_interaction_id == row.id
     assert (row.workflow_id, row.execution_id, row.channel_type) == ("g", "r1", "app")
     assert row.timeout_at is not None
     assert (row.timeout_at - row.created_at).total_seconds() == row.timeout_seconds == 3600
     assert (pause.status, pause.pause_reason, pause.paused_node_id) == ("active", "human_interaction", "h")
     assert pause.resume_conditions == {
         "type": "human_response",
-        "interaction_id": ASK,
+        "interaction_id": row.id,
         "required_fields": ["city"],
         "timeout_action": "continue",
     }
@@ -127,6 +132,53 @@ def test_a_cancelled_question() -> None:
     assert view.hil_interactions[0].status == "cancelled"
     assert view.workflow_execution_pauses[0].status == "resumed"
     assert view.status == "CANCELED"
+
+
+def test_a_node_that_asks_waits_whatever_goes_on_beside() -> None:
+    person = node("h", "HUMAN_IN_THE_LOOP", "SLACK_INTERACTION", message="Ship?", channel="#x", timeout_seconds=3600)
+    done = perform(
+        graph([webhook(), person], "t -> h"),
+        {"body": 1},
+        world=World(answers={"h#1.1!ask": ["approve"]}),
+        kinds={"channel": answers({"ok": True})},
+    )
+    projection = GraphExecution()
+    statuses: list[tuple[str, str]] = []
+    for event in done.events:
+        projection.apply(event)
+        if event.path == "h":
+            view = projection.view()
+            statuses.append((event.type, status(view, "h")))
+            waiting = statuses[-1][1] == "WAITING_INPUT"
+            assert (view.current_node_id, view.status == "WAITING_FOR_HUMAN") == ("h" if waiting else None, waiting)
+    assert statuses[0] == ("node.enter", "RUNNING")
+    closed = [type for type, _ in statuses].index("human.closed")
+    assert ("effect.call", "WAITING_INPUT") in statuses[:closed]
+    assert {now for _, now in statuses[1:closed]} == {"WAITING_INPUT"}
+    assert {now for _, now in statuses[closed:-1]} == {"RUNNING"}
+    assert statuses[-1] == ("node.exit", "COMPLETED")
+
+
+def paused(*commands: str, breakpoints: Sequence[str] = ()) -> Execution:
+    """The view of a run that stands still."""
+    events: list[Event] = []
+
+    async def body() -> None:
+        theatre = GraphTheatre()
+        ref = await theatre.begin(graph([webhook(), PERSON, step("on")], "t -> h", "h -> on"), breakpoints=breakpoints)
+        await theatre.perform(ref, *(theatre.command(verb) for verb in commands))
+        events.extend(await theatre.events(ref))
+
+    simulate(body)
+    return fold(GraphExecution(), events)
+
+
+def test_an_execution_that_is_paused_says_where() -> None:
+    before = paused(breakpoints=["h"])
+    assert (before.status, before.current_node_id, before.run_data["current_node_id"]) == ("PAUSED", "h", "h")
+    assert status(before, "h") == "PENDING"
+    told = paused("pause")
+    assert (told.status, told.current_node_id is not None) == ("PAUSED", True)
 
 
 def test_a_view_is_json() -> None:

@@ -37,5 +37,11 @@ EXACT_ANSWERS = 10
 TURN_PARAMETERS = 11
 """The parameters that an agent sets for its model's turns, such as ``top_p``, are passed on."""
 
-LATEST = 11
+INTERACTION_IDS = 12
+"""The ``interaction_id`` in the output of a node that asks a person is unlike any in another execution."""
+
+OWN_ERROR_CODES = 13
+"""The error of a node that fails with an ``error_code`` of its own has that code, and its details are not nested."""
+
+LATEST = 13
 """The generation of the runs that are admitted now."""

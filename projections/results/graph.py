@@ -23,11 +23,13 @@ from callboard.bus.events import (
     Payload,
     RunAccepted,
     RunEnd,
+    RunPaused,
     RunStart,
     SignalAwaited,
     TimerSet,
 )
-from callboard.bus.paths import activation_id
+from callboard.bus.paths import activation_id, last_id
+from callboard.projections.intents import Opened
 from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
@@ -94,6 +96,8 @@ class _Run:
     exited: dict[str, Any] = field(default_factory=dict[str, Any])
     error: Failure | None = None
     retries: int = 0
+    waits: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """What it waits for, by type and key; other effects may go on beside it, such as a message to whom it asks."""
 
     def told(self, run: str) -> dict[str, JSON]:
         """Return it as a NodeExecution."""
@@ -143,7 +147,7 @@ class GraphExecution:
         if payload is None:
             return
         self._run = event.run
-        self._status.apply(event, payload)
+        closed = self._status.apply(event, payload)
         match payload:
             case RunAccepted():
                 self._accepted = payload
@@ -157,8 +161,8 @@ class GraphExecution:
             case EffectResult(usage=usage, model=model) if model and not self._parting.is_shared(event):
                 self._usage = usage if self._usage is None else self._usage + usage
             case _:
-                self._apply_node(event, payload)
-        self._people.apply(event, payload, self._workflow_id, self._run)
+                self._apply_node(event, payload, closed)
+        self._people.apply(event, payload, self._workflow_id, self._execution_id)
 
     def view(self) -> Execution:
         nodes = {name: run.told(self._execution_id) for name, run in self._latest.items()}
@@ -193,7 +197,7 @@ class GraphExecution:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def _apply_node(self, event: Event, payload: Payload) -> None:
+    def _apply_node(self, event: Event, payload: Payload, closed: Opened | None) -> None:
         run = self._by_address.get((event.path, event.iteration))
         match payload:
             case NodeEnter():
@@ -202,11 +206,16 @@ class GraphExecution:
                 run.status, run.retries = "RETRYING", attempt
             case NodeExit() if run:
                 self._exit(run, event, payload)
-            case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait") if run:
+            case _ if run and _is_awaited(payload):
+                run.waits.add((payload.type, event.key))
                 run.status = "WAITING_INPUT"
+            case _ if run and closed is not None and _is_awaited(closed.payload):
+                run.waits.discard((closed.payload.type, event.key))
+                if not run.waits and run.status == "WAITING_INPUT":
+                    run.status = "RUNNING"
             case TimerSet():
                 pass
-            case _ if run and run.status in ("RETRYING", "WAITING_INPUT") and payload.kind == "intent":
+            case _ if run and run.status == "RETRYING" and payload.kind == "intent":
                 run.status = "RUNNING"
             case _:
                 pass
@@ -246,16 +255,22 @@ class GraphExecution:
         return activation_id(self._execution_id, source, self._iterations.get(source, 1))
 
     def _current(self) -> str | None:
-        """The node that the execution waits at, if it waits."""
-        for opened in self._status.open:
-            match opened.payload:
-                case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait"):
-                    run = self._by_address.get((opened.event.path, opened.event.iteration))
-                    if run is not None:
-                        return run.node.id
-                case _:
-                    pass
-        return None
+        """The node that the execution is paused before, or that it waits at; None if it does neither.
+
+        An execution that somebody has paused is at the node that is running, else at the last one that has run.
+        """
+        opened = list(self._status.open)
+        paused = next((one for one in opened if isinstance(one.payload, RunPaused)), None)
+        if paused is not None and paused.event.path:
+            return last_id(paused.event.path)
+        for one in opened:
+            run = self._by_address.get((one.event.path, one.event.iteration))
+            if run is not None and _is_awaited(one.payload):
+                return run.node.id
+        if paused is None:
+            return None
+        running = [run.node.id for run in self._by_address.values() if run.status in ("RUNNING", "RETRYING")]
+        return next(iter(running), self._sequence[-1] if self._sequence else None)
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -282,6 +297,15 @@ class GraphExecution:
         """What the end says, which knows the order in which nodes that overlapped are told."""
         results = self._end.results if self._end else None
         return results.get(name, otherwise) if isinstance(results, dict) else otherwise
+
+
+def _is_awaited(intent: Payload) -> bool:
+    """Whether a node that has announced this waits for the world outside."""
+    match intent:
+        case HumanAsked() | SignalAwaited() | TimerSet(purpose="delay" | "wait"):
+            return True
+        case _:
+            return False
 
 
 def _ms(instant: dt.datetime) -> int:

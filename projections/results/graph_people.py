@@ -1,7 +1,7 @@
 """The people in the loop of a graph's run, as the design document keeps them: interactions, and pauses of an execution.
 
-Tables *hil_interactions* and *workflow_execution_pauses* of its section 7.3. An id is the key of the question, which is
-what an answer names.
+Tables *hil_interactions* and *workflow_execution_pauses* of its section 7.3. An id is unlike any in another execution;
+the ``interaction_key`` is the key of the question within its run, which is what an answer names.
 """
 
 import datetime as dt
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsked, HumanClosed, Payload, TimerFired
-from callboard.bus.paths import last_id
+from callboard.bus.paths import interaction_id, last_id
 
 HUMAN = "human_interaction"
 """Why an execution pauses for a person."""
@@ -26,6 +26,7 @@ class HilInteraction(Struct, frozen=True, kw_only=True):
     """A question to a person; ``status`` pending, completed, timeout or cancelled."""
 
     id: str
+    interaction_key: str
     workflow_id: str
     execution_id: str
     node_id: str
@@ -68,6 +69,7 @@ class People:
         self._answers: dict[tuple[str, int], HumanAnswered] = {}
 
     def apply(self, event: Event, payload: Payload, workflow_id: str, execution_id: str) -> None:
+        """Take an event; ``execution_id`` is what the definition knows the run by."""
         match payload:
             case HumanAsked():
                 self._ask(event, payload, workflow_id, execution_id)
@@ -90,11 +92,12 @@ class People:
 
     def _ask(self, event: Event, asked: HumanAsked, workflow_id: str, execution_id: str) -> None:
         request: dict[str, Any] = asked.request_data if isinstance(asked.request_data, dict) else {}
-        node_id = last_id(event.path)
+        node_id, id = last_id(event.path), interaction_id(execution_id, event.key)
         self._interactions[event.key] = HilInteraction(
-            id=event.key,
+            id=id,
+            interaction_key=event.key,
             workflow_id=workflow_id,
-            execution_id=execution_id,
+            execution_id=event.run,
             node_id=node_id,
             user_id=str(request.get("user_id") or ""),
             interaction_type=asked.interaction_type,
@@ -107,18 +110,18 @@ class People:
         )
         conditions: dict[str, JSON] = {
             "type": "human_response",
-            "interaction_id": event.key,
+            "interaction_id": id,
             "required_fields": request.get("required_fields", []),
             "timeout_action": asked.timeout_action,
         }
         self._pauses[event.key] = ExecutionPause(
-            id=event.key,
-            execution_id=execution_id,
+            id=id,
+            execution_id=event.run,
             paused_node_id=node_id,
             pause_reason=HUMAN,
             resume_conditions=conditions,
             paused_at=event.time,
-            hil_interaction_id=event.key,
+            hil_interaction_id=id,
         )
 
     def _close(self, event: Event, outcome: str, k: int | None) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Literal
 
 from callboard.bus.effects import JSON, Failure
+from callboard.bus.paths import interaction_id
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.human.classifying import classified
 from callboard.languages.graph.human.deciding import Decided, FreeText, Unfit, label_of_default, read
@@ -11,7 +12,7 @@ from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import TIMEOUT, label_of
 from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
-from callboard.languages.graph.rules import EXACT_ANSWERS
+from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
@@ -67,9 +68,10 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
         await stage.join(*beside)
     if interaction.confirms:
         await _send(work, interaction, "confirmation", "confirmation", _confirmation(interaction, label), due, key)
+    id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
     if answered is None:
-        return _expired(work, interaction, key, asked_at)
-    return _outputs(work, interaction, label, answered.user_response, _whole(answered), key, asked_at)
+        return _expired(work, interaction, id, asked_at)
+    return _outputs(work, interaction, label, answered.user_response, _whole(answered), id, asked_at)
 
 
 def _question(interaction: Interaction, due: Instant) -> Ask:
@@ -175,32 +177,32 @@ def _confirmation(interaction: Interaction, label: str) -> str:
 
 
 def _outputs(
-    work: Work, interaction: Interaction, label: str, raw: JSON, response: JSON, key: str, asked_at: Instant
+    work: Work, interaction: Interaction, label: str, raw: JSON, response: JSON, id: str, asked_at: Instant
 ) -> Outputs:
     payload: dict[str, JSON] = {
         **(response if isinstance(response, dict) else {}),
         "content": work.inputs.get(RESULT),
         "ai_classification": label,
         "user_response": raw,
-        "interaction_id": key,
+        "interaction_id": id,
     }
     return Outputs({RESULT: payload, label: payload}, _details(interaction, raw, asked_at))
 
 
-def _expired(work: Work, interaction: Interaction, key: str, asked_at: Instant) -> Outputs:
+def _expired(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
     """Do what the node wants done when nobody has answered."""
     match interaction.timeout_action:
         case "continue":
             more: dict[str, JSON] = {"timeout": True, "timeout_action": "continue"}
-            made = _outputs(work, interaction, TIMEOUT, None, more, key, asked_at)
+            made = _outputs(work, interaction, TIMEOUT, None, more, id, asked_at)
         case "default_response":
             response = interaction.default_response
             exact = work.rules >= EXACT_ANSWERS
             label = label_of_default(interaction, response) if exact else label_of(interaction, response)
-            made = _outputs(work, interaction, label, response, response, key, asked_at)
+            made = _outputs(work, interaction, label, response, response, id, asked_at)
         case _:
             message = f"no response within {interaction.timeout_s:g} seconds"
-            details = {"reason": "timeout", "timeout": True, "timeout_action": "fail", "interaction_id": key}
+            details = {"reason": "timeout", "timeout": True, "timeout_action": "fail", "interaction_id": id}
             raise NodeFailed("graph.human_timeout", message, details=details, final=True)
     return made
 
