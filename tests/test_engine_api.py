@@ -7,13 +7,17 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from callboard.bus.events import HumanAsked, RunParked, payload_of
+from callboard.bus.subjects import Subjects
 from callboard.runtime.access.keys import Keys
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.api.run_lists import Listings
 from callboard.runtime.api.verbs import Verbs
+from callboard.runtime.engine.health import Health
 from callboard.runtime.engine.routes import engine_routes, health_route
 from callboard.runtime.http.access import Access
 from callboard.runtime.http.app import http_app
@@ -60,7 +64,7 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
         access = Access("0perator", keys=Keys(connection.log, "acme"))
         engine = engine_routes(connection.log, "acme", verbs)
-        app = http_app(connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route()])
+        app = http_app(connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route(connection.log, "acme")])
         headers = {"authorization": "Bearer 0perator"}
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
@@ -112,6 +116,11 @@ async def test_a_workflow_is_made_shown_changed_and_listed(house: House) -> None
     assert (found["found"], found["workflow"]["name"]) == (True, "Desk")
     changed = await said(client, "PUT", f"/v2/workflows/{id}", json={"name": "Counter"})
     assert (changed["success"], changed["workflow"]["name"], changed["workflow"]["tags"]) == (True, "Counter", ["desk"])
+    again = await said(client, "PUT", f"/v2/workflows/{id}", json={"name": "Counter"})
+    named = await said(client, "PUT", f"/v2/workflows/{id}", json={"version": "beta"})
+    tagged = await said(client, "PUT", f"/v2/workflows/{id}", json={"tags": ["desk", "new"]})
+    versions = [one["workflow"]["version"] for one in (changed, again, named, tagged)]
+    assert (whole["version"], versions) == ("1.0", ["1.1", "1.1", "beta", "beta.1"])
     listed = await said(client, "GET", "/v2/workflows", params={"tags": "desk", "limit": 1})
     assert [one["id"] for one in listed["workflows"]] == [id]
     assert (await said(client, "GET", "/v2/workflows/nix"))["found"] is False
@@ -157,6 +166,12 @@ async def test_an_execution_is_awaited_or_not(house: House) -> None:
     assert (shown["status"], shown["workflow_id"], shown["created_at"] <= shown["updated_at"]) == ("SUCCESS", id, True)
     listed = await said(client, "GET", f"/v2/workflows/{id}/executions")
     assert {one["execution_id"] for one in listed["executions"]} == {at_once["execution_id"], waited["execution_id"]}
+    assert (listed["total_count"], listed["has_more"]) == (2, False)
+    page = await said(client, "GET", f"/v2/workflows/{id}/executions", params={"limit": 1})
+    assert (len(page["executions"]), page["total_count"], page["has_more"]) == (1, 2, True)
+    await said(client, "PUT", f"/v2/workflows/{id}", json={"description": "Sorts."})
+    later = await said(client, "POST", f"/v2/workflows/{id}/execute", json={"async_execution": False})
+    assert [one["execution"]["workflow_version"] for one in (waited, later)] == ["1.0", "1.1"]
     # The same key again is the same execution.
     key = {"idempotency-key": "once"}
     runs = [await said(client, "POST", f"/v2/workflows/{id}/execute", headers=key, json={}) for _ in range(2)]
@@ -188,7 +203,10 @@ async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:
     path = f"/v2/executions/{run}/resume"
     assert "waits for nothing" in (await said(client, "POST", path, 409, json=_answer("go")))["detail"]
     assert "user_response" in (await said(client, "POST", path, 400, json={"node_id": "approve"}))["detail"]
-    resumed = await said(client, "POST", path, json=_answer("approve"))
+    [row] = (await said(client, "GET", f"/v2/executions/{run}"))["hil_interactions"]
+    other = {"interaction_id": "another", **_answer("approve")}
+    assert "'another'" in (await said(client, "POST", path, 409, json=other))["detail"]
+    resumed = await said(client, "POST", path, json={"interaction_id": row["id"], **_answer("approve")})
     assert resumed == {"message": "Execution resumed", "execution_id": run}
     done = await ended(house, run)
     assert done["status"] == "SUCCESS"
@@ -314,6 +332,42 @@ async def test_what_happens_is_told_as_it_happens(house: House) -> None:
     await said(client, "GET", path, 400, params={"follow": "x"})
     await said(client, "GET", "/v2/executions/nix/logs/stream", 404)
     assert (await said(client, "GET", "/v2/logs/health"))["status"] == "healthy"
+
+
+class Unreachable:
+    """A log without a server, or whose server says nothing."""
+
+    def __init__(self, connected: bool) -> None:
+        self.nc = self
+        self.subjects = Subjects()
+        self.is_connected = connected
+        self.asked = 0
+
+    async def last_message(self, _filter: str) -> None:
+        self.asked += 1
+        await anyio.sleep_forever()
+
+
+async def health_of(log: Any, patience_s: float, times: int = 1) -> list[httpx.Response]:
+    health = Health(log, "acme", patience_s=patience_s, fresh_s=60)
+    app = Starlette(routes=[Route("/health", health.serve)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        return [await client.get("/health") for _ in range(times)]
+
+
+async def test_health_is_that_of_the_log(house: House) -> None:
+    client, connection = house
+    found = await said(client, "GET", "/health")
+    assert (found["status"], found["version"], found["service"]) == ("healthy", "2.0.0", "workflow_engine_v2")
+    [well] = await health_of(connection.log, PATIENCE_S)
+    assert well.status_code == 200
+    [alone] = await health_of(Unreachable(connected=False), PATIENCE_S)
+    assert (alone.status_code, alone.json()["status"]) == (503, "unhealthy")
+    assert "no connection" in alone.json()["detail"]
+    silent = Unreachable(connected=True)
+    answers = await health_of(silent, 0.01, times=2)
+    assert [(one.status_code, "has not answered" in one.json()["detail"]) for one in answers] == [(503, True)] * 2
+    assert silent.asked == 1
 
 
 async def test_a_workflow_that_is_deleted_is_started_no_more_and_can_be_brought_back(house: House) -> None:

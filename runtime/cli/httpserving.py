@@ -95,7 +95,7 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
             secrets=secrets,
             metrics=metrics,
             more=engine,
-            open_to_all=[health_route()],
+            open_to_all=[health_route(connection.log, config.tenant)],
         )
         tasks.start_soon(serve_app, app, bound)
         # To look at all that a long run is made of would keep everybody waiting for a tenth of a second.

@@ -108,14 +108,14 @@ class Executions:
         """``POST /v2/executions/{id}/resume``: answer what an execution asks, or what it waits for."""
         run = run_of(request)
         body = await object_of(request)
-        await self._execution(run)
+        execution = await self._execution(run)
         response = body.get("user_response", body.get("resume_data"))
         if response is None:
             raise ApiError(400, "api.malformed", "user_response is missing")
         told = {"message": "Execution resumed", "execution_id": run}
         if await self._told_before(request, run, "answer") or await self._told_before(request, run, "signal"):
             return told
-        question = await self._question(run, body.get("node_id"), body.get("interaction_id"))
+        question = await self._question(run, body.get("node_id"), _key_of(execution, body.get("interaction_id")))
         by = _signed(request)
         if question is not None:
             answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
@@ -145,12 +145,17 @@ class Executions:
             await self._tell(run, "cancel", _signed(request))
         return {"success": True, "message": "Execution cancelled", "execution_id": run}
 
-    async def _question(self, run: str, node: Any, interaction: Any) -> Question | None:
+    async def _question(self, run: str, node: Any, key: str | None) -> Question | None:
+        """Return the open question that is meant, None if none is.
+
+        :raises ApiError: if a ``key`` is given, and that question is not open
+        """
         found = await self._asked("questions", {"run_id": run})
         open: list[Question] = found.questions
-        if interaction is not None:
-            open = [one for one in open if interaction == one.key] or open
-        chosen = [one for one in open if node is None or node == _node(one.path)]
+        chosen = [one for one in open if node in (None, _node(one.path)) and key in (None, one.key)]
+        if not chosen and key is not None:
+            where = f" of node {node!r}" if node is not None else ""
+            raise ApiError(409, "answer.no_question", f"the interaction {key!r}{where} is not open")
         return chosen[0] if chosen else None
 
     async def _awaited(self, run: str, body: Mapping[str, Any]) -> str:
@@ -208,9 +213,12 @@ class Executions:
     async def listed(self, request: Request) -> Any:
         """``GET /v2/workflows/{id}/executions``: the newest first."""
         limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
-        found = await self._asked("runs", {"definition": request.path_params["id"], "limit": limit})
+        of = {"definition": request.path_params["id"]}
+        found = await self._asked("runs", {**of, "limit": limit})
         executions = [_head(await self._execution(row.run)) for row in found.runs]
-        return {"executions": executions, "total_count": len(executions), "has_more": found.more}
+        # Those that have been started since the list was read are counted too, and none that is listed is missing.
+        total = (await self._asked("count", of)).count if found.more else len(executions)
+        return {"executions": executions, "total_count": total, "has_more": found.more}
 
     async def _execution(self, run: str) -> dict[str, Any]:
         view = view_of(self._language)
@@ -235,6 +243,13 @@ def _reason(execution: Mapping[str, Any]) -> str:
 def _head(execution: Mapping[str, Any]) -> dict[str, Any]:
     names = ("id", "execution_id", "workflow_id", "status", "start_time", "end_time", "created_at", "updated_at")
     return {name: execution[name] for name in names}
+
+
+def _key_of(execution: Mapping[str, Any], interaction: Any) -> str | None:
+    """Return the key of the question that an ``interaction_id`` names: the id of its row, or the key itself."""
+    rows: list[dict[str, Any]] = execution["hil_interactions"]
+    keys = {one["id"]: one["interaction_key"] for one in rows}
+    return None if interaction is None else keys.get(str(interaction), str(interaction))
 
 
 def _node(path: str) -> str:

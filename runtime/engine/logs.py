@@ -19,6 +19,7 @@ from callboard.runtime.api.client import Client, UnknownRun
 from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.verbs import ApiError
 from callboard.runtime.engine.asking import number_in, run_of, truth_in
+from callboard.runtime.engine.health import problem_of
 from callboard.runtime.http.live import LIVE_MAX, Live
 from callboard.runtime.run.log import read_run
 
@@ -83,7 +84,8 @@ class Logs:
 
     async def health(self, request: Request) -> Any:
         """``GET /v2/logs/health``: whether logs can be read."""
-        await self._log.last_message(self._log.subjects.events(self._tenant))
+        if (problem := await problem_of(self._log, self._tenant)) is not None:
+            raise ApiError(503, "log.unavailable", problem)
         return {"status": "healthy", "streams": self._following, "timestamp": _now_ms()}
 
     def _leave(self) -> None:

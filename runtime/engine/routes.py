@@ -1,11 +1,9 @@
 """Routes of the engine's interface, each with the scope that it takes, and with what it may be asked."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from callboard.bus.jetstream import JetStreamLog
@@ -13,15 +11,12 @@ from callboard.languages.kit import kits
 from callboard.runtime.api.outcomes import Verb
 from callboard.runtime.engine.asking import answering
 from callboard.runtime.engine.executions import Executions
+from callboard.runtime.engine.health import VERSION, Health
 from callboard.runtime.engine.logs import Logs
 from callboard.runtime.engine.openapi import Fields, Operation, document
 from callboard.runtime.engine.workflows import Workflows
-from callboard.runtime.http.answers import answer
 from callboard.runtime.http.live import MEDIA_TYPE
 from callboard.runtime.http.receiving import Places
-
-VERSION = "2.0.0"
-SERVICE = "workflow_engine_v2"
 
 REQUESTS_MAX = 256
 """Requests answered at once, executions that are waited for included."""
@@ -40,7 +35,7 @@ _START: Fields = {
 _RESUME: Fields = {"node_id": "string", "interaction_id": "string", "user_response": "", "resume_data": ""}
 _MILESTONE: Fields = {"message*": "string", "user_message": "string", "data": ""}
 _GRAPH: Fields = {"nodes": "array", "connections": "array", "triggers": "array", "variables": "object"}
-_ABOUT: Fields = {"name": "string", "description": "string", "icon_url": "string", "tags": "array"}
+_ABOUT: Fields = {"name": "string", "description": "string", "icon_url": "string", "tags": "array", "version": "string"}
 _MADE: Fields = {"name*": "string", "created_by*": "string", "nodes*": "array", "connections*": "array"}
 _MORE: Fields = {"triggers": "array", "variables": "object", "metadata": "object", "parent_workflow": "string"}
 _PAGE: Fields = {"limit": "integer", "offset": "integer"}
@@ -90,12 +85,6 @@ def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> 
     ]
 
 
-def health_route() -> Route:
+def health_route(log: JetStreamLog, tenant: str) -> Route:
     """Return the route of ``/health``, which is for everybody."""
-    began = time.monotonic()
-
-    async def healthy(_request: Request) -> Response:
-        uptime_s = int(time.monotonic() - began)
-        return answer({"status": "healthy", "version": VERSION, "uptime_seconds": uptime_s, "service": SERVICE})
-
-    return Route("/health", healthy, methods=["GET"])
+    return Route("/health", Health(log, tenant).serve, methods=["GET"])

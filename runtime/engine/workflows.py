@@ -1,5 +1,6 @@
 """Workflows: registered definitions as the engine's own documents, and the templates of their nodes."""
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +28,8 @@ ABOUT = ("name", "description", "icon_url", "tags", "parent_workflow", "created_
 """What a request says beside the graph itself: it becomes metadata."""
 
 SHAPE = ("nodes", "connections", "triggers", "variables")
+
+FIRST_VERSION = "1.0"
 
 REQUIRED = ("name", "created_by", "nodes", "connections")
 
@@ -72,21 +75,24 @@ class Workflows:
         said: dict[str, Any] = given if isinstance(given, dict) else {}
         about = {name: body[name] for name in ABOUT if body.get(name) is not None}
         created = body.get("created_time_ms") or int(time.time() * 1000)
-        metadata = {"version": "1.0", **said, **about, "id": id, "created_time": created}
+        metadata = {"version": FIRST_VERSION, **said, **about, "id": id, "created_time": created}
         document = {"metadata": metadata, **{name: body[name] for name in SHAPE if body.get(name) is not None}}
         document.setdefault("triggers", _triggers(document["nodes"]))
         await self._register(request, id, document)
         return Made(_told(id, document))
 
     async def change(self, request: Request) -> Any:
-        """``PUT /v2/workflows/{id}``: register it anew, with what the request says otherwise."""
+        """``PUT /v2/workflows/{id}``: register it anew, with what the request says otherwise, as its next version."""
         id, body = request.path_params["id"], await object_of(request)
         before = await self._document(id)
         if before is None:
             raise ApiError(404, "definition.unknown", f"Workflow {id} not found")
         about = {name: body[name] for name in ABOUT if name in body}
         shape = {name: body[name] for name in SHAPE if name in body}
-        document = {**before, **shape, "metadata": {**before.get("metadata", {}), **about}}
+        metadata = {**before.get("metadata", {}), **about}
+        document = {**before, **shape, "metadata": metadata}
+        if document != before and "version" not in about:
+            metadata["version"] = _next_version(str(metadata.get("version") or FIRST_VERSION))
         await self._register(request, id, document)
         return Changed(True, _told(id, document), "Workflow updated")
 
@@ -160,6 +166,12 @@ class Workflows:
             return None
         tree = read(kept.source or "")
         return tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
+
+
+def _next_version(version: str) -> str:
+    """Return the version after this one: its last number is one more; one without a number gets one."""
+    found = re.fullmatch(r"(.*?)([0-9]{1,15})([^0-9]*)", version, re.DOTALL)
+    return f"{found[1]}{int(found[2]) + 1}{found[3]}" if found else f"{version}.1"
 
 
 def _triggers(nodes: Any) -> list[Any]:
