@@ -21,6 +21,12 @@ ACCOUNTS: Mapping[str, tuple[str, ...]] = {
 }
 """The variables of an account by provider, the most usual first. Where a service is, no account says."""
 
+CONNECTED = ("github", "google_calendar", "notion", "slack")
+"""The providers whose accounts can be connected in a browser."""
+
+CONNECT_PATH = "/integrations/connect"
+"""Below this path of `callboard http` a page for each of them says how an account is connected."""
+
 Account = Callable[[str], Awaitable[Mapping[str, str] | None]]
 """Looks up the variables of an account by its provider; None if there is none."""
 

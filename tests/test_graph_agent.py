@@ -428,9 +428,20 @@ def test_a_service_that_refuses_fails_the_execution() -> None:
     assert len(done.theatre.asked) == 1
     error = done.record("s")["error"]
     assert error["error_message"] == "Slack OAuth token not found"
-    assert error["error_details"]["error_code"] == "missing_oauth_token"
-    assert error["error_details"]["error_details"]["reason"] == "missing_oauth_token"
+    assert error["error_code"] == "missing_oauth_token"
+    assert error["error_details"] == refusal["error_details"]
+    told = done.out("s")
+    assert {name: told[name] for name in refusal} == refusal
     assert done.results["status"] == "ERROR"
+
+
+def test_a_refusal_without_a_code_has_that_of_the_engine() -> None:
+    done = acted(slack(), {}, {"success": False, "error_message": "no", "error_details": "why"})
+    error = done.record("s")["error"]
+    assert (error["error_code"], error["error_details"]) == (
+        "NODE_EXECUTION_FAILED",
+        {"port": "result", "error_details": "why"},
+    )
 
 
 def test_mail_goes_to_a_url() -> None:

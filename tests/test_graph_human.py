@@ -591,9 +591,9 @@ def test_an_invalid_configuration_fails_the_node_before_anybody_is_asked(
     done = perform(asking(own=person(**configurations)), {"body": 1}, kinds=SENDS)
     assert done.record("h")["status"] == "FAILED"
     assert done.results["status"] == "ERROR"
-    details = done.record("h")["error"]["error_details"]
-    assert details["error_code"] == "invalid_configuration"
-    assert error in details["validation_errors"][0]
+    found = done.record("h")["error"]
+    assert found["error_code"] == "invalid_configuration"
+    assert error in found["error_details"]["validation_errors"][0]
     assert done.of_type("human.asked") == []
 
 
@@ -607,7 +607,8 @@ def test_a_person_must_be_asked_on_somebodys_behalf() -> None:
     written = asking()
     del written["metadata"]["created_by"]
     done = perform(written, {"body": 1}, kinds=SENDS)
-    assert done.record("h")["error"]["error_details"]["error_code"] == "missing_user_id"
+    assert done.record("h")["error"]["error_code"] == "missing_user_id"
+    assert done.record("h")["error"]["error_details"] is None
     commands = [("answer", {"interaction": ASK, "user_response": "yes", "channel": "api"})]
     done = perform(written, {"body": 1, "user_id": "ada"}, kinds=SENDS, commands=commands)
     assert done.of_type("human.asked")[0].request_data["user_id"] == "ada"

@@ -79,7 +79,7 @@ async def attended(client: Client, run_id: str) -> list[Recorded]:
     raise AssertionError(f"{run_id} never ended")
 
 
-OF_THE_RUN = frozenset({"id", "execution_id", "activation_id", "parent_activation_id"})
+OF_THE_RUN = frozenset({"id", "execution_id", "activation_id", "parent_activation_id", "interaction_id"})
 """Members of an Execution that are made of the run's id."""
 
 

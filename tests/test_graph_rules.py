@@ -7,7 +7,7 @@ import pytest
 from callboard.languages.graph import admit, rules
 from callboard.projections.projection import fold
 from callboard.projections.results.graph import GraphExecution
-from tests.graphs import Performance, flow, graph, node, perform, step, webhook
+from tests.graphs import Performance, answers, flow, graph, node, perform, step, webhook
 
 
 @pytest.fixture
@@ -285,3 +285,30 @@ def test_interactions_of_two_executions_differ_in_their_ids() -> None:
 @pytest.mark.usefixtures("before")
 def test_interactions_had_the_key_of_their_question() -> None:
     assert interactions("r1")[0] == "h#1.1!ask"
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+REFUSAL: dict[str, Any] = {
+    "success": False,
+    "error_code": "missing_oauth_token",
+    "error_message": "no token",
+    "error_details": {"reason": "missing_oauth_token"},
+}
+
+
+def error_of(own: dict[str, Any], *, user: str = "u") -> dict[str, Any]:
+    written = graph([own], triggers=[])
+    written["metadata"]["created_by"] = user
+    done = perform(written, {}, start_from_node=own["id"], kinds={"service": answers(REFUSAL)})
+    return done.record(own["id"])["error"]
+
+
+@pytest.mark.parametrize("before", ["OWN_ERROR_CODES"], indirect=True)
+@pytest.mark.usefixtures("before")
+def test_codes_of_errors_were_nested() -> None:
+    error = error_of(node("s", "EXTERNAL_ACTION", "SLACK", action_type="send_message", channel="#x"))
+    assert error["error_code"] == "NODE_EXECUTION_FAILED"
+    assert error["error_details"]["error_code"] == "missing_oauth_token"
+    error = error_of(node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL"), user="")
+    assert (error["error_code"], error["error_details"]["error_code"]) == ("NODE_EXEC_ERROR", "missing_user_id")

@@ -13,9 +13,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import anyio
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
 
-from callboard.actors.credentials import AccountUnreadable
+from callboard.actors.credentials import CONNECT_PATH, CONNECTED, AccountUnreadable
 from callboard.bus.errors import ConfigInvalid
 from callboard.runtime.access import oauth
 from callboard.runtime.access.account import Account, OAuthFailed
@@ -23,6 +26,7 @@ from callboard.runtime.access.credentials import Credentials, Wallet
 from callboard.runtime.access.keyring import Keyring
 from callboard.runtime.access.oauth import PROVIDERS, Connecting, renewed
 from callboard.runtime.api.connection import Connection, open_connection
+from callboard.runtime.http.connecting_page import CONNECT, connecting_page
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 from tests.cli_stage import Place
@@ -264,3 +268,14 @@ def test_what_is_pasted_has_to_be_ours(service: Service, tmp_path: Path) -> None
     done = place.here("credentials", "connect", "github", env=env, said="https://example.com/back?code=x&state=y\n")
     assert (done.exit_code, "credentials.oauth" in done.output) == (1, True)
     assert place.here("credentials", "connect", "slack", env=env).exit_code == 2
+
+
+async def test_where_a_missing_token_leads_a_page_says_how_to_connect() -> None:
+    assert set(CONNECTED) == set(PROVIDERS)
+    app = Starlette(routes=[Route(CONNECT, connecting_page)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        for provider in CONNECTED:
+            found = await client.get(f"{CONNECT_PATH}/{provider}")
+            assert (found.status_code, f"credentials connect {provider}" in found.text) == (200, True)
+        nothing = await client.get(f"{CONNECT_PATH}/%3Cb%3E")
+    assert (nothing.status_code, "<b>" in nothing.text) == (404, False)

@@ -327,6 +327,7 @@ async def test_a_token_is_the_node_s_or_the_worker_s(api: ServiceApi) -> None:
     value, _ = await Services(bare).carry(JOB, request)
     assert value["error_code"] == "missing_oauth_token"
     assert "SLACK_BOT_TOKEN" in value["error_details"]["solution"]
+    assert value["error_details"]["oauth_flow_url"] == "/integrations/connect/slack"
     value, _ = await Services(bare).carry(JOB, {**request, "configurations": {"bot_token": TOKEN}})
     assert value["success"] is True
 

@@ -2,7 +2,8 @@
 
 A request is ``{"service": "slack" | …, "action": "send_message" | …, "configurations": {…}, "input": …}``. It is
 answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
-"error_code", "error_details": {"reason", "solution"}}``. A token is the node's own, or that of the worker's
+"error_code", "error_details": {"reason", "solution"}}``; where an account is missing that can be connected in a browser,
+the details have its ``oauth_flow_url``. A token is the node's own, or that of the worker's
 environment. Where a service lets us say what an action is to be known by, that follows from the idempotency key: an
 event of Google Calendar and a mail have it as their id, a message at Discord as its nonce. Elsewhere an action whose
 outcome was lost with its worker is carried out again.
@@ -15,7 +16,7 @@ import anyio
 import msgspec
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.credentials import Account, hiding, nobody, with_account
+from callboard.actors.credentials import CONNECT_PATH, CONNECTED, Account, hiding, nobody, with_account
 from callboard.actors.services import discord, firecrawl, github, google, mail, notion, slack, telegram
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
 from callboard.actors.services.asking import answer_of
@@ -85,15 +86,18 @@ class Services:
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
         means, secrets = await with_account(self._env if env is None else env, asked.service, account)
         action = Action(asked.action, asked.input, asked.configurations, means, job.idempotency_key)
-        value = await answer_of(lambda: _acted(act, action), self._turns)
+        value = await answer_of(lambda: _acted(act, action, asked.service), self._turns)
         return hiding(asked.service, secrets).value(value), None
 
 
-def _acted(act: Callable[[Action], Payload], action: Action) -> Payload:
+def _acted(act: Callable[[Action], Payload], action: Action, service: str) -> Payload:
     try:
         return act(action)
     except ActionRefused as refused:
-        return _refused(refused.code, str(refused), refused.solution)
+        payload = _refused(refused.code, str(refused), refused.solution)
+        if refused.code == "missing_oauth_token" and service in CONNECTED:
+            payload["error_details"]["oauth_flow_url"] = f"{CONNECT_PATH}/{service}"
+        return payload
     except ServiceFailed as failed:
         message, _, remedy = str(failed).rpartition(". ")
         return _refused(code_of(failed), message or remedy, remedy)

@@ -7,7 +7,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.steps import CHARS_PER_STEP, Steps
 from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.rules import PLAIN_OBJECTS, WHOLE_INPUT
+from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT
 from callboard.languages.graph.wiring import GraphNode, Wire
 
 Ports = dict[str, JSON]
@@ -40,11 +40,18 @@ def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
             for name, field in node.spec.output_params.items()
         }
         by_hand = (node.type, node.subtype) == ("TRIGGER", "MANUAL") and rules >= WHOLE_INPUT
-        return {**payload, **declared} if by_hand else declared
+        return {**payload, **declared} if by_hand else {**declared, **_error(payload, rules)}
     if node.output_params:
         own = node.output_params
         return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}
     return payload
+
+
+def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
+    """Return what is kept of a payload that says ``success: false``, whatever is declared."""
+    if payload.get("success") is not False or rules < OWN_ERROR_CODES:
+        return {}
+    return {name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}
 
 
 def _default(declared: JSON, rules: int) -> JSON:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON, Failure
 from callboard.bus.steps import Steps
@@ -12,7 +13,7 @@ from callboard.languages.computing import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
-from callboard.languages.graph.rules import BOUNDED_WORK
+from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
 from callboard.languages.graph.shaping import Ports, refused, shaped, travelling
 from callboard.languages.graph.times import after
@@ -131,9 +132,9 @@ class _Run(Struct):
         try:
             self.record.output_data = ports = await computed(self.visitor.stage, partial(self._shaped, outcome.ports))
         except NodeFailed as failed:
-            return _exception(failed)
+            return self._exception(failed)
         if refusal := refused(outcome.ports):
-            return _refusal(*refusal)
+            return self._refusal(*refusal)
         return await self._delivered(ports)
 
     def _shaped(self, made: Ports) -> Ports:
@@ -153,7 +154,7 @@ class _Run(Struct):
             try:
                 return await self._attempt()
             except NodeFailed as failed:
-                failure = _exception(failed)
+                failure = self._exception(failed)
                 if failed.final or attempt == self.record.retries_max:
                     return failure
             await self._back_off(attempt, failure)
@@ -211,7 +212,7 @@ class _Run(Struct):
                 try:
                     return await ask()
                 except NodeFailed as failed:
-                    return _exception(failed)
+                    return self._exception(failed)
 
     async def _signalled(self, outcome: Await, start: Instant) -> Outputs:
         stage = self.visitor.stage
@@ -225,6 +226,36 @@ class _Run(Struct):
         if isinstance(raced, Ok):
             return outcome.arrived(raced.value.data, start, stage.now())
         return outcome.expired(start, stage.now())
+
+    def _exception(self, failed: NodeFailed) -> Failure:
+        """Make the failure of a node whose runner raised."""
+        failure = Failure(
+            EXCEPTION,
+            failed.failure.message,
+            details=failed.failure.details,
+            retryable=not failed.final,
+            previous=failed.failure,
+        )
+        match failure.details:
+            case {"error_code": str() as code, **details} if self._tells_own_codes:
+                return replace(failure, code=code, details=details or None)
+            case _:
+                return failure
+
+    def _refusal(self, port: str, payload: dict[str, JSON]) -> Failure:
+        """Make the failure of a node that says that it has failed."""
+        text = payload.get("error_message") or payload.get("error")
+        message = text if isinstance(text, str) and text else "the node's output says success: false"
+        code, told = payload.get("error_code"), payload.get("error_details")
+        if self._tells_own_codes and isinstance(code, str) and code:
+            details = told if isinstance(told, dict) else {"port": port, **({"error_details": told} if told else {})}
+            return Failure(code, message, details=details, retryable=False)
+        details = {"port": port, **{name: one for name in ("error_code", "error_details") if (one := payload.get(name))}}
+        return Failure(REFUSAL, message, details=details, retryable=False)
+
+    @property
+    def _tells_own_codes(self) -> bool:
+        return self.visitor.stage.info.rules >= OWN_ERROR_CODES
 
     async def _delivered(self, ports: Ports) -> dict[int, Delivery]:
         deliveries: dict[int, Delivery] = {}
@@ -266,21 +297,3 @@ def _grown(base: float, factor: float, times: int) -> float:
         return base * factor**times
     except OverflowError:
         return float("inf")
-
-
-def _exception(failed: NodeFailed) -> Failure:
-    return Failure(
-        EXCEPTION,
-        failed.failure.message,
-        details=failed.failure.details,
-        retryable=not failed.final,
-        previous=failed.failure,
-    )
-
-
-def _refusal(port: str, payload: dict[str, JSON]) -> Failure:
-    """Make the failure of a node that says that it has failed."""
-    text = payload.get("error_message") or payload.get("error")
-    details = {"port": port, **{name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}}
-    message = text if isinstance(text, str) and text else "the node's output says success: false"
-    return Failure(REFUSAL, message, details=details, retryable=False)

@@ -27,6 +27,7 @@ from callboard.runtime.http.access import Access, Known, check
 from callboard.runtime.http.answering import PATH as ANSWERS
 from callboard.runtime.http.answering import Answering
 from callboard.runtime.http.answers import answer, fitting, refusal
+from callboard.runtime.http.connecting_page import CONNECT, connecting_page
 from callboard.runtime.http.guard import Guard
 from callboard.runtime.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.runtime.http.login import Login, with_token
@@ -96,6 +97,7 @@ def http_app(
         Path(path, hooks.take, methods=METHODS),
         Path(BUTTONS, buttons.take, methods=["POST"]),
         Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
+        Path(CONNECT, connecting_page, methods=["GET"]),
     ]
     return Starlette(
         middleware=[Middleware(Traced)],
