@@ -133,6 +133,25 @@ def test_messages_go_through_the_channel() -> None:
     assert confirmation["message"] == "Your approval has been recorded. Thank you."
 
 
+def test_a_node_sends_with_the_token_of_its_own() -> None:
+    plain = {"channel_type": "slack", "bot_token": "xoxb-own", "channel_config": {"channel": "#x"}}
+    for subtype in ("SLACK_INTERACTION", "IN_APP_APPROVAL"):
+        done = answered("yes", own=person(subtype, **plain))
+        for _kind, request in done.theatre.asked:
+            assert request["channel_config"]["bot_token"] == "xoxb-own"
+    done = answered("yes", own=person(bot_token="{{$placeholder}}"))
+    assert "bot_token" not in done.theatre.asked[0][1]["channel_config"]
+
+
+def test_a_message_without_a_link_is_warned_of() -> None:
+    sends = {"channel": answers({"ok": True, "answer_link": False}, {"ok": True})}
+    commands = [("answer", {"interaction": ASK, "user_response": "yes", "channel": "api"})]
+    done = perform(asking(), {"body": 1}, commands=commands, kinds=sends)
+    [warning] = done.of_type("node.warning")
+    assert warning.code == "graph.message_without_link"
+    assert "http_url" in warning.reason
+
+
 def test_an_app_needs_no_messages() -> None:
     done = answered("yes", own=person("IN_APP_APPROVAL", channel_type="in_app"))
     assert done.theatre.asked == []

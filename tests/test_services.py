@@ -426,6 +426,26 @@ async def test_a_question_has_a_link_which_is_not_recorded(api: ServiceApi) -> N
     assert asked == [("approve#1.1!ask", "u", None)] * 2
 
 
+async def test_a_question_without_a_link_says_so(api: ServiceApi) -> None:
+    assert (await send(env(api), "slack", channel="#approvals"))["answer_link"] is False
+    assert (await send(env(api), "webhook"))["answer_link"] is False
+    assert "answer_link" not in await send(env(api), "slack", "confirmation")
+
+
+async def test_the_token_of_a_node_takes_the_place_of_the_worker_s(api: ServiceApi) -> None:
+    others = {**env(api), "SLACK_BOT_TOKEN": "not-this-one"}
+    sent = await send(others, "slack", channel="#approvals", bot_token=TOKEN)
+    assert (api.last.body["channel"], TOKEN in str(sent)) == ("#approvals", False)
+    with pytest.raises(EffectFailed, match="invalid_auth|not accepted") as caught:
+        await send(env(api), "slack", channel="#approvals", bot_token="n0-t0ken-of-theirs")
+    assert "n0-t0ken" not in str(caught.value)
+    # The worker's webhook is not of the same account.
+    with pytest.raises(EffectFailed, match="name a channel"):
+        await send(env(api), "slack", bot_token=TOKEN)
+    await send(env(api), "slack", channel="#approvals", bot_token="{{$placeholder}}")
+    assert api.last.body["channel"] == "#approvals"
+
+
 async def test_a_question_has_buttons_in_slack_where_that_is_wanted(api: ServiceApi) -> None:
     async def link(_question: str, _by: str, _until: str | None) -> str:
         return "https://example.com/answer/l1nk-of-the-test"

@@ -435,6 +435,12 @@ async def test_a_question_goes_to_telegram_and_as_a_bot_to_discord(api: ServiceA
     assert api.last.path == f"/discord/{TOKEN}"
 
 
+async def test_a_node_has_a_bot_of_its_own(api: ServiceApi) -> None:
+    others = {**env(api), "TELEGRAM_BOT_TOKEN": "not-this-one", "DISCORD_BOT_TOKEN": "not-this-one"}
+    assert (await send(others, "telegram", chat_id=1, telegram_bot_token=TOKEN))["ok"] is True
+    assert (await send(others, "discord", channel_id="c1", bot_token=TOKEN))["ok"] is True
+
+
 async def test_a_question_that_telegram_does_not_get(api: ServiceApi) -> None:
     for variables_, config, told in (
         (env(api), {}, "name `chat_id`"),

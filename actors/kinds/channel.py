@@ -2,7 +2,8 @@
 
 A request is ``{"purpose": "request" | "warning" | "confirmation", "channel_type": "slack" | "email" | "webhook" | …,
 "channel_config": {…}, "interaction": <the question's key>, "message", "options", "timeout_at", …}``. The answer does
-not come this way: it is a command, whatever channel the person uses.
+not come this way: it is a command, whatever channel the person uses. The value of a question that was sent without a
+link to answer by has ``"answer_link": false``. A token in ``channel_config`` takes the place of the worker's.
 """
 
 import logging
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.credentials import Account, hiding, nobody, with_account
+from callboard.actors.credentials import ACCOUNTS, Account, hiding, nobody, with_account
 from callboard.actors.services import discord, telegram
 from callboard.actors.services.asking import answer_of
 from callboard.actors.services.mail import Mail, send_mail
@@ -33,6 +34,16 @@ CREDENTIALS = (
     "TELEGRAM_BOT_TOKEN",
 )
 """The variables of the worker's environment that are secrets."""
+
+OWN_TOKENS: Mapping[str, tuple[str, ...]] = {
+    "discord": (discord.TOKEN, "discord_bot_token", "bot_token"),
+    "slack": ("SLACK_BOT_TOKEN", "bot_token"),
+    "telegram": (telegram.TOKEN, "telegram_bot_token", "bot_token"),
+}
+"""By channel: the variable that has the token, and the members of ``channel_config`` that may take its place."""
+
+PLACEHOLDER = "{{$placeholder}}"
+"""What stands for a value that nobody has filled in."""
 
 BUTTONS_MAX = 25
 BUTTON_CHARS_MAX = 75
@@ -199,16 +210,35 @@ class Channels:
         if send is None:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
             raise _failed("channel.unknown", message)
-        means, secrets = await with_account(self._env if env is None else env, asked.channel_type, account)
+        means, secrets = await self._means(asked, self._env if env is None else env, account)
         asks = asked.interaction and asked.purpose != "confirmation"
         there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
         letter = _Letter(asked, job.ref.run, means, job.idempotency_key, there)
         # Whoever has the link can answer: it is not recorded either.
         hidden = hiding(asked.channel_type, [*secrets, *([there, there.rpartition("/")[2]] if there else [])])
         try:
-            return hidden.value(await answer_of(lambda: send(letter), self._turns)), None
+            value = hidden.value(await answer_of(lambda: send(letter), self._turns))
         except ServiceFailed as error:
             raise _failed("channel.failed", hidden.text(str(error))) from error
+        if asks and not there and isinstance(value, dict):
+            value = {**value, "answer_link": False}
+        return value, None
+
+    async def _means(
+        self, asked: _Request, env: Mapping[str, str], account: Account
+    ) -> tuple[Mapping[str, str], list[str]]:
+        """Return the environment for a message, and what is secret in it: with the node's own token, or an account.
+
+        :raises EffectFailed: if the account cannot be read
+        """
+        variable, *members = OWN_TOKENS.get(asked.channel_type, ("",))
+        given = [asked.channel_config.get(name) for name in members]
+        own = next((one.strip() for one in given if isinstance(one, str) and one.strip() not in ("", PLACEHOLDER)), None)
+        if own is None:
+            return await with_account(env, asked.channel_type, account)
+        # Nothing of an account of the worker, or of the user, is mixed in.
+        others = {name: value for name, value in env.items() if name not in ACCOUNTS[asked.channel_type]}
+        return {**others, variable: own}, [own]
 
 
 def _failed(code: str, message: str) -> EffectFailed:

@@ -43,5 +43,8 @@ INTERACTION_IDS = 12
 OWN_ERROR_CODES = 13
 """The error of a node that fails with an ``error_code`` of its own has that code, and its details are not nested."""
 
-LATEST = 13
+OWN_TOKENS = 14
+"""A node that asks a person sends its message with the token of its own configuration, where it has one."""
+
+LATEST = 14
 """The generation of the runs that are admitted now."""

@@ -26,6 +26,9 @@ DECIDED = Failure("graph.decided", "the question is closed", type="cancellation"
 UNSENT = "graph.message_unsent"
 """The code of the warning that a message could not be sent."""
 
+UNLINKED = "graph.message_without_link"
+"""The code of the warning that a message offers no way to answer."""
+
 _TEXTS = {
     "approved": "Your approval has been recorded. Thank you.",
     "rejected": "Your decision has been recorded. Thank you.",
@@ -161,6 +164,9 @@ async def _send(
         "timeout_at": iso(due),
     }
     outcome = await work.node.call(slot, "channel", request)
+    if isinstance(outcome, Ok) and isinstance(outcome.value, dict) and outcome.value.get("answer_link") is False:
+        reason = f"the {purpose} went by {interaction.channel} without a link to answer by: set `http_url` for the worker"
+        work.node.warn(UNLINKED, f"{reason}; the page and `callboard answer` take the answer all the same")
     if isinstance(outcome, Failed):
         work.node.warn(UNSENT, f"the {purpose} was not sent by {interaction.channel}: {outcome.error.message}")
 

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.rules import CONTENT_MEMBERS
+from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS
+from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import NodeFailed, Work, number
 
 INTERACTION_TYPES = ("approval", "input", "selection", "review")
@@ -29,6 +30,9 @@ OWN_CHANNELS = {
     "MANUAL_REVIEW": "app",
 }
 """The channel of a subtype that does not name one."""
+
+TOKENS = ("bot_token", "telegram_bot_token", "discord_bot_token")
+"""Configurations that are the credential of a channel."""
 
 _ALIASES = {"in_app": "app"}
 _MESSAGES = (
@@ -203,10 +207,16 @@ def _channel_config(work: Work) -> dict[str, JSON]:
     """Return where a message goes: what the document's ``channel_config`` says, and the subtype's own words for it."""
     names = work.spec.spec.configurations if work.spec.spec is not None else {}
     own = {name: value for name, value in work.spec.configurations.items() if name in names}
+    if work.rules >= OWN_TOKENS:
+        # Whatever table the subtype has, and whether it has one.
+        own |= {name: work.spec.configurations[name] for name in TOKENS if name in work.spec.configurations}
     given = work.setting("channel_config")
     found = work.rendered({**own, **(given if isinstance(given, dict) else {})})
     for name in _MESSAGES:
         found.pop(name, None)
+    if work.rules >= OWN_TOKENS:
+        unset = [name for name in TOKENS if name in found and is_placeholder(found[name])]
+        found = {name: value for name, value in found.items() if name not in unset}
     return found
 
 
