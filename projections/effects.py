@@ -68,6 +68,20 @@ def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
             return ("failed" if error else "ok"), error
 
 
+def external_outcome(payload: Payload) -> str:
+    """Say how a call of a system outside ended: as `outcome_of`, and also ``failed`` if what it answered says so: a
+    failure as a Result, ``success: false`` of a service, or a status of HTTP from 500."""
+    outcome, _ = outcome_of(payload)
+    value: Any = getattr(payload, "value", None)
+    if outcome != "ok" or not isinstance(value, dict):
+        return outcome
+    result: Any = value.get("result")
+    answer: Any = result.get("value") if isinstance(result, dict) else None
+    status: Any = answer.get("status") if isinstance(answer, dict) else None
+    broken = isinstance(status, int) and status >= 500
+    return "failed" if broken or value.get("success") is False or failed_result(value) is not None else outcome
+
+
 def failed_result(value: Any) -> Failure | None:
     """Return the failure that a provider answered with; that it was reached at all is what its effect tells."""
     return failure_of(value.get("result")) if isinstance(value, dict) else None

@@ -1,9 +1,9 @@
 """The metrics projection: folds the events of many runs into OpenTelemetry metrics.
 
 Instruments: runs accepted, runs ended by status, active runs, durations of runs, of their wait in the queue, of nodes
-and of model and tool operations, tokens, and what they cost. It speaks to the metrics API only; who gives the meter
-decides where the figures go. Metrics have no past: they tell when an event was folded, so a follower starts them at the
-log's tail.
+and of model and tool operations, calls of systems outside by outcome, tokens, and what they cost. It speaks to the
+metrics API only; who gives the meter decides where the figures go. Metrics have no past: they tell when an event was
+folded, so a follower starts them at the log's tail.
 """
 
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import Failure, Usage, used_by
 from callboard.bus.events import (
     EffectCall,
+    EffectKind,
     EffectResult,
     Event,
     ModelCall,
@@ -29,7 +30,7 @@ from callboard.bus.events import (
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.stand_ins import model_name
 from callboard.projections import semconv
-from callboard.projections.effects import outcome_of, provider_model
+from callboard.projections.effects import external_outcome, kind_and_name, outcome_of, provider_model
 from callboard.projections.intents import Opened, OpenIntents
 from callboard.projections.places import Place
 from callboard.projections.projection import known
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter
 
     Labels = dict[str, str | int | float | bool]
+
+EXTERNAL: frozenset[EffectKind] = frozenset({"channel", "http", "provider", "service", "source"})
+"""The kinds of effects that ask somebody else's system, beside the turns of models."""
 
 RUNS_MAX = 100_000
 """Runs remembered at the same time; the oldest is forgotten first and then counts as not active."""
@@ -73,6 +77,9 @@ class Metrics:
             "{token}",
             "Number of input and output tokens used.",
             explicit_bucket_boundaries_advisory=semconv.TOKEN_BUCKETS,
+        )
+        self._external = meter.create_counter(
+            semconv.EXTERNAL_CALLS, "{call}", "Calls of models and services, by outcome."
         )
         self._cost = meter.create_counter(semconv.COST, "", "What models have cost, in US dollars, by the price table.")
         self._unknown = meter.create_counter(semconv.COST_UNKNOWN, "", "Tokens whose price the table does not have.")
@@ -142,6 +149,7 @@ class Metrics:
             self._node_time.record((event.time - at).total_seconds(), labels)
 
     def _close(self, run: _Run, closed: Opened, event: Event, payload: Payload) -> None:
+        self._count_external(run, closed.payload, payload)
         duration_s = (event.time - closed.event.time).total_seconds()
         labels: Labels
         match closed.payload:
@@ -165,6 +173,15 @@ class Metrics:
                 return
         _outcome, error = outcome_of(payload)
         self._operation.record(duration_s, {**labels, **_error(error)})
+
+    def _count_external(self, run: _Run, intent: Payload, payload: Payload) -> None:
+        if isinstance(intent, ModelCall) or (isinstance(intent, EffectCall) and intent.kind_ in EXTERNAL):
+            labels: Labels = {
+                semconv.DEFINITION: run.labels[semconv.DEFINITION],
+                semconv.EFFECT_KIND: kind_and_name(intent)[0],
+                semconv.OUTCOME: external_outcome(payload),
+            }
+            self._external.add(1, labels)
 
     def _count_unannounced(self, run: _Run, event: Event, payload: Payload) -> None:
         """Count what was used where the intent was not told here: it is from before, or of a fork's origin."""

@@ -64,7 +64,9 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
         access = Access("0perator", keys=Keys(connection.log, "acme"))
         engine = engine_routes(connection.log, "acme", verbs)
-        app = http_app(connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route(connection.log, "acme")])
+        app = http_app(
+            connection.log, "acme", verbs, access, more=engine, open_to_all=[health_route(connection.log, "acme")]
+        )
         headers = {"authorization": "Bearer 0perator"}
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:

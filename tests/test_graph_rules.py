@@ -290,7 +290,9 @@ def test_interactions_had_the_key_of_their_question() -> None:
 @pytest.mark.parametrize("before", ["OWN_TOKENS"], indirect=True)
 @pytest.mark.usefixtures("before")
 def test_a_subtype_without_a_table_sent_no_token() -> None:
-    own = node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", channel_type="slack", bot_token="x", timeout_action="continue")
+    own = node(
+        "h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", channel_type="slack", bot_token="x", timeout_action="continue"
+    )
     done = perform(graph([webhook(), own], "t -> h"), {"body": 1}, kinds={"channel": answers({"ok": True})})
     assert "bot_token" not in done.theatre.asked[0][1]["channel_config"]
 

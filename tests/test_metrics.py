@@ -162,10 +162,14 @@ async def test_several_on_one_machine_take_the_next_ports() -> None:
 # -- what is made of it -----------------------------------------------------------------------------------------------
 
 
+def groups() -> list[dict[str, Any]]:
+    """The groups of rules for Prometheus."""
+    return yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+
+
 def expressions() -> Iterator[str]:
     """All that alerts and dashboard ask for."""
-    alerts = yaml.safe_load((DEPLOY / "alerts.yml").read_text(encoding="utf-8"))
-    yield from (rule["expr"] for group in alerts["groups"] for rule in group["rules"])
+    yield from (rule["expr"] for group in groups() for rule in group["rules"])
     board = json.loads((DEPLOY / "grafana" / "dashboards" / "callboard.json").read_text(encoding="utf-8"))
     yield from (target["expr"] for panel in board["panels"] for target in panel["targets"])
 
@@ -185,11 +189,74 @@ async def test_alerts_and_dashboard_ask_for_what_there_is(house: tuple[httpx.Asy
         re.sub(r"_(bucket|sum|count)$", "", name)
         for expression in expressions()
         for name in re.findall(r"\b(?:callboard|gen_ai)_\w+(?=[\[{ )]|$)", re.sub(r"by \([^)]*\)", "", expression))
-        if not name.startswith(("callboard_run_status", "callboard_node_kind"))
+        if not name.startswith(
+            ("callboard_run_status", "callboard_node_kind", "callboard_effect_kind", "callboard_outcome")
+        )
     }
     assert len(asked) > 20
     assert asked <= there
 
+
+DURATION = r"(?:[0-9]+(?:ms|[smhdwy]))+"
+TOKENS = re.compile(
+    rf"""\s*(?:
+    (?P<open>[(])|(?P<close>[)])|(?P<range>\[(?:{DURATION}|\$__rate_interval)\])|(?P<labels>\{{[^{{}}]*\}})
+    |(?P<operator>[-+*/%^]|[=!]=|[<>]=?|,)|(?P<word>by|without|and|or|unless|on|ignoring|bool|offset)\b
+    |(?P<operand>[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9]+(?:[.][0-9]+)?)
+    )""",
+    re.VERBOSE,
+)
+LABELS = re.compile(r'\{(?:\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\]|\\.)*"\s*(?:,|(?=\})))*\}')
+
+
+def check_syntax(expression: str) -> None:
+    """Check that an expression has known tokens, closed brackets, and an operator between any two operands."""
+    at, depth, before = 0, 0, ""
+    text = expression.strip()
+    while at < len(text):
+        found = TOKENS.match(text, at)
+        assert found is not None, f"{expression}: {text[at:]}"
+        kind = str(found.lastgroup)
+        depth += (kind == "open") - (kind == "close")
+        assert depth >= 0, expression
+        if kind == "labels":
+            assert LABELS.fullmatch(found[kind]), expression
+        if kind in ("labels", "range"):
+            assert before in ("operand", "labels"), expression
+        if kind == "operand":
+            assert before not in ("operand", "labels", "range"), expression
+        if kind == "close":
+            assert before not in ("operator", "word"), expression
+        at, before = found.end(), kind
+    assert (depth, before in ("operand", "labels", "range", "close")) == (0, True), expression
+
+
+def test_the_syntax_of_rules_is_that_of_prometheus() -> None:
+    for wrong in ("sum(x", "x > ", "x y", "rate(x[5])", "x{a=b}", "x[5m", "sum(x))", "x ! 1"):
+        with pytest.raises(AssertionError):
+            check_syntax(wrong)
+    for expression in expressions():
+        check_syntax(expression)
+    recorded = {rule["record"] for group in groups() for rule in group["rules"] if "record" in rule}
+    named: list[str] = []
+    for group in groups():
+        assert set(group) <= {"name", "interval", "rules"}
+        for rule in group["rules"]:
+            assert set(re.findall(r"[a-z_]+(?::[a-z0-9_]+)+", rule["expr"])) <= recorded
+            if "record" in rule:
+                assert set(rule) == {"record", "expr"}
+                continue
+            assert {"alert", "expr", "labels", "annotations"} <= set(rule) <= {*RULE, "for"}
+            assert re.fullmatch(DURATION, rule.get("for", "1m"))
+            assert rule["labels"]["severity"] in ("info", "warning", "critical")
+            assert set(rule["annotations"]) == {"summary", "description"}
+            named.append(rule["alert"])
+    assert len(named) == len(set(named))
+    wanted = {"ErrorRateHigh", "RunsSlow", "ExternalFailures"}
+    assert wanted | {f"{name}Objective" for name in ("AvailabilityBelow", "SuccessBelow", "LatencyAbove")} <= set(named)
+
+
+RULE = ("alert", "expr", "labels", "annotations")
 
 PROMETHEUS = os.environ.get("CALLBOARD_TEST_PROMETHEUS") or shutil.which("prometheus")
 
@@ -216,8 +283,8 @@ async def test_a_real_prometheus_reads_all_of_it(house: tuple[httpx.AsyncClient,
                 for expression in expressions():
                     text = expression.replace("$__rate_interval", "1m")
                     assert (await asked.get("/query", params={"query": text})).json()["status"] == "success", text
-                rules = (await asked.get("/rules")).json()["data"]["groups"][0]["rules"]
-                assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
+                for group in (await asked.get("/rules")).json()["data"]["groups"]:
+                    assert {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}
         finally:
             process.terminate()
 

@@ -114,6 +114,39 @@ def test_operations_and_nodes_are_timed(board: Board) -> None:
     assert sum(point.count for point in nodes.values()) == 5
 
 
+def test_calls_of_systems_outside_are_counted_by_outcome(board: Board) -> None:
+    log = Log().started()
+    refused = {"success": False, "error_code": "missing_oauth_token"}
+    failure = {"result": {"type": "error", "code": "http.dns"}}
+    broken = {"result": {"type": "success", "value": {"status": 503}}}
+    fine = {"result": {"type": "success", "value": {"status": 404}}}
+    for at, (kind, outcome) in enumerate(
+        [
+            ("service", EffectResult(value={"success": True})),
+            ("service", EffectResult(value=refused)),
+            ("provider", EffectResult(value=failure)),
+            ("provider", EffectResult(value=broken)),
+            ("provider", EffectResult(value=fine)),
+            ("channel", EffectResult(error=Failure("channel.failed"))),
+            ("channel", EffectCancelled("effect.call", Failure("stopped"))),
+            ("code", EffectResult(error=Failure("code.failed"))),
+        ]
+    ):
+        log.add(EffectCall(kind), f"n{at}", 1, 1, slot="call")
+        log.add(outcome, f"n{at}", 1, 1, slot="call")
+    sums = _sums(board.take(log, cake())[semconv.EXTERNAL_CALLS], semconv.EFFECT_KIND, semconv.OUTCOME)
+    models = sums.pop(("model", "ok"))
+    assert models > 0
+    assert sums == {
+        ("service", "ok"): 1,
+        ("service", "failed"): 1,
+        ("provider", "failed"): 2,
+        ("provider", "ok"): 1,
+        ("channel", "failed"): 1,
+        ("channel", "cancelled"): 1,
+    }
+
+
 def test_the_wait_in_the_queue_is_from_admission_to_the_first_claim(board: Board) -> None:
     log = Log()
     log.accepted()

@@ -233,7 +233,9 @@ class Channels:
         """
         variable, *members = OWN_TOKENS.get(asked.channel_type, ("",))
         given = [asked.channel_config.get(name) for name in members]
-        own = next((one.strip() for one in given if isinstance(one, str) and one.strip() not in ("", PLACEHOLDER)), None)
+        own = next(
+            (one.strip() for one in given if isinstance(one, str) and one.strip() not in ("", PLACEHOLDER)), None
+        )
         if own is None:
             return await with_account(env, asked.channel_type, account)
         # Nothing of an account of the worker, or of the user, is mixed in.

@@ -250,7 +250,10 @@ class _Run(Struct):
         if self._tells_own_codes and isinstance(code, str) and code:
             details = told if isinstance(told, dict) else {"port": port, **({"error_details": told} if told else {})}
             return Failure(code, message, details=details, retryable=False)
-        details = {"port": port, **{name: one for name in ("error_code", "error_details") if (one := payload.get(name))}}
+        details = {
+            "port": port,
+            **{name: one for name in ("error_code", "error_details") if (one := payload.get(name))},
+        }
         return Failure(REFUSAL, message, details=details, retryable=False)
 
     @property

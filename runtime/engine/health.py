@@ -23,7 +23,9 @@ FRESH_S = 1.0
 class Health:
     """Answers ``/health`` for one tenant."""
 
-    def __init__(self, log: JetStreamLog, tenant: str, patience_s: float = PATIENCE_S, fresh_s: float = FRESH_S) -> None:
+    def __init__(
+        self, log: JetStreamLog, tenant: str, patience_s: float = PATIENCE_S, fresh_s: float = FRESH_S
+    ) -> None:
         self._log = log
         self._tenant = tenant
         self._patience_s = patience_s

@@ -25,7 +25,7 @@ async def connecting_page(request: Request) -> Response:
         f"<h1>Connect an account: {html.escape(provider)}</h1>\n"
         "<p>Run this command on a machine with a browser. It prints an address to open, and waits for the service to "
         f"send the browser back.</p>\n<pre>{command}</pre>\n"
-        "<p>USER is whom the execution is for, its <code>user_id</code>. Without <code>--user</code> the account is that "
+        "<p>USER is whom the execution is for, its <code>user_id</code>. Without <code>--user</code> it is the account "
         "of all users of the tenant. The configuration needs an application of the service in its table "
         f"<code>oauth.{html.escape(provider)}</code>.</p>"
     )

@@ -165,7 +165,9 @@ async def _send(
     }
     outcome = await work.node.call(slot, "channel", request)
     if isinstance(outcome, Ok) and isinstance(outcome.value, dict) and outcome.value.get("answer_link") is False:
-        reason = f"the {purpose} went by {interaction.channel} without a link to answer by: set `http_url` for the worker"
+        reason = (
+            f"the {purpose} went by {interaction.channel} without a link to answer by: set `http_url` for the worker"
+        )
         work.node.warn(UNLINKED, f"{reason}; the page and `callboard answer` take the answer all the same")
     if isinstance(outcome, Failed):
         work.node.warn(UNSENT, f"the {purpose} was not sent by {interaction.channel}: {outcome.error.message}")
