@@ -301,3 +301,40 @@ def test_the_outline_has_the_graph() -> None:
         ("a", "FLOW", "SPLIT"),
     ]
     assert [(one.source, one.target, one.when) for one in found.edges] == [("t", "i", None), ("i", "a", "true")]
+
+
+# -- V1 ----------------------------------------------------------------------------------------------------------------
+
+V1: dict[str, Any] = {
+    "name": "Weather",
+    "nodes": [
+        {
+            "id": "daily",
+            "name": "每日触发器",
+            "type": "TRIGGER_NODE",
+            "subtype": "CRON",
+            "parameters": {"cron": "0 8 * * *"},
+        },
+        {"id": "fetch", "name": "get it", "type": "ACTION_NODE", "subtype": "HTTP_REQUEST", "parameters": {"url": "x"}},
+    ],
+    "connections": {"daily": {"main": [{"node": "fetch", "port": "main"}]}},
+    "settings": {"execution": {"timeout": 300}},
+}
+
+
+def test_a_definition_of_v1_is_refused_in_one_sentence() -> None:
+    [problem] = problems_of(json.dumps(V1))
+    assert (problem.code, problem.where, problem.line) == ("V1_DEFINITION", "nodes[0].type", 1)
+    for change in ("`metadata`", "TRIGGER for TRIGGER_NODE", "`configurations`", "`connections` a list"):
+        assert change in problem.message
+    assert registry.detect(json.dumps(V1)) == "graph"
+
+
+def test_of_a_definition_of_v1_only_what_is_of_v1_is_told() -> None:
+    listed = {**V1, "metadata": {"id": "w", "name": "w"}, "connections": []}
+    [problem] = problems_of(listed)
+    assert ("connections" in problem.message, "metadata" in problem.message) == (False, False)
+    second = graph([webhook(), step("s")], "t -> s")
+    [problem] = problems_of({**second, "connections": V1["connections"]})
+    assert (problem.code, problem.where) == ("V1_DEFINITION", "connections")
+    assert {one.code for one in problems_of({**second, "connections": "none"})} == {"SCHEMA"}

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 from callboard.bus.effects import canonical
 from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
+from callboard.languages.graph.first_version import problem_of_first_version
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.validate import beyond_shape, configured
 from callboard.languages.graph.wiring import Graph, GraphNode, Wire
@@ -24,6 +25,8 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
     if not isinstance(tree.value, dict):
         message = f"expected a graph object, got {kind_of(tree.value)}"
         return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
+    if (first_version := problem_of_first_version(tree)) is not None:
+        return [first_version]
     problems = beyond_shape(tree)
     try:
         document = Workflow.model_validate(tree.value)
