@@ -45,12 +45,14 @@ class Policy(Struct, frozen=True):
     ``turns_max`` counts model invocations, with and without tool calls. Input of the tools named in ``check_inputs`` is
     validated here against the offered schema; for all others the transport does it against its own. How long an answer
     may be, and how freely words are chosen, holds for every turn, but in logs from when it held for the first
-    (``lasting``).
+    (``lasting``). ``last_calls`` says that the tools that a model calls in its last turn are called, although no turn
+    follows that would read what they answer.
     """
 
     turns_max: int
     check_inputs: Collection[str] = ()
     lasting: bool = True
+    last_calls: bool = False
 
 
 class Called(Struct, frozen=True):
@@ -81,8 +83,8 @@ class Conversation(Struct, frozen=True):
 async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Policy) -> Conversation:
     """Let a model work with tools until it has an answer, fails, or reaches the bound.
 
-    The calls of one turn run concurrently. Those that a model still wants in its last turn are not made: nobody would
-    read their answers.
+    The calls of one turn run concurrently. Those of the last turn that the bound allows are made only if the policy
+    says so: no turn reads their answers.
     """
     said = Conversation()
     offered = {tool.name: tool for tool in request.tools}
@@ -98,10 +100,12 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
             return replace(said, error=Failure("agent.cut_short", message, details={"stop_reason": reply.stop_reason}))
         if not reply.tool_calls:
             return said
-        if turn == policy.turns_max:
+        if turn == policy.turns_max and not policy.last_calls:
             break
         made = await _call_all(stage, node, turn, reply.tool_calls, offered, policy)
         said = replace(said, calls=[*said.calls, *made])
+        if turn == policy.turns_max:
+            break
         told = Message("user", [call.told() for call in made])
         request = ModelRequest(
             purpose=request.purpose,

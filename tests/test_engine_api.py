@@ -10,7 +10,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from callboard.bus.events import HumanAsked, RunParked, payload_of
+from callboard.bus.events import HumanAsked, RunAccepted, RunParked, payload_of
 from callboard.bus.subjects import Subjects
 from callboard.runtime.access.keys import Keys
 from callboard.runtime.admission.definitions import Definitions
@@ -196,6 +196,20 @@ async def test_a_workflow_in_the_request_is_executed(house: House) -> None:
     asked = {"workflow": workflow, "trigger": {"trigger_type": "MANUAL", "trigger_data": {"n": 1}}}
     done = await said(client, "POST", "/v2/execute", json={**asked, "async_execution": False})
     assert (done["success"], done["execution"]["trigger_info"]["trigger_data"]) == (True, {"n": 1})
+
+
+async def test_members_of_a_request_to_execute_take_effect_or_are_warned_of(house: House) -> None:
+    client, connection = house
+    id = await made(client, {**SORT, "subtype": "NO_SUCH_STEP"})
+    asked = {"trigger_data": {}, "parallel": True, "paralel": True}
+    begun = await said(client, "POST", f"/v2/workflows/{id}/execute", json=asked)
+    accepted = payload_of((await connection.client.events(begun["execution_id"]))[0])
+    assert isinstance(accepted, RunAccepted)
+    assert accepted.start["options"]["parallel"] is True
+    unknown, unspecified = begun["warnings"]
+    assert (unknown["code"], unknown["where"]) == ("start.unknown_field", "paralel")
+    assert "did you mean 'parallel'?" in unknown["message"]
+    assert unspecified["code"] == "UNKNOWN_TYPE"
 
 
 async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:

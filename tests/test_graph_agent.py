@@ -232,7 +232,20 @@ def test_after_so_many_turns_it_stops(configurations: dict[str, Any], turns: int
     done = talk(agent(attached=["tools"], **configurations), notion(), script=script)
     assert done.out("ai")["metadata"]["iterations"] == turns
     assert done.out("ai")["metadata"]["stop_reason"] == "max_iterations"
-    assert len(done.out("ai")["function_calls"]) == turns - 1
+    assert len(done.out("ai")["function_calls"]) == len(done.of_type("tool.call")) == turns
+    [warning] = done.of_type("node.warning")
+    assert warning.code == "graph.max_iterations"
+    assert f"used up its {turns} turns (`max_tool_iterations`) while the model still called notion_search" in (
+        warning.reason
+    )
+    assert "goes on with an empty `content`" in warning.reason
+
+
+def test_an_answer_that_was_cut_short_is_warned_of() -> None:
+    done = talk(agent(), script=says({"text": "Dear", "stop_reason": "max_tokens"}))
+    assert done.out("ai")["content"] == "Dear"
+    [warning] = done.of_type("node.warning")
+    assert (warning.code, "max_tokens" in warning.reason) == ("graph.cut_short", True)
     assert done.results["status"] == "SUCCESS"
 
 
@@ -358,7 +371,9 @@ def test_memory_in_the_graph() -> None:
     assert request["input"] == {"key": "k"}
     assert done.out("m")["value"] == {"x": 1}
     assert "odd" not in done.out("m")
-    put = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory", operation="set")
+    put = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory", operation="set", key="{{ input.who }}")
+    done = perform(graph([put], triggers=[]), {"who": "Ada"}, start_from_node="m", kinds={"memory": answers({})})
+    assert done.theatre.asked[0][1]["memory"]["configurations"]["key"] == "Ada"
     done = perform(graph([put], triggers=[]), {"operation": "get"}, start_from_node="m", kinds={"memory": answers({})})
     assert done.theatre.asked[0][1]["operation"] == "set"
     down = perform(graph([put], triggers=[]), {}, start_from_node="m", kinds={"memory": fails()})

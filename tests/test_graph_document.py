@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages import registry
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, is_known, node_type, spec_of
+from callboard.languages.language import Plan
 from tests.graphs import condition, flow, graph, node, parsed, perform, problems_of, step, webhook
 
 
@@ -270,8 +272,6 @@ def test_the_registry_recognises_graphs() -> None:
 
 
 def test_a_start_from_nowhere_is_refused() -> None:
-    from callboard.bus.commands import DefinitionSource, StartRun
-
     definition = parsed(graph([webhook(), step("begin")]))
     options = {"start_from_node": "begun", "paralel": True}
     start = StartRun(DefinitionSource("graph"), options=options, arguments={"a": 1}, breakpoints=["x"], state={})
@@ -284,6 +284,25 @@ def test_a_start_from_nowhere_is_refused() -> None:
         ("SCHEMA", "state"),
         ("UNKNOWN_BREAKPOINT", "breakpoints[0]"),
     }
+
+
+@pytest.mark.parametrize(
+    ("input", "warned"),
+    [
+        ({"who": "Ada"}, True),
+        ({"body": {"who": "Ada"}, "extra": 1}, False),
+        ({"message": "Hello"}, False),
+        ({}, False),
+        ("Hello", False),
+    ],
+)
+def test_an_input_that_no_request_would_bring_to_a_webhook_is_warned_of(input: Any, warned: bool) -> None:
+    start = StartRun(DefinitionSource("graph"), input=input)
+    plan = LANGUAGE.admit(parsed(graph([webhook(), step("a")], "t -> a")), start)
+    assert isinstance(plan, Plan)
+    assert [(one.code, one.where, one.severity) for one in plan.warnings] == (
+        [("NOT_A_REQUEST", "input", "warning")] if warned else []
+    )
 
 
 def test_skipping_the_validation_of_triggers_has_no_effect() -> None:

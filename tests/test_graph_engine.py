@@ -153,9 +153,18 @@ def test_one_value_arrives_bare_and_several_as_a_list_in_the_order_of_arrival() 
     assert done.took("all") == [[1], [2], [3]]
 
 
-def test_what_is_not_declared_does_not_leave_a_node_and_what_is_missing_is_filled_in() -> None:
+def test_what_is_not_declared_does_not_leave_a_node() -> None:
+    own = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory")
+    answer = {"value": {"x": 1}, "success": True, "odd": 1}
+    done = perform(graph([*steps("a"), own], "t -> m", "m -> a"), BODY, kinds={"memory": answers(answer)})
+    assert "odd" not in done.took("a")
+    assert done.took("a")["value"] == {"x": 1}
+
+
+def test_a_trigger_passes_on_the_whole_input_and_fills_in_what_is_missing() -> None:
     done = perform(graph(steps("a"), "t -> a"), {"body": {"n": 1}, "extra": True, "method": 5})
     assert done.took("a") == {
+        "extra": True,
         "headers": {},
         "body": {"n": 1},
         "query_params": {},

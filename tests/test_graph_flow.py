@@ -548,6 +548,30 @@ def test_what_is_asked() -> None:
     assert found["query"] == {"q": 2, "r": "7"}
 
 
+REQUEST = {"headers": {"authorization": "secret"}, "body": {"card": "4711"}, "query_params": {}, "method": "POST"}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_what_a_webhook_received_is_not_sent_with_a_method_that_has_no_body(method: str) -> None:
+    nodes = [webhook(), http(method=method)]
+    done = perform(graph(nodes, "t -> h"), REQUEST, kinds={"provider": answered(200)})
+    [(_kind, request)] = done.theatre.asked
+    assert "4711" not in str(request)
+    assert "secret" not in str(request)
+    assert done.of_type("node.warning") == []
+
+
+def test_a_body_that_is_made_for_a_request_without_one_is_warned_of() -> None:
+    done = alone(http(), {"body": {"q": 1}}, kinds={"provider": answered(200)})
+    assert "json" not in done.theatre.asked[0][1]["with"]
+    [warning] = done.of_type("node.warning")
+    assert (warning.code, "GET takes a body only from the configurations" in warning.reason) == (
+        "graph.body_unsent",
+        True,
+    )
+    assert asked({"body": {"q": 1}}, body={"query": 2})["json"] == {"query": 2}
+
+
 def test_what_is_sent() -> None:
     assert asked(method="POST", body={"a": "{{ input.n }}"}, input={"n": 1})["json"] == {"a": "1"}
     assert asked({"body": [1]}, method="POST", body={"a": 1})["json"] == [1]

@@ -322,3 +322,35 @@ def test_codes_of_errors_were_nested() -> None:
     assert error["error_details"]["error_code"] == "missing_oauth_token"
     error = error_of(node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL"), user="")
     assert (error["error_code"], error["error_details"]["error_code"]) == ("NODE_EXEC_ERROR", "missing_user_id")
+
+
+# -- inputs of triggers, bodies, memories, last calls ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["WHOLE_TRIGGERS"], indirect=True)
+def test_in_what_was_recorded_a_webhook_left_out_what_it_does_not_declare(before: None) -> None:
+    assert "who" not in perform(graph([webhook(), step("a")], "t -> a"), {"who": "Ada"}).took("a")
+
+
+@pytest.mark.parametrize("before", ["METHOD_BODIES"], indirect=True)
+def test_in_what_was_recorded_every_method_sent_the_body_of_the_input(before: None) -> None:
+    own = node("h", "ACTION", "HTTP_REQUEST", method="GET", url="https://example.com/")
+    value = {"result": {"type": "success", "value": {"status": 200}}, "metadata": {}}
+    done = perform(graph([own], triggers=[]), {"body": 1}, start_from_node="h", kinds={"provider": answers(value)})
+    assert done.theatre.asked[0][1]["with"]["json"] == 1
+
+
+@pytest.mark.parametrize("before", ["MEMORY_TEMPLATES"], indirect=True)
+def test_in_what_was_recorded_a_memory_was_asked_with_the_template_itself(before: None) -> None:
+    own = node("m", "MEMORY", "KEY_VALUE_STORE", storage_backend="memory", key="{{ input.who }}")
+    done = perform(graph([own], triggers=[]), {"who": "A"}, start_from_node="m", kinds={"memory": answers({})})
+    assert done.theatre.asked[0][1]["memory"]["configurations"]["key"] == "{{ input.who }}"
+
+
+@pytest.mark.parametrize("before", ["LAST_CALLS"], indirect=True)
+def test_in_what_was_recorded_the_calls_of_the_last_turn_were_not_made(before: None) -> None:
+    own = node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tools"], model="m", max_tool_iterations=1)
+    tools = node("tools", "TOOL", "NOTION_MCP_TOOL", available_tools=["search"])
+    script = {"turns": {"ai": SEARCHING}, "tools": {"search": [{"output": 1}]}}
+    done = perform(graph([own, tools], triggers=[]), "Hello?", start_from_node="ai", script=script)
+    assert (done.of_type("tool.call"), done.of_type("node.warning")) == ([], [])

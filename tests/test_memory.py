@@ -213,6 +213,19 @@ async def test_a_memory_is_that_of_a_tenant_a_workflow_a_user_and_a_node() -> No
         assert len((await ask.context(id=long))["messages"]) == 2
 
 
+async def test_a_configured_member_is_overridden_by_the_input_member_of_that_name_only() -> None:
+    ask = Asking("VECTOR_DATABASE", query="the invoice", similarity_threshold=0.2)
+    await ask.own("store", items=["the invoice of May", "a holiday in Spain"])
+    for input in ({"message": "a holiday in Spain"}, "a holiday in Spain"):
+        found = await ask("search", input=input)
+        assert [one["text"] for one in found["results"]] == ["the invoice of May"]
+    [found] = (await ask.own("search", query="a holiday in Spain", message="the invoice"))["results"]
+    assert found["text"] == "a holiday in Spain"
+    kept = Asking("KEY_VALUE_STORE", key="guests", value=1)
+    await kept("set", input="another key")
+    assert (await kept.own("keys"))["keys"] == ["guests"]
+
+
 async def test_what_no_memory_understands() -> None:
     ask = Asking("CONVERSATION_BUFFER")
     assert await ask.refused("fly", input={}) == "memory.operation"

@@ -38,19 +38,21 @@ class Asked(Struct, frozen=True):
         return "input" in self.brought
 
     def text(self, *names: str) -> str:
-        """The first of these members of the input that is given, as text; an input that is text is all of them."""
+        """The first of these members that is given, as text. An input that is text is the first of them, unless the
+        node is configured with one."""
         given = self.brought.get("input")
-        if isinstance(given, str):
-            return given
         found = self.given(*names)
-        return "" if found is None else as_text(found)
+        if found is None:
+            found = given if isinstance(given, str) else ""
+        return as_text(found)
 
     def given(self, *names: str) -> Any:
-        """The first of these members of the input, or of the node's configurations, that is neither null nor empty."""
+        """The first of these members that is neither null nor empty: each of the input, else of the node's
+        configurations. So what the node is configured with is overridden by the member of that name and no other."""
         given = self.brought.get("input")
         inputs: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        for where in (inputs, self.settings):
-            for name in names:
+        for name in names:
+            for where in (inputs, self.settings):
                 if where.get(name) not in (None, ""):
                     return where[name]
         return None

@@ -9,11 +9,12 @@ from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.rules import LATEST
+from callboard.languages.graph.runners.agent import OF_TRIGGER
 from callboard.languages.graph.tools import variables
 from callboard.languages.graph.turn_parameters import wanted_parameters
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import RULES, Definition, Needs, Plan
-from callboard.languages.problems import Tree, from_pydantic, hint_at
+from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, from_pydantic, hint_at
 
 
 class Trigger(BaseModel):
@@ -84,8 +85,23 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
             environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()])),
             parameters=wanted_parameters(graph.nodes.values()),
         ),
-        warnings=definition.warnings,
+        warnings=(*definition.warnings, *_odd_request(graph, options, given)),
     )
+
+
+def _odd_request(graph: Graph, options: Options, given: JSON) -> list[Problem]:
+    """Warn of an input that is not what a request from outside would bring to the trigger that it starts."""
+    first = graph.nodes[options.start_from_node or graph.starts()[0]]
+    if (first.type, first.subtype) != ("TRIGGER", "WEBHOOK") or not isinstance(given, dict) or first.spec is None:
+        return []
+    if not given or given.keys() & {*first.spec.output_params, *OF_TRIGGER, "event", "user_id"}:
+        return []
+    listed = ", ".join(list(given)[:FIELDS_LISTED_MAX])
+    message = (
+        f"the trigger {first.id!r} is a WEBHOOK, and the input has none of a request's members, but {listed}; "
+        "they go on as they are, while a request from outside brings its data in `body`"
+    )
+    return [Problem("NOT_A_REQUEST", message, "input", expected='{"body": {…}}', severity="warning")]
 
 
 def user_of(graph: Graph, named: JSON, data: JSON) -> str:

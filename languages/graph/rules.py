@@ -46,5 +46,18 @@ OWN_ERROR_CODES = 13
 OWN_TOKENS = 14
 """A node that asks a person sends its message with the token of its own configuration, where it has one."""
 
-LATEST = 14
+WHOLE_TRIGGERS = 15
+"""What a start brings goes on whole from a trigger of any subtype, not only from MANUAL."""
+
+METHOD_BODIES = 16
+"""HTTP_REQUEST sends the ``body`` of its input only by methods whose requests have one."""
+
+MEMORY_TEMPLATES = 17
+"""Templates in the configurations of a MEMORY node that stands in the graph are filled in."""
+
+LAST_CALLS = 18
+"""The tools that a model calls in the last turn of an agent are called, and an agent that ends before it is done is
+warned of."""
+
+LATEST = 18
 """The generation of the runs that are admitted now."""

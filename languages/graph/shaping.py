@@ -7,7 +7,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.steps import CHARS_PER_STEP, Steps
 from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT
+from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
 from callboard.languages.graph.wiring import GraphNode, Wire
 
 Ports = dict[str, JSON]
@@ -30,8 +30,8 @@ def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
 
 
 def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
-    """Drop what is not declared, but for what a start by hand brings, and fill in what is missing; lists, scalars and
-    null pass as they are."""
+    """Drop what is not declared, except what a start brings, and fill in what is missing; lists, scalars and null pass
+    as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
         return payload
     if node.spec is not None:
@@ -39,8 +39,9 @@ def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
             name: _fitted(payload[name], field.type) if name in payload else field.default
             for name, field in node.spec.output_params.items()
         }
-        by_hand = (node.type, node.subtype) == ("TRIGGER", "MANUAL") and rules >= WHOLE_INPUT
-        return {**payload, **declared} if by_hand else {**declared, **_error(payload, rules)}
+        whole_since = WHOLE_INPUT if node.subtype == "MANUAL" else WHOLE_TRIGGERS
+        is_whole = node.type == "TRIGGER" and rules >= whole_since
+        return {**payload, **declared} if is_whole else {**declared, **_error(payload, rules)}
     if node.output_params:
         own = node.output_params
         return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}

@@ -4,15 +4,18 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import Request
 
+from callboard.bus.events import Problem
 from callboard.bus.forks import origin_of
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
+from callboard.languages.problems import hint_at
 from callboard.projections.execution_log import MILESTONE
 from callboard.projections.questions import Question
 from callboard.projections.results import view_of
@@ -23,6 +26,7 @@ from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.outcomes import Verb, outcome
 from callboard.runtime.api.verbs import WAIT_MAX_S, ApiError
 from callboard.runtime.engine.asking import number_in, object_of, run_of, said, subject_of
+from callboard.runtime.engine.openapi import Fields
 from callboard.runtime.http.access import check_sees
 from callboard.runtime.http.receiving import Gone, while_there
 
@@ -31,6 +35,26 @@ CHANNEL = "api"
 
 LISTED = 50
 LISTED_MAX = 100
+OPTIONS: Fields = {
+    "trigger": "string",
+    "start_from_node": "string",
+    "user_id": "string",
+    "skip_trigger_validation": "boolean",
+    "parallel": "boolean",
+}
+START: Fields = {
+    "trigger_data": "object",
+    "input_data": "object",
+    **OPTIONS,
+    "async_execution": "boolean",
+    "model": "string",
+    "script": "object",
+}
+"""Members of a request to execute; those of `OPTIONS` are options of the start."""
+
+UNKNOWN_MAX = 20
+"""How many members without an effect a request is warned of."""
+
 ENDED = ("SUCCESS", "ERROR", "CANCELED", "TIMEOUT")
 
 
@@ -75,7 +99,7 @@ class Executions:
 
     async def _started(self, request: Request, name: str, definition: Any, body: dict[str, Any]) -> Any:
         data = body.get("trigger_data", body.get("input_data"))
-        chosen = {name: body.get(name) for name in ("start_from_node", "trigger", "user_id", "skip_trigger_validation")}
+        chosen = {name: body.get(name) for name in OPTIONS}
         options = {name: value for name, value in chosen.items() if value is not None}
         message: dict[str, Any] = {"definition": definition, "options": options}
         message |= {"input": data} if data is not None else {}
@@ -89,9 +113,10 @@ class Executions:
         if isinstance(begun, ApiError):
             return _failed(said(begun))
         run = begun.run_id
+        warned = {"warnings": warnings} if (warnings := [*_unknown(body), *begun.warnings]) else {}
         if body.get("async_execution", True) is not False:
             told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
-            return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}}
+            return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}, **warned}
         if begun.duplicate:
             check_sees(subject_of(request), await self._client.events(run))
         asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
@@ -100,7 +125,7 @@ class Executions:
         execution = await self._execution(run)
         success = execution["status"] == "SUCCESS"
         error = {} if success else {"error": _reason(execution)}
-        return {"success": success, "execution_id": run, "execution": execution, **error}
+        return {"success": success, "execution_id": run, "execution": execution, **error, **warned}
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +253,21 @@ class Executions:
         # Of a fork the first event is read with a time of its origin.
         created = execution["start_time"] if origin_of(events[0]) else _ms(events[0].time)
         return {**execution, "created_at": created, "updated_at": _ms(events[-1].time)}
+
+
+def _unknown(body: Mapping[str, Any]) -> list[Problem]:
+    """Warn of the members of a request to execute that have no effect."""
+    known = [*START, "workflow"]
+    return [
+        Problem(
+            "start.unknown_field",
+            f"{name!r} has no effect here{hint_at(name, known)}",
+            name,
+            expected=f"one of {', '.join(known)}",
+            severity="warning",
+        )
+        for name in islice((name for name in body if name not in known), UNKNOWN_MAX)
+    ]
 
 
 def _failed(error: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.languages.kit import kits
 from callboard.runtime.api.outcomes import Verb
 from callboard.runtime.engine.asking import answering
-from callboard.runtime.engine.executions import Executions
+from callboard.runtime.engine.executions import START, Executions
 from callboard.runtime.engine.health import VERSION, Health
 from callboard.runtime.engine.logs import Logs
 from callboard.runtime.engine.openapi import Fields, Operation, document
@@ -21,17 +21,6 @@ from callboard.runtime.http.receiving import Places
 REQUESTS_MAX = 256
 """Requests answered at once, executions that are waited for included."""
 
-_START: Fields = {
-    "trigger_data": "object",
-    "input_data": "object",
-    "trigger": "string",
-    "start_from_node": "string",
-    "user_id": "string",
-    "skip_trigger_validation": "boolean",
-    "async_execution": "boolean",
-    "model": "string",
-    "script": "object",
-}
 _RESUME: Fields = {"node_id": "string", "interaction_id": "string", "user_response": "", "resume_data": ""}
 _MILESTONE: Fields = {"message*": "string", "user_message": "string", "data": ""}
 _GRAPH: Fields = {"nodes": "array", "connections": "array", "triggers": "array", "variables": "object"}
@@ -50,8 +39,8 @@ def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> lis
     logs = Logs(log, tenant)
     one, workflow = "/v2/executions/{id}", "/v2/workflows/{id}"
     return [
-        Operation("POST", "/v2/execute", "start", executions.execute_inline, body={**_START, "workflow*": "object"}),
-        Operation("POST", f"{workflow}/execute", "start", executions.execute, body=_START),
+        Operation("POST", "/v2/execute", "start", executions.execute_inline, body={**START, "workflow*": "object"}),
+        Operation("POST", f"{workflow}/execute", "start", executions.execute, body=START),
         Operation("POST", f"{one}/resume", "answer", executions.resume, body=_RESUME),
         Operation("POST", f"{one}/cancel", "operate", executions.cancel),
         Operation("POST", f"{one}/milestone", "operate", executions.milestone, body=_MILESTONE),

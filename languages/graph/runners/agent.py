@@ -11,7 +11,7 @@ from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
-from callboard.languages.graph.rules import LASTING_SETTINGS, TURN_PARAMETERS
+from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, TURN_PARAMETERS
 from callboard.languages.graph.tools import Served, served
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
@@ -29,6 +29,9 @@ UNOPENED = "graph.tools"
 
 MAX_ITERATIONS = "max_iterations"
 
+OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
+"""The codes of the warnings that an agent ended before its model was done."""
+
 
 async def agent(work: Work) -> Outputs:
     """AI_AGENT: a model answers the user's message, with what is attached to the node."""
@@ -42,8 +45,11 @@ async def agent(work: Work) -> Outputs:
     async with AsyncExitStack() as stack:
         offered = await _opened(work, stack, tools)
         request = await work.computed(_request, said, remembered, offered)
-        policy = Policy(_turns_max(work), lasting=work.rules >= LASTING_SETTINGS)
+        since = work.rules
+        policy = Policy(_turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS)
         talk = await converse(work.stage, work.metered, request, policy)
+    if work.rules >= LAST_CALLS:
+        _warn_of_early_end(work, talk)
     made, details = _outputs(work, talk, meter.usage)
     if attached:
         details["attached"] = {"memory": [one.id for one in memories], "tools": [tool.name for tool in offered]}
@@ -130,6 +136,22 @@ async def _opened(work: Work, stack: AsyncExitStack, tools: list[Served]) -> lis
 
 
 # -- what comes of it --------------------------------------------------------------------------------------------------
+
+
+def _warn_of_early_end(work: Work, talk: Conversation) -> None:
+    """Warn of an agent that ended before its model was done: the node goes on with what there is."""
+    if talk.error is None or talk.reply is None:
+        return
+    left = "the text of its last turn" if talk.reply.text.strip() else "an empty `content`"
+    if talk.error.code == "agent.max_turns":
+        wanted = ", ".join(sorted({call.tool for call in talk.reply.tool_calls}))
+        reason = (
+            f"the agent used up its {talk.turns} turns (`max_tool_iterations`) while the model still called {wanted}; "
+            f"the calls were made, the model has not seen their results, and the node goes on with {left}"
+        )
+        work.node.warn(OUT_OF_TURNS, reason, ["content"])
+    elif talk.error.code == "agent.cut_short":
+        work.node.warn(CUT_SHORT, f"{talk.error.message}; the node goes on with {left}", ["content"])
 
 
 def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:

@@ -1,8 +1,12 @@
 """The runner of MEMORY nodes that stand in the graph themselves: one operation."""
 
+from msgspec.structs import replace
+
+from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import request
+from callboard.languages.graph.rules import MEMORY_TEMPLATES
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
 
@@ -18,8 +22,17 @@ async def memory(work: Work) -> Outputs:
     """MEMORY: what a memory answers to an operation."""
     given = text_of(work.setting("operation")) or text_of(work.given("operation"))
     operation = given or OPERATIONS.get(work.spec.subtype, "retrieve")
-    asked = request(work, work.spec, operation, input=work.inputs.get(RESULT))
+    asked = await work.computed(_request, operation)
     outcome = await work.node.call("memory", "memory", asked)
     if isinstance(outcome, Failed):
         raise failed_effect(outcome.error)
     return result(outcome.value)
+
+
+def _request(work: Work, operation: str) -> dict[str, JSON]:
+    """Return what the memory is asked, with the templates of the node's configurations filled in."""
+    spec = work.spec
+    if work.rules >= MEMORY_TEMPLATES:
+        configured = {name: work.rendered(value) for name, value in spec.configurations.items()}
+        spec = replace(spec, configurations=configured)
+    return request(work, spec, operation, input=work.inputs.get(RESULT))

@@ -11,6 +11,7 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.rules import METHOD_BODIES
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
 
@@ -23,11 +24,28 @@ ANY_STATUS = ["1xx", "2xx", "3xx", "4xx", "5xx"]
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
+UNSENT = "graph.body_unsent"
+"""The code of the warning that the input has a body, and the method of the request takes none from it."""
+
+_OF_WEBHOOK = frozenset({"headers", "body", "query_params", "method"})
+"""Members of what a WEBHOOK trigger puts out: its body was not made for the request."""
+
 
 async def http_request(work: Work) -> Outputs:
     """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
-    payload, details = await requested(work, await work.computed(_arguments))
+    arguments = await work.computed(_arguments)
+    method = str(arguments["method"])
+    if work.rules >= METHOD_BODIES and method not in _WITH_BODY and _meant_for_request(work):
+        reason = f"the `body` of the input is not sent: {method} takes a body only from the configurations"
+        work.node.warn(UNSENT, reason, ["body"])
+    payload, details = await requested(work, arguments)
     return Outputs(result(payload).ports, details)
+
+
+def _meant_for_request(work: Work) -> bool:
+    """Say whether the input has a body that another node made, rather than a WEBHOOK trigger."""
+    data = work.data
+    return isinstance(data, dict) and data.get("body") is not None and not data.keys() >= _OF_WEBHOOK
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
@@ -141,8 +159,8 @@ def _query(work: Work) -> dict[str, JSON]:
 
 
 def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
-    """Add what is sent; the input's ``body`` goes before the configuration's."""
-    body = work.given("body")
+    """Add what is sent; where the method's requests have a body, the input's goes before the configuration's."""
+    body = work.given("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
     if body is None:
         body = work.rendered(work.spec.configurations.get("body"))
     kind = work.setting("body_type")
