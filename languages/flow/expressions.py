@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from callboard.languages.cel import program
-from callboard.languages.cel.embedding import CLOSING, OPENING, expressions_in
+from callboard.languages.cel.embedding import expressions_in
 from callboard.languages.cel.errors import CelSyntaxError
 from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
 from callboard.languages.flow.inspection import Findings, FlowNode, Site
 from callboard.languages.problems import Location, hint_at
 
 TEXT_SHOWN_CHARS_MAX = 80
-"""How much of an expression or a literal a problem repeats, in characters."""
+"""How much of an expression a problem repeats, in characters."""
 
 
 def expression_problems(findings: Findings) -> None:
@@ -23,9 +23,6 @@ def expression_problems(findings: Findings) -> None:
     for site in findings.sites:
         for below, body in expressions_in(site.value):
             _expression(findings, site, (*site.location, *below), body)
-        for below, literal in _half_expressions(site.value):
-            message = f"{_shown(literal)!r} begins like an expression, but the braces do not span it: it is a literal"
-            findings.warn("HALF_EXPRESSION", message, (*site.location, *below), f"{OPENING} … {CLOSING}, and no more")
 
 
 def _expression(findings: Findings, site: Site, location: Location, body: str) -> None:
@@ -88,20 +85,6 @@ def _members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) 
         return
     for child in children(tree):
         yield from _members(child, kind, bound)
-
-
-def _half_expressions(value: Any, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    match value:
-        case str() if value.strip().startswith(OPENING) and not any(True for _ in expressions_in(value)):
-            yield location, value
-        case dict():
-            for name, member in value.items():
-                yield from _half_expressions(member, (*location, name))
-        case list():
-            for index, item in enumerate(value):
-                yield from _half_expressions(item, (*location, index))
-        case _:
-            pass
 
 
 def _shown(text: str) -> str:

@@ -15,9 +15,44 @@ _EXPRESSION: JsonSchema = {
     "description": "An expression: one pair of braces, {{ … }}, spans the whole string.",
 }
 
+_ROOTS = "call|frame|middleware|step|vars"
+
+_LITERAL: JsonSchema = {
+    "type": "string",
+    "not": {
+        "anyOf": [
+            {"pattern": rf"^(?!\s*\{{\{{)[^\n]*\{{\{{\s*({_ROOTS})\b[^\n]*$"},
+            {"pattern": r"^(Bearer |Basic )?\$(\{\{?[^\n{}]*\}?\}|[A-Z_]+)$"},
+        ]
+    },
+    "description": "A text as it is written, or an expression that spans all of it: {{ 'Hello ' + vars.who }}. Nothing "
+    "is filled in within a text: neither {{ … }} nor ${VARIABLE}.",
+}
+"""A string in a value. What is refused is legal, and surely not meant; `callboard validate` warns of more."""
+
+_LENT: JsonSchema = {"type": "object", "description": "Texts in which the worker fills in its ${VARIABLE}."}
+
+_VALUE: JsonSchema = {
+    "anyOf": [
+        _LITERAL,
+        {"type": "number"},
+        {"type": "boolean"},
+        {"type": "null"},
+        {"type": "array", "items": {"$ref": "#/$defs/Value"}},
+        {
+            "type": "object",
+            "properties": {"type": {"enum": ["mcp", "python"]}, "headers": _LENT, "config": _LENT},
+            "required": ["type"],
+            "additionalProperties": {"$ref": "#/$defs/Value"},
+        },
+        {"type": "object", "additionalProperties": {"$ref": "#/$defs/Value"}},
+    ]
+}
+
 _TEXT: JsonSchema = {"type": "string"}
 _BOOLEAN: JsonSchema = {"type": "boolean"}
-_ANY: JsonSchema = {"description": "A value; strings in it may be expressions."}
+_ANY: JsonSchema = {"$ref": "#/$defs/Value", "description": "A value; strings in it may be expressions."}
+_VALUES: JsonSchema = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Value"}}
 
 
 def _ref(name: str) -> JsonSchema:
@@ -45,7 +80,7 @@ def _list(items: JsonSchema, **more: Any) -> JsonSchema:
     return {"type": "array", "items": items, **more}
 
 
-_ASSIGN: JsonSchema = {"type": "object", "description": "Variables, each with what it is assigned."}
+_ASSIGN: JsonSchema = {**_VALUES, "description": "Variables, each with what it is assigned."}
 _NEXT: JsonSchema = {"type": "string", "description": "The step that comes next."}
 
 _NO_SUCCESS: JsonSchema = {"type": "string", "not": {"const": "success"}}
@@ -76,7 +111,7 @@ _CALL = _object(
         "provider": {"type": "string", "description": "Who is called: mwl:provider.call/<namespace>/<name>."},
         "flow": {"anyOf": [_TEXT, _ref("Flow")], "description": "The flow that is called: its name, or itself."},
         "input": _ANY,
-        "with": _or_expression({"type": "object"}, "The arguments."),
+        "with": _or_expression(_VALUES, "The arguments."),
         "onSuccess": _bare({"value": _ANY, "assign": _ASSIGN}),
         "onFailure": _bare({"assign": _ASSIGN}),
     },
@@ -86,7 +121,7 @@ _CALL = _object(
 
 def _phase(more: dict[str, Any]) -> JsonSchema:
     condition = _or_expression(_BOOLEAN, "Whether the phase happens.")
-    return _bare({"when": condition, "with": _or_expression({"type": "object"}), "assign": _ASSIGN, **more})
+    return _bare({"when": condition, "with": _or_expression(_VALUES), "assign": _ASSIGN, **more})
 
 
 _ENTRY = _object(
@@ -179,6 +214,7 @@ def flow_schema() -> JsonSchema:
         **_object({"$schema": {"const": FLOW_SCHEMA}, **_FLOW}, "$schema", "entrypoint", "steps"),
         "$defs": {
             "Expression": _EXPRESSION,
+            "Value": _VALUE,
             "Flow": _object(_FLOW, "entrypoint", "steps"),
             "Call": _CALL,
             "Entry": _ENTRY,

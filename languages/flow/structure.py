@@ -23,6 +23,7 @@ from callboard.languages.flow.inspection import (
     comment,
     fields,
 )
+from callboard.languages.flow.near_misses import near_misses
 from callboard.languages.flow.scoping import scoping_problems
 from callboard.languages.flow.targets import stack
 from callboard.languages.flow.validation import Schema, schema_faults
@@ -48,6 +49,7 @@ def problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem]:
         _flow(Here(findings, node, node.location), node.value)
     scoping_problems(findings)
     expression_problems(findings)
+    near_misses(findings)
     argument_warnings(findings)
     child_warnings(findings)
     return sorted(findings.problems, key=lambda problem: (problem.line or 0, problem.column or 0))

@@ -1,0 +1,226 @@
+"""Near misses: literals of a flow that look as if something were filled in, and are passed on as they are written."""
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON
+from callboard.languages.cel import program
+from callboard.languages.cel.embedding import CLOSING, OPENING, expression_body
+from callboard.languages.cel.errors import CelSyntaxError
+from callboard.languages.flow.contracts.definition import DEFINITION
+from callboard.languages.flow.contracts.http import HTTP
+from callboard.languages.flow.contracts.model import MODEL
+from callboard.languages.flow.contracts.process import PROCESS
+from callboard.languages.flow.inspection import Findings, Site
+from callboard.languages.problems import Location
+from callboard.languages.variables import NAME, Reference, outside_code, references
+
+TEXT_SHOWN_CHARS_MAX = 80
+"""How much of a literal a problem repeats, in characters."""
+
+CORRECTED_CHARS_MAX = 400
+"""How long a corrected form may be that a problem proposes."""
+
+CLOSINGS_TRIED_MAX = 20
+"""How many closing braces are tried for an opening pair."""
+
+MISTAKEN_ROOTS = frozenset(
+    {"args", "context", "env", "input", "inputs", "item", "output", "outputs", "params", "state"}
+)
+"""Names that other languages have for what expressions read, beside those that there are."""
+
+
+class _Text(Struct, frozen=True):
+    """A literal: where it stands, and what it is for."""
+
+    location: Location
+    text: str
+    place: str = ""
+    """``foreign``: a text in another language; ``program``: what a program reads; ``prompt``: what a model reads;
+    ``lent``: variables are filled in; ``variable``: the name of one; ``header``: of an HTTP request."""
+
+
+def near_misses(findings: Findings) -> None:
+    """Warn of every literal that looks as if something in it were filled in."""
+    contracts = {found.location: found.contract.uri for found in findings.arguments if found.contract is not None}
+    for site in findings.sites:
+        uri = contracts.get(site.location, "")
+        for found in _texts(site.value, site.location, uri):
+            if found.place != "foreign":
+                _expression_within(findings, site, found)
+                _variable_within(findings, site, found)
+        for location, name in _names(site.value, site.location):
+            message = f"the name {_shown(name)!r} is taken as it is written: only values are evaluated"
+            findings.warn("HALF_EXPRESSION", message, location, "a name that is written out")
+
+
+# -- expressions within texts ------------------------------------------------------------------------------------------
+
+
+def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
+    pieces = list(_pieces(found.text))
+    if found.text.strip().startswith(OPENING):
+        message = f"{_shown(found.text)!r} begins like an expression, but the braces do not span it: it is a literal"
+    elif any(_reads(site, body, MISTAKEN_ROOTS) for _literal, body in pieces if body is not None):
+        message = f"{_shown(found.text)!r} is passed on as it is written: an expression spans the whole text"
+    else:
+        return
+    findings.warn("HALF_EXPRESSION", message, found.location, _corrected(pieces) or f"{OPENING} … {CLOSING}, no more")
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield a text as literals, each with the expression that follows it, None at the end.
+
+    ``${{ … }}`` is not one of our expressions.
+    """
+    begin = at = 0
+    while (opening := text.find(OPENING, at)) >= 0:
+        closing = _closing(text, opening)
+        if closing is None:
+            break
+        at = closing + len(CLOSING)
+        if text[:opening].endswith("$"):
+            continue
+        yield text[begin:opening], text[opening + len(OPENING) : closing]
+        begin = at
+    yield text[begin:], None
+
+
+def _closing(text: str, opening: int) -> int | None:
+    """Return where the expression ends that begins here; None if none does."""
+    closing = opening
+    for _ in range(CLOSINGS_TRIED_MAX):
+        closing = text.find(CLOSING, closing + 1)
+        if closing < 0:
+            return None
+        if _compiled(text[opening + len(OPENING) : closing]) is not None:
+            return closing
+    return None
+
+
+def _compiled(body: str) -> program.Program | None:
+    try:
+        return program.compile(body) if body.strip() else None
+    except CelSyntaxError:
+        return None
+
+
+def _reads(site: Site, body: str, more: Collection[str] = ()) -> bool:
+    """Whether an expression reads something that there is, or one of these names too."""
+    compiled = _compiled(body)
+    return compiled is not None and not compiled.roots.isdisjoint({*site.roots, *site.node.assigned, *more})
+
+
+def _corrected(pieces: list[tuple[str, str | None]]) -> str:
+    """Return the one expression that says what a text means; empty if that would be long, or if something remains."""
+    parts: list[str] = []
+    for literal, body in pieces:
+        if OPENING in literal.replace("${{", ""):
+            return ""
+        parts += [_quoted(literal)] if literal else []
+        parts += [f"string({body.strip()})"] if body is not None else []
+    if len(parts) == 1 and pieces[0][1] is not None:
+        parts = [pieces[0][1].strip()]
+    made = f"{OPENING} {' + '.join(parts)} {CLOSING}"
+    return made if len(made) <= CORRECTED_CHARS_MAX else ""
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+# -- variables within texts --------------------------------------------------------------------------------------------
+
+
+def _variable_within(findings: Findings, site: Site, found: _Text) -> None:
+    if found.place == "program":
+        return
+    text = outside_code(found.text) if found.place == "prompt" else found.text
+    one = next((one for one in references(text) if not (found.place == "lent" and one.ours)), None)
+    if one is None:
+        return
+    body = one.text.removeprefix("${").removesuffix("}").strip("{} ")
+    if not NAME.fullmatch(body) and _reads(site, body):
+        message = f"{one.text!r} is passed on as it is written: expressions have two braces and span the whole text"
+        corrected = [(found.text[: one.at], body), (found.text[one.at + len(one.text) :], None)]
+        findings.warn("HALF_EXPRESSION", message, found.location, _corrected(corrected) or f"{OPENING} … {CLOSING}")
+        return
+    message, expected = _variable_message(found, one)
+    findings.warn("UNFILLED_VARIABLE", message, found.location, expected)
+
+
+def _variable_message(found: _Text, one: Reference) -> tuple[str, str]:
+    name = one.name or "NAME"
+    match found.place:
+        case "variable":
+            return f"{one.text!r} is taken for the name of a variable of the worker", name
+        case "lent":
+            return f"{one.text!r} is passed on as it is written: variables are filled in as ${{NAME}}", f"${{{name}}}"
+        case "header":
+            message = f"{one.text!r} is sent as it is written: the worker adds tokens to requests itself"
+            example = f'[providers.http] tokens = {{"api.example.com" = "${{{name}}}"}}'
+            return message, f"no header here, and in the worker's configuration {example}"
+        case _:
+            message = f"{one.text!r} is passed on as it is written: no variable of an environment is filled in here"
+            return message, f"a parameter of the flow, such as {OPENING} vars.{name.lower()} {CLOSING}"
+
+
+# -- looking through values --------------------------------------------------------------------------------------------
+
+
+def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
+    """Yield the literals of a value; ``uri`` is the provider whose arguments it is."""
+    match value:
+        case str():
+            if expression_body(value) is None:
+                yield _Text(location, value)
+        case list():
+            for index, item in enumerate(value):
+                yield from _texts(item, (*location, index))
+        case dict():
+            for name, member in value.items():
+                place = _place(value, name, uri)
+                below = _texts(member, (*location, name))
+                yield from (_Text(one.location, one.text, place or one.place) for one in below)
+        case _:
+            pass
+
+
+def _place(around: dict[str, JSON], name: str, uri: str) -> str:
+    """Return what the texts below a member are for; empty if nothing is known of it."""
+    match uri, around.get("type"), name:
+        case (DEFINITION.contract.uri, _, "source" | "script") | (_, _, "comment"):
+            return "foreign"
+        case PROCESS.contract.uri, _, "argv" | "stdin":
+            return "program"
+        case HTTP.contract.uri, _, "headers":
+            return "header"
+        case MODEL.contract.uri, _, "system" | "prompt":
+            return "prompt"
+        case (_, "mcp", "headers") | (_, "python", "config"):
+            return "lent"
+        case _, "mcp", "env":
+            return "variable"
+        case _:
+            return ""
+
+
+def _names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
+    """Yield the names of members that look like expressions."""
+    match value:
+        case dict():
+            for name, member in value.items():
+                if expression_body(name) is not None:
+                    yield (*location, name), name
+                yield from _names(member, (*location, name))
+        case list():
+            for index, item in enumerate(value):
+                yield from _names(item, (*location, index))
+        case _:
+            pass
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= TEXT_SHOWN_CHARS_MAX else text[: TEXT_SHOWN_CHARS_MAX - 1] + "…"
