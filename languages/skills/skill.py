@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from callboard.bus.durations import DURATION
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, JsonSchema, ToolLimits
@@ -65,6 +65,20 @@ def _variable(name: str) -> str:
     return name
 
 
+def _without(pattern: str, told: str) -> WithJsonSchema:
+    """The JSON Schema of a text that is surely not meant if it has something like this in it, although it is legal."""
+    return WithJsonSchema({"type": "string", "not": {"pattern": pattern}, "description": told})
+
+
+Description = Annotated[
+    str,
+    _without(r"\$\{|^\$[A-Z_]", "What the variable is for. Its value is that of the worker's variable of this name."),
+]
+Filled = Annotated[
+    str, _without(r"\$\{\{|\$\{\w+[^\w}]", "${NAME} in it is filled in with the worker's variable NAME.")
+]
+Unfilled = Annotated[str, _without(r"\$\{", "Passed on as it is written: no variable is filled in.")]
+
 Variable = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
 
@@ -101,11 +115,11 @@ class McpServer(Part):
     """
 
     type: Maybe[Literal["stdio", "http"]] = None
-    command: Maybe[str] = None
-    args: list[str] = Field(default_factory=list[str])
-    url: Maybe[str] = None
-    headers: dict[str, str] = Field(default_factory=dict[str, str])
-    env: dict[Variable, str] = Field(default_factory=dict[str, str])
+    command: Maybe[Unfilled] = None
+    args: list[Unfilled] = Field(default_factory=list[str])
+    url: Maybe[Unfilled] = None
+    headers: dict[str, Filled] = Field(default_factory=dict[str, str])
+    env: dict[Variable, Description] = Field(default_factory=dict[str, str])
     timeout: Maybe[Duration] = None
     limits: Maybe[dict[Text, Limits]] = None
     scope: Maybe[Annotated[Literal["node", "run"], one_of("node", "run")]] = None

@@ -4,6 +4,7 @@ Everything that can be known to fail is refused here, with all problems at once:
 """
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -12,7 +13,8 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import RULES, Definition, Plan
 from callboard.languages.parts import Part, Whole, complaint
-from callboard.languages.problems import Location, Tree, from_pydantic, hint_at
+from callboard.languages.problems import Location, Tree, dotted, from_pydantic, hint_at
+from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import (
     Skill,
     Variable,
@@ -90,9 +92,11 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         outline=outline(document),
         needs=needs(document, skills, shipped, options.config),
         warnings=(
+            *definition.warnings,
             *warnings,
             *unknown_inputs(document.inputs, given),
             *shortfalls(anywhere(shipped)),
+            *_server_warnings(options.skills),
             *_alias_warnings(skills | shipped),
             *_config_warnings(skills | shipped, options.config),
         ),
@@ -140,6 +144,14 @@ def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
         for index, name in enumerate(spec.skills):
             places.setdefault(name, ("nodes", node, "skills", index))
     return [tree.problem(code, reason, places[name], warning=True) for name, (code, reason) in found.items()]
+
+
+def _server_warnings(skills: Sequence[Skill]) -> Iterator[Problem]:
+    """Warn of what is not filled in in the configuration of MCP servers that a start brings."""
+    for index, skill in enumerate(skills):
+        for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
+            where = dotted(("options", "skills", index, "mcp", *below))
+            yield Problem(UNFILLED, message, where, expected=expected, severity="warning")
 
 
 def _alias_warnings(skills: dict[str, Skill]) -> list[Problem]:

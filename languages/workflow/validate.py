@@ -17,6 +17,7 @@ from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
 from callboard.languages.workflow.lookup import Unresolved, parse_path
+from callboard.languages.workflow.near_misses import ambiguous, near_misses
 
 _MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
 
@@ -106,11 +107,14 @@ def _loops(tree: Tree, graph: _Graph) -> Iterator[Problem]:
             message = f"edge from {arc.source!r} to itself has no bound"
             yield tree.problem("SELF_LOOP", message, ("edges", arc.index), expected="max_iterations")
     plain = [arc for arc in graph.arcs if not arc.conditional]
-    for source, count in Counter(arc.source for arc in plain).items():
-        if count > 1:
-            second = [arc for arc in plain if arc.source == source][1]
-            message = f"node {source!r} has {count} edges without a condition; only one can be the default"
-            yield tree.problem("AMBIGUOUS_EDGES", message, ("edges", second.index), expected="a 'when' on all but one")
+    onward: dict[str, list[str]] = {}
+    ambiguous_at: dict[str, int] = {}
+    for arc in plain:
+        onward.setdefault(arc.source, []).append(arc.target)
+        if len(onward[arc.source]) == 2:
+            ambiguous_at[arc.source] = arc.index
+    for source, index in ambiguous_at.items():
+        yield ambiguous(tree, source, index, onward)
     for arc in _back_edges(graph):
         message = f"unbounded cycle: no edge of the cycle through {arc.target!r} has max_iterations"
         yield tree.problem("UNBOUNDED_CYCLE", message, ("edges", arc.index), expected="max_iterations on one of them")
@@ -166,7 +170,7 @@ def _back_edges(graph: _Graph) -> Iterator[_Arc]:
 
 def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
     """Return errors and warnings about a document that fits its models."""
-    problems = [*_unknown_top_level(tree), *_judge_budget(document, tree)]
+    problems = [*_unknown_top_level(tree), *_judge_budget(document, tree), *near_misses(document, tree)]
     for name, node in document.nodes.items():
         here = ("nodes", name)
         if node.eval_policy != "all_pass":
