@@ -20,6 +20,7 @@ from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.eliciting import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.given import inputs, overridden
+from callboard.languages.playbook.near_misses import near_connections, near_misses
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.rules import LATEST
@@ -68,7 +69,14 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
             subjects=list(_subjects(options)),
             parameters=[TurnParameters("options", list(options.parameters))] if options.parameters else [],
         ),
-        warnings=(*definition.warnings, *advice(playbook), *_connections(playbook, options), *odd),
+        warnings=(
+            *definition.warnings,
+            *advice(playbook),
+            *near_misses(definition.source, playbook),
+            *_connections(playbook, options),
+            *near_connections(options.connections),
+            *odd,
+        ),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
         objections=tuple(objections),
         check_variables=partial(overridden, playbook),

@@ -5,7 +5,7 @@ A field that is empty and one that is absent mean the same; ``line`` is 1-based,
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 VariableType = Literal["string", "text", "number", "boolean", "enum", "json"]
 
@@ -28,6 +28,18 @@ TYPES: dict[str, VariableType] = {
 """Every name of a type, in lower case; any other is ``string``, and so is ``json`` for an input."""
 
 ARTIFACT_TYPES = ("markdown", "json", "mermaid", "chartjs", "html_css", "javascript", "typescript")
+
+Unfilled = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "not": {"pattern": r"\{\{\s*\w"},
+            "description": "Passed on as it is written: placeholders are filled in in the texts of steps only.",
+        }
+    ),
+]
+"""A text in which nothing is filled in. A placeholder in it is legal, and surely not meant."""
 
 Number = Annotated[int, Field(ge=0)]
 
@@ -60,7 +72,7 @@ class Elicitation(Part):
     """A question to a person."""
 
     type: ElicitType
-    prompt: str = ""
+    prompt: Unfilled = ""
     options: list[str] = []
 
 
@@ -112,7 +124,7 @@ class Playbook(Part):
 
     title: str
     description: str = ""
-    system_prompt: str = ""
+    system_prompt: Unfilled = ""
     inputs: list[Input] = []
     steps: list[Step]
     artifact_type: str = ""

@@ -13,6 +13,9 @@ BYTES_MAX = 200_000
 PROMPT_SCHEMES = ("library", "file", "mcp")
 """The standard schemes of ``@prompt``."""
 
+UNREADABLE = ("EMPTY", "TOO_LARGE", "NOT_UNICODE")
+"""Codes of texts that are not looked through."""
+
 ELICITED = "__elicit_step_"
 """Begins the name under which a step's response is kept; the step's number ends it."""
 

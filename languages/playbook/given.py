@@ -11,7 +11,8 @@ from callboard.languages.playbook.state import State
 from callboard.languages.problems import kind_of
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_BOOLEANS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
+BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
+"""The texts of a boolean, in any letters."""
 
 
 def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str], list[Problem], list[Problem]]:
@@ -62,7 +63,7 @@ def fits(one: Input, value: str) -> bool:
         case "number":
             return _NUMBER.fullmatch(value.strip()) is not None
         case "boolean":
-            return value.strip().lower() in _BOOLEANS
+            return value.strip().lower() in BOOLEANS
         case _:
             return True
 

@@ -6,7 +6,9 @@ from callboard.bus.events import Problem
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.playbook.admit import admit
 from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.findings import UNREADABLE
 from callboard.languages.playbook.interpret import interpret
+from callboard.languages.playbook.near_misses import near_misses
 from callboard.languages.playbook.parse import parse
 
 
@@ -21,7 +23,8 @@ class PlaybookLanguage:
     def parse(self, source: str) -> Definition[Playbook] | list[Problem]:
         parsed = parse(source)
         if parsed.playbook is None:
-            return parsed.problems
+            unreadable = any(one.code in UNREADABLE for one in parsed.problems)
+            return parsed.problems if unreadable else [*parsed.problems, *near_misses(source, None)]
         form = canonical(told(parsed.playbook, lines=False))
         return Definition("playbook", parsed.playbook.title, source, form, parsed.playbook, tuple(parsed.warnings))
 

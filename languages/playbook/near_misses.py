@@ -1,0 +1,252 @@
+"""Near misses of playbooks: headings, directives, branches and placeholders that are surely meant, and are not read.
+
+They are advice: told by ``callboard validate`` and with a start's verdict, and no part of a parse result.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from callboard.bus.effects import JSON
+from callboard.bus.events import Problem
+from callboard.languages.playbook.document import Elicitation, Playbook, Step
+from callboard.languages.playbook.findings import ELICITED
+from callboard.languages.playbook.given import BOOLEANS
+from callboard.languages.playbook.near_branches import (
+    is_marker,
+    near_blocks,
+    near_bodies,
+    near_conditions,
+    near_markers,
+)
+from callboard.languages.playbook.near_directives import Near, near_directives
+from callboard.languages.playbook.patterns import ELICIT, PLACEHOLDER, STEP, SUB_STEP, TOOL, heading
+from callboard.languages.playbook.sections import Line, Section, sections
+from callboard.languages.problems import did_you_mean, hints_within
+from callboard.languages.variables import REFERENCE, references
+
+PROBLEMS_MAX = 200
+"""How many near misses of a text are told."""
+
+LINE_CHARS_MAX = 2_000
+"""Longer lines are not looked through."""
+
+SECTIONS = ("SYSTEM", "SYSTEM PROMPT", "INPUTS", "ARTIFACTS", "OUTPUT")
+
+_STEP = re.compile(r"(#{1,6})\s*step\s*#?\s*(\d{1,15})\s*([a-z])?(?![\w])\s*[:.)–—-]*\s*(.*)", re.IGNORECASE | re.ASCII)
+"""A heading that is a step's, or looks like one: its level, its number and letter, and its title."""
+
+_BRACES = re.compile(r"\{\{\s*([\w.\- ]{1,60}?)\s*(?=[:}])[^{}]{0,200}\}\}")
+
+_CODES = {
+    near_directives: "NEAR_DIRECTIVE",
+    near_markers: "NEAR_MARKER",
+    near_blocks: "BRANCH_BLOCK",
+}
+
+
+def near_misses(source: str, playbook: Playbook | None) -> list[Problem]:
+    """Return the near misses of a text; ``playbook`` is what it was read as, None if it is none."""
+    with hints_within():
+        found = list(islice(_found(source, playbook), PROBLEMS_MAX))
+    return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
+
+
+def _found(source: str, playbook: Playbook | None) -> Iterator[Problem]:
+    found = sections(source)
+    yield from _headings(source, found.title)
+    names = {one.name for one in playbook.inputs} | _captured(playbook.steps) if playbook else set[str]()
+    for section in found.sections:
+        if section.kind == "step":
+            yield from _step(section, playbook, names)
+        elif section.kind == "system":
+            yield from _unfilled(_short(section.body), "the system prompt")
+
+
+def _step(section: Section, playbook: Playbook | None, names: set[str]) -> Iterator[Problem]:
+    body = list(_short(section.body))
+    lines = list(_outside_fences(body))
+    for look, code in _CODES.items():
+        yield from (_problem(code, one) for one in look(lines))
+    yield from (_problem("LOST_TEXT", one) for one in near_bodies(body, section.number))
+    if playbook is not None:
+        booleans = {one.name: BOOLEANS for one in playbook.inputs if one.type == "boolean"}
+        conditions = near_conditions(lines, {**_options(playbook), **booleans})
+        yield from (_problem("CONDITION_VALUE", one) for one in conditions)
+    for line in lines:
+        text = line.text.strip()
+        if ELICIT.fullmatch(text):
+            yield from _unfilled([line], "a question")
+            continue
+        if TOOL.fullmatch(text):
+            yield from _variables(line)
+        yield from _placeholders(line, names)
+
+
+def _problem(code: str, near: Near) -> Problem:
+    column = near.line.text.find(near.text) + 1
+    return Problem(
+        code, near.message, line=near.line.number, column=max(column, 1), expected=near.expected, severity="warning"
+    )
+
+
+def _short(lines: Iterable[Line]) -> Iterator[Line]:
+    return (line for line in lines if len(line.text) <= LINE_CHARS_MAX)
+
+
+def _outside_fences(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines that stand in no fence of code; a marker of a branch is none."""
+    fenced = False
+    for line in lines:
+        text = line.text.strip()
+        opens = text.startswith("```") and not text.endswith("```") and "`" not in text.lstrip("`")
+        if fenced:
+            fenced = text != "```"
+        elif text == "```" or (opens and not near_fence(line)):
+            fenced = True
+        else:
+            yield line
+
+
+def near_fence(line: Line) -> bool:
+    """Whether a line that looks like the beginning of a fence is a marker, or meant as one."""
+    return is_marker(line.text.strip()) or any(True for _ in near_markers([line]))
+
+
+# -- headings ----------------------------------------------------------------------------------------------------------
+
+
+def _headings(source: str, title: str) -> Iterator[Problem]:
+    lines = source.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for line in _outside_fences(_short(Line(number, text) for number, text in enumerate(lines, 1))):
+        if not line.text.lstrip().startswith("#") or heading(line.text, 1) == title:
+            continue
+        if found := _STEP.fullmatch(line.text.strip()):
+            yield from _step_heading(line, *found.groups())
+        elif headed := heading(line.text, 2):
+            yield from _section_heading(line, headed)
+
+
+def _step_heading(line: Line, level: str, number: str, letter: str | None, title: str) -> Iterator[Problem]:
+    proper = STEP.fullmatch(heading(line.text, 2) or "") or SUB_STEP.fullmatch(heading(line.text, 3) or "")
+    # A heading of a lower level without a letter is part of a prompt.
+    if proper or len(level) > (3 if letter else 2):
+        return
+    marks, label = ("###", f"{number}{letter.lower()}") if letter else ("##", number)
+    expected = f"{marks} STEP {label}: {title.strip() or 'Title'}"
+    place = "its text is not part of any step" if len(level) == 2 else "it stays in the text around it"
+    message = f"{line.text.strip()!r} is not read as the heading of a step, and {place}"
+    yield _problem("NEAR_HEADING", Near(line, line.text.strip(), message, expected))
+
+
+def _section_heading(line: Line, headed: str) -> Iterator[Problem]:
+    name = headed.strip(" :").upper()
+    if headed.upper() in SECTIONS:
+        return
+    meant = name if name in SECTIONS else did_you_mean(name, SECTIONS)
+    if meant:
+        message = f"{line.text.strip()!r} is no section of a playbook, and its text is not used"
+        yield _problem("NEAR_HEADING", Near(line, line.text.strip(), message, f"## {meant}"))
+
+
+# -- placeholders ------------------------------------------------------------------------------------------------------
+
+
+def _unfilled(lines: Iterable[Line], where: str) -> Iterator[Problem]:
+    for line in lines:
+        if match := PLACEHOLDER.search(line.text) or _BRACES.search(line.text):
+            message = f"{match[0]!r} is passed on as it is written: placeholders are not filled in in {where}"
+            expected = "the value in the text of a step"
+            yield _problem("UNFILLED_PLACEHOLDER", Near(line, match[0], message, expected))
+
+
+def _variables(line: Line) -> Iterator[Problem]:
+    if found := next(references(line.text), None):
+        message = f"{found.text!r} is passed on as it is written: variables are filled in in connections only"
+        expected = f"an input, such as {{{{{(found.name or 'name').lower()}}}}}, or the connection's own"
+        yield _problem("UNFILLED_VARIABLE", Near(line, found.text, message, expected))
+
+
+def _placeholders(line: Line, names: set[str]) -> Iterator[Problem]:
+    """Yield what stands in braces like a placeholder, is none, and means a name that there is."""
+    for match in _BRACES.finditer(line.text):
+        if PLACEHOLDER.fullmatch(match[0]):
+            continue
+        name = re.sub(r"[\W_]+", "_", match[1])
+        meant = next((one for one in (match[1], name, match[1].partition(".")[0]) if one in names), None)
+        if meant:
+            message = f"{match[0]!r} is no placeholder and stays as it is written"
+            yield _problem("UNFILLED_PLACEHOLDER", Near(line, match[0], message, f"{{{{{meant}}}}}"))
+
+
+# -- what names there are ----------------------------------------------------------------------------------------------
+
+
+def _all(steps: Iterable[Step]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        for branch in step.branches:
+            yield from branch.steps
+
+
+def _captured(steps: Iterable[Step]) -> set[str]:
+    return {one.output_var for one in _all(steps) if one.output_var}
+
+
+def _options(playbook: Playbook) -> dict[str, list[str]]:
+    """Return the values of names that can have only certain ones: enums, and answers to closed questions."""
+    found: dict[str, list[str]] = {}
+    open_names: set[str] = set()
+
+    def declare(name: str, options: list[str]) -> None:
+        if options:
+            found.setdefault(name, []).extend(one for one in options if one not in found.get(name, []))
+        else:
+            open_names.add(name)
+
+    for step in _all(playbook.steps):
+        asked = _answers(step.elicitation) if step.elicitation and step.tool_call is None else []
+        if step.elicitation and step.tool_call is None:
+            declare(f"{ELICITED}{step.number}", asked)
+        if step.output_var:
+            only_asks = bool(step.elicitation) and not (step.content or step.prompt_ref or step.branches)
+            typed = step.output_options if step.output_type == "enum" and not step.extract_field else []
+            declare(step.output_var, typed or (asked if only_asks else []))
+    for one in playbook.inputs:
+        # An input is read before an output of its name.
+        open_names.discard(one.name)
+        found.pop(one.name, None)
+        declare(one.name, one.options if one.type == "enum" else [])
+    return {name: options for name, options in found.items() if name not in open_names}
+
+
+def _answers(asked: Elicitation) -> list[str]:
+    return ["yes", "no"] if asked.type == "confirm" else asked.options if asked.type == "select" else []
+
+
+# -- connections of a start --------------------------------------------------------------------------------------------
+
+
+def near_connections(connections: Mapping[str, JSON]) -> Iterator[Problem]:
+    """Warn of what in a start's connections is not filled in."""
+    for name, source in connections.items():
+        if not isinstance(source, dict) or source.get("type") != "mcp":
+            continue
+        env: Any = source.get("env")
+        headers: Any = source.get("headers")
+        for key, text in env.items() if isinstance(env, dict) else ():
+            if isinstance(text, str) and (one := next(references(text), None)):
+                message = f"{one.text!r} is taken for the name of a variable of the worker"
+                yield _of_start(f"{name}.env.{key}", message, one.name or "NAME")
+        for key, text in headers.items() if isinstance(headers, dict) else ():
+            odd = (
+                (one for one in references(text) if not REFERENCE.fullmatch(one.text)) if isinstance(text, str) else ()
+            )
+            for one in odd:
+                message = f"{one.text!r} is sent as it is written: variables are filled in as ${{NAME}}"
+                yield _of_start(f"{name}.headers.{key}", message, f"${{{one.name or 'NAME'}}}")
+
+
+def _of_start(where: str, message: str, expected: str) -> Problem:
+    return Problem("UNFILLED_VARIABLE", message, f"options.connections.{where}", expected=expected, severity="warning")
