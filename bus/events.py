@@ -180,7 +180,7 @@ class RunAccepted(Fact, frozen=True):
 class RunRejected(Fact, frozen=True):
     """A start or a tell was refused. Published on ``cb.reject``, never part of a run's log.
 
-    ``cause`` is the stream sequence of what was refused.
+    ``cause`` is the stream sequence of what was refused, ``schedule`` the schedule that published the start.
     """
 
     type = "run.rejected"
@@ -188,6 +188,7 @@ class RunRejected(Fact, frozen=True):
     verb: str = "start"
     id: str | None = None
     cause: int = 0
+    schedule: str = ""
 
 
 class RunClaimed(Fact, frozen=True):

@@ -185,6 +185,18 @@ class Subjects:
     def reject(self, tenant: str, message_id: str) -> str:
         return f"{self.prefix}.reject.{token(tenant)}.{token(message_id)}"
 
+    def rejections(self, tenant: str | None = None) -> str:
+        """A filter over all refusals; None stands for any tenant."""
+        return f"{self.prefix}.reject.{token(tenant) if tenant is not None else '*'}.*"
+
+    def tenant_of_rejection(self, subject: str) -> str | None:
+        """Return the tenant of a refusal; None if this is the subject of something else."""
+        family, tenant, *_ = subject.split(".")[self._depth :]
+        try:
+            return name_of(tenant) if family == "reject" else None
+        except ValueError:
+            return None
+
     # what workers read
 
     def command(self, partition: int, ref: RunRef, verb: str) -> str:

@@ -87,3 +87,24 @@ def test_a_run_that_is_due_by_a_trigger_has_the_triggers_data(place: Place) -> N
         (execution,) = place.told("show", rows[0]["run"])["results"]["node_executions"].values()
     data = execution["output_data"]["result"]
     assert (data["trigger_message"], data["timezone"]) == (f"Due at {data['scheduled_time']} by schedule often", "UTC")
+
+
+def test_a_rejected_start_is_told_with_its_reason(place: Place) -> None:
+    file = place.write("nightly.json", cron_graph())
+    assert place.here("push", file).exit_code == exits.OK
+    assert "schedule.no_worker" in place.here("schedule", "add", file).stderr
+    with place.up():
+        added = place.here("schedule", "add", "nightly", "--every", "1s", "--name", "often", "--model", "nix:nix")
+        assert (added.exit_code, added.stderr) == (exits.OK, "")
+        rows: list[dict[str, Any]] = []
+        while not (rows and rows[0].get("last_status") == "rejected"):
+            rows = [row for row in place.told("schedule", "list") if row["name"] == "often"]
+        last = rows[0]["last"]
+        assert [one["code"] for one in rows[0]["last_problems"]] == ["model.unknown"]
+        assert "error model.unknown model: " in place.here("schedule", "list").stdout
+        shown = place.here("schedule", "show", "often").stdout
+        assert "rejected" in shown
+        assert "error model.unknown model: " in shown
+        unknown = place.here("show", last)
+    assert unknown.exit_code == exits.FAILED
+    assert f"there is no run '{last}': its start was rejected: model.unknown: " in unknown.stderr

@@ -309,3 +309,33 @@ def test_a_rule_whose_address_is_not_set_is_left_out_and_said(tmp_path: Path) ->
     assert not config.notify["mine"].complete
     assert config.warnings[0].message == "notify.mine tells nobody: OPS is not set"
     assert {name: value for name, value, _ in config.explain()}["notify"] == "mine=failed to slack"
+
+
+async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answered(
+    tmp_path: Path, inbox: Receiver
+) -> None:
+    rules = {"rejected": {"on": ["failed", "rejected"], "webhook": inbox.url}}
+    message = {"definition": FINE["definition"], "scheduled": {"schedule": "nightly", "due": "2099-01-01T00:00:00Z"}}
+    async with house(tmp_path, rules) as connection:
+        sent = await connection.client.start({"definition": FINE["definition"], "run_id": "by-hand"})
+        verdict = await connection.client.start({**message, "run_id": "nightly-1"})
+        assert {sent.status, verdict.status} == {"rejected"}
+        await until(lambda: len(inbox.posted) == 1)
+        since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+        (told,) = await foreseen(connection.log, connection.config.notify, since)
+        assert told.notice.id == inbox.posted[0].said["id"]
+        assert told.notice.letter.endswith("\n\nSchedule nightly of tenant default, start nightly-1")
+    (posted,) = inbox.posted
+    said = posted.said
+    assert (said["on"], said["run"], said["schedule"], said["error"]["code"]) == (
+        "rejected",
+        "nightly-1",
+        "nightly",
+        "model.none",
+    )
+    assert said["text"].startswith("schedule nightly: the start of nightly-1 was rejected: model.none: ")
+
+
+def test_a_rule_on_rejected_starts_asks_nothing_about_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="a start that was rejected is not a run"):
+        configured(tmp_path, {"r": {"on": "rejected", "where": "definition=w", "webhook": "http://x.example"}})

@@ -18,14 +18,18 @@ from callboard.bus.commit import Message
 from callboard.bus.connection import connected
 from callboard.bus.jetstream import JetStreamLog, open_log
 from callboard.bus.log import Entry, NoAnswer
+from callboard.bus.purging import Gone, mark_gone
 from callboard.bus.queue import Outbox, ack_floor, ensure_consumer
 from callboard.bus.requests import Requests
 from callboard.bus.server import EmbeddedServer
 from callboard.bus.stream import ensure_stream, stream_of
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.api.client import UnknownRun
 from callboard.runtime.api.connection import open_connection
+from callboard.runtime.cluster.membership import Beat, Load
 from callboard.runtime.schedules.keeper import QUEUE, Keeper
+from callboard.runtime.schedules.prospects import warnings_of
 from callboard.runtime.schedules.schedule import Overlap, Schedule, Tick
 from callboard.runtime.schedules.schedules import ScheduleChanged, Schedules, ScheduleUnknown
 from callboard.runtime.schedules.store import ScheduleStore
@@ -478,3 +482,67 @@ async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_p
                     await Schedules(connection.log, "acme").add(hourly(), Definitions())
     told = [one for one in logs if one["event"].startswith("the stream lacks subjects")]
     assert told[0]["missing"] == sorted(news)
+
+
+# -- starts that are rejected -----------------------------------------------------------------------------------------
+
+NO_MODEL: dict[str, Any] = {"definition": START["definition"]}
+
+
+async def test_a_schedule_tells_why_the_start_of_its_last_run_was_rejected(tmp_path: Path) -> None:
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
+    async with open_connection(config, "test") as connection, open_worker(connection, env={}):
+        schedules = Schedules(connection.log, "default", now=lambda: NOW)
+        added = await schedules.add(Schedule("hourly", Timetable("0 * * * *"), NO_MODEL), Definitions())
+        assert not isinstance(added, list), added
+        assert [one.code for one in added.warnings] == ["schedule.no_model"]
+        start = Schedule("hourly", Timetable("0 * * * *"), NO_MODEL).start_of(hour(12))
+        with capture_logs() as logged:
+            verdict = await connection.client.start(start)
+        assert verdict.status == "rejected"
+        kept = await ScheduleStore(connection.log).get("default", "hourly")
+        assert kept is not None
+        tick = Tick(kept.schedule.version, hour(13), start["run_id"])
+        await ScheduleStore(connection.log).set_clock("default", kept, tick, hour(13))
+        row = await schedules.row("hourly")
+        assert (row.last_status, [one.code for one in row.last_problems]) == ("rejected", ["model.none"])
+        # The refusal of a tell to that run is not taken for it.
+        refused = ev.RunRejected([ev.Problem("run.unknown", "there is no such run")], "cancel", start["run_id"])
+        subject = connection.log.subjects.reject("default", start["run_id"])
+        await connection.log.publish(Message(subject, msgspec.json.encode(refused), {}))
+        assert [one.code for one in (await schedules.row("hourly")).last_problems] == ["model.none"]
+        with pytest.raises(UnknownRun, match=r"its start was rejected: model\.none: no model is named"):
+            await connection.client.events(start["run_id"])
+    (line,) = [one for one in logged if one["event"] == "a scheduled start was rejected"]
+    assert (line["log_level"], line["schedule"], line["run"]) == ("warning", "hourly", start["run_id"])
+    assert line["problems"][0].startswith("model.none: no model is named")
+
+
+async def test_a_start_that_no_worker_has_looked_at_is_not_told_as_rejected(log: JetStreamLog) -> None:
+    async with keeping(log, hour(12)) as bench:
+        added = await bench.schedules.add(hourly(), Definitions())
+        assert not isinstance(added, list), added
+        assert [(one.code, one.severity) for one in added.warnings] == [("schedule.no_worker", "warning")]
+        await bench.tick(hour(12))
+        await bench.clock()
+        row = await bench.schedules.row("hourly")
+        assert (row.last, row.last_status, row.last_problems) == ("hourly-20990101T120000Z", "pending", [])
+        await mark_gone(log, RunRef("acme", row.last), Gone(), 0)
+        assert (await bench.schedules.row("hourly")).last_status == "purged"
+
+
+def test_whoever_adds_a_schedule_is_warned_of_workers_without_a_model() -> None:
+    """A guest performs no schedules, and a worker of an older version does not say whether it has a model."""
+
+    def warned(*beats: Beat, needs_model: bool = True) -> list[str]:
+        return [one.code for one in warnings_of(beats, needs_model=needs_model)]
+
+    def load(*, has_model: bool | None) -> Load:
+        return Load(0, 1, 0, 1, has_model=has_model)
+
+    without, guest = Beat("a", "here", load=load(has_model=False)), Beat("b", "here", True, load(has_model=True))
+    assert warned(without, guest) == ["schedule.no_model"]
+    assert warned(guest, Beat("d", "leaving", load=load(has_model=True))) == ["schedule.no_worker"]
+    assert warned(without, needs_model=False) == []
+    assert warned(without, Beat("c", "here", load=load(has_model=True))) == []
+    assert warned(Beat("old", "here", load=load(has_model=None))) == []

@@ -4,16 +4,14 @@ A verdict is told once, on a plain subject. What it says is in the stream by the
 that it comes from, a routed command the tell, a refusal either. All of them name it by its stream sequence.
 """
 
-import msgspec
-
 from callboard.bus import events as ev
 from callboard.bus.damage import UNREADABLE
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.log import whole
 from callboard.bus.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.refusals import read_refusal
 from callboard.runtime.admission.routing import id_in, routed, routed_as
 from callboard.runtime.admission.verdicts import Verdict
 
@@ -64,15 +62,8 @@ async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | N
         subject = log.subjects.reject(ref.tenant, told_as)
         found = await log.next_message(subject, sequence + 1)
         while found is not None:
-            rejected = _rejected(found.data)
+            rejected = read_refusal(found.data)
             if rejected is not None and rejected.cause == sequence:
                 return Verdict("rejected", run, problems=rejected.problems)
             found = await log.next_message(subject, found.sequence + 1)
     return None
-
-
-def _rejected(data: bytes) -> ev.RunRejected | None:
-    try:
-        return msgspec.json.decode(data, type=ev.RunRejected)
-    except JSON_ERRORS:
-        return None  # a stranger's

@@ -1,15 +1,42 @@
-"""Refusals: what admission refuses is put on record, so that whoever missed the answer can look."""
+"""Refusals: what admission refuses is put on record, so that whoever missed the answer can look.
+
+Nobody waits for the answer to a start that a schedule publishes. The record of its refusal names the schedule, and the
+worker logs it.
+"""
+
+from contextlib import aclosing
 
 import msgspec
+import structlog
 
 from callboard.bus.commit import Message
+from callboard.bus.copying import copied
+from callboard.bus.decoding import decode_json
 from callboard.bus.events import RunRejected
 from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.queue import Delivery
+from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.verdicts import Verdict, presentable
 
+log = structlog.get_logger(__name__)
 
-async def record_refusal(log: JetStreamLog, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
+START = "start"
+
+PROBLEMS_LOGGED_MAX = 10
+
+
+class _Origin(msgspec.Struct):
+    schedule: str = ""
+
+
+class _Scheduled(msgspec.Struct):
+    """The member of a start message that is decoded here."""
+
+    scheduled: _Origin | None = None
+
+
+async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
     """Put on record why a start or a tell is refused.
 
     :raises NoAnswer: if the log does not answer
@@ -17,9 +44,54 @@ async def record_refusal(log: JetStreamLog, tenant: str, verb: str, verdict: Ver
     """
     verdict = presentable(verdict)
     message_id = verdict.run_id or str(delivery.sequence)
-    rejected = RunRejected(problems=verdict.problems, verb=verb, id=message_id, cause=delivery.sequence)
+    schedule = _schedule_of(delivery.data) if verb == START else ""
+    rejected = RunRejected(verdict.problems, verb, message_id, delivery.sequence, schedule)
     try:
-        subject = log.subjects.reject(tenant, message_id)
+        subject = stream.subjects.reject(tenant, message_id)
     except ValueError:
-        subject = log.subjects.reject(tenant, str(delivery.sequence))
-    await log.publish(Message(subject, msgspec.json.encode(rejected), {}))
+        subject = stream.subjects.reject(tenant, str(delivery.sequence))
+    await stream.publish(Message(subject, msgspec.json.encode(rejected), {}))
+    if schedule:
+        told = [f"{one.code}: {one.message}" for one in verdict.problems[:PROBLEMS_LOGGED_MAX]]
+        log.warning("a scheduled start was rejected", schedule=schedule, tenant=tenant, run=message_id, problems=told)
+
+
+async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | None:
+    """Return the latest refusal of a start of a run; None if none is on record.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    if not is_name(ref.run):
+        return None
+    subject = stream.subjects.reject(ref.tenant, ref.run)
+    last = await stream.last_message(subject)
+    if last is None:
+        return None
+    found = read_refusal(last.data)
+    if found is not None and found.verb == START:
+        return found
+    # Refused tells to the run are under the same subject, and may be after it.
+    found = None
+    async with aclosing(copied(stream, subject)) as messages:
+        async for message in messages:
+            rejected = read_refusal(message.data)
+            if rejected is not None and rejected.verb == START:
+                found = rejected
+    return found
+
+
+def read_refusal(data: bytes) -> RunRejected | None:
+    """Return the refusal that a message on ``cb.reject`` states; None if somebody else has published it."""
+    try:
+        return decode_json(data, type=RunRejected)
+    except JSON_ERRORS:
+        return None
+
+
+def _schedule_of(body: bytes) -> str:
+    """The schedule that a start message names, if it names one, whatever else is wrong with the message."""
+    try:
+        scheduled = decode_json(body, type=_Scheduled).scheduled
+    except JSON_ERRORS:
+        return ""
+    return scheduled.schedule if scheduled is not None and is_name(scheduled.schedule) else ""

@@ -5,7 +5,7 @@ Everything here can be done with a bare NATS client; `docs/messages.md` shows ho
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,10 +26,14 @@ from callboard.bus.subjects import RunRef, is_name
 from callboard.bus.text import encode_json, normalise_json
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
 from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
+from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.log import read_for_view
 
 VERDICT_WAIT_S = 10.0
+
+REASONS_MAX = 3
+"""Problems that are told of a start that was rejected."""
 
 Decided = Callable[[int], Awaitable[Verdict | None]]
 """Says what the log holds of the verdict about the message of a stream sequence."""
@@ -48,15 +52,26 @@ class NoVerdict(CallboardError):
 
 
 class UnknownRun(CallboardError):
-    """There is no run of this id."""
+    """There is no run of this id; ``rejected`` says why, if its start was rejected."""
 
-    def __init__(self, ref: RunRef) -> None:
-        super().__init__(
-            "run.unknown",
-            f"there is no run {ref.run!r}",
-            where=f"tenant {ref.tenant}",
-            remedy="List the runs with `callboard runs`; another tenant's with --tenant NAME.",
-        )
+    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = ()) -> None:
+        message = f"there is no run {ref.run!r}"
+        remedy = "List the runs with `callboard runs`; another tenant's with --tenant NAME."
+        if rejected:
+            told = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
+            more = f"; and {len(rejected) - REASONS_MAX} more problems" if len(rejected) > REASONS_MAX else ""
+            message = f"{message}: its start was rejected: {told}{more}"
+            remedy = "Correct that, and start it again."
+        super().__init__("run.unknown", message, where=f"tenant {ref.tenant}", remedy=remedy)
+
+
+async def unknown_run(log: JetStreamLog, ref: RunRef) -> UnknownRun:
+    """Return the error of a run that does not exist, with the reason if its start was rejected.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    refused = await refusal_of_start(log, ref)
+    return UnknownRun(ref, refused.problems if refused is not None else ())
 
 
 async def _as_yet(decided: Awaitable[Verdict | None]) -> Verdict | None:
@@ -237,7 +252,7 @@ class Client:
         """
         events = [item.event for item in await read_for_view(self.log, self.ref(run_id)) if item.event.n]
         if not events:
-            raise UnknownRun(self.ref(run_id))
+            raise await unknown_run(self.log, self.ref(run_id))
         return events
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.results import view_of
 from callboard.projections.streaming import Onward, Piece, RunStream, Told
 from callboard.runtime.api.ahead import Ahead
-from callboard.runtime.api.client import Client, UnknownRun
+from callboard.runtime.api.client import Client, unknown_run
 
 PIECES_MAX = 1_000
 BYTES_MAX = 1024 * 1024
@@ -81,7 +81,7 @@ def _size_of(item: Item) -> int:
 async def _stream_of(client: Client, ref: RunRef) -> RunStream:
     accepted = await client.log.last_of_type(ref, RunAccepted.type)
     if accepted is None:
-        raise UnknownRun(ref)
+        raise await unknown_run(client.log, ref)
     payload = payload_of(await whole(client.log, accepted))
     assert isinstance(payload, RunAccepted)
     view = view_of(payload.definition.language)

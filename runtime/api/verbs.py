@@ -67,7 +67,7 @@ from callboard.runtime.api.bodies import (
     Told,
     Versions,
 )
-from callboard.runtime.api.client import VERDICT_WAIT_S, Client, UnknownRun
+from callboard.runtime.api.client import VERDICT_WAIT_S, Client, unknown_run
 from callboard.runtime.api.forking import ForkRun, begun
 from callboard.runtime.api.keeping import Folding
 from callboard.runtime.api.retrying import NowhereToFork
@@ -339,7 +339,7 @@ class Verbs:
         ref = RunRef(tenant, request.run_id)
         last = await self._log.last(ref)
         if last is None:
-            raise UnknownRun(ref)
+            raise await unknown_run(self._log, ref)
         if last.event.type == ev.RunQuarantined.type:
             raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
         if last.event.type != ev.RunEnd.type and not await self._ended(ref, request.wait_s):
@@ -387,7 +387,7 @@ class Verbs:
                 page.append(SequencedEvent(recorded.sequence, Raw(told)))
             after = recorded.sequence
         if after == request.after and await self._log.last(ref) is None:
-            raise UnknownRun(ref)
+            raise await unknown_run(self._log, ref)
         return Page(page, after, more=False)
 
     async def _read_on(self, ref: RunRef, after: int, at_once: int) -> AsyncGenerator[Recorded]:

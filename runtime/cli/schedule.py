@@ -14,7 +14,7 @@ OVERLAPS = ("skip", "queue", "cancel", "allow")
 
 @click.group(epilog=exits.EXIT_CODES)
 def schedule() -> None:
-    """Start runs at times of their own: add, list, pause, resume and remove schedules.
+    """Start runs at times of their own: add, list, show, pause, resume and remove schedules.
 
     Schedules are kept in the store, and the server's clock fires them. Workers that stand start the runs, one for each
     due time, whatever dies meanwhile.
@@ -82,6 +82,19 @@ def list_(settings: Settings) -> None:
     from callboard.runtime.cli.settings import configured
 
     anyio.run(list_schedules, configured(settings), settings)
+
+
+@schedule.command(epilog=exits.EXIT_CODES)
+@click.argument("name")
+@settings_options
+def show(name: str, settings: Settings) -> None:
+    """Show one schedule, and why the start of its last run was rejected if it was."""
+    import anyio
+
+    from callboard.runtime.cli.scheduling import show_schedule
+    from callboard.runtime.cli.settings import configured
+
+    anyio.run(show_schedule, name, configured(settings), settings)
 
 
 @schedule.command(epilog=exits.EXIT_CODES)

@@ -11,6 +11,7 @@ from callboard.languages.registry import authoring
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.cli.options import Settings, is_file
 from callboard.runtime.cli.printing import say
+from callboard.runtime.cli.problems import problem_text
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.reach import reach
@@ -18,7 +19,7 @@ from callboard.runtime.operations.results import compact
 from callboard.runtime.operations.start_messages import Message, PreparedStart, prepared, prepared_by_name
 from callboard.runtime.operations.start_request import StartRequest
 from callboard.runtime.schedules.schedule import Overlap, Schedule
-from callboard.runtime.schedules.schedules import ScheduleRow, Schedules
+from callboard.runtime.schedules.schedules import PENDING, ScheduleRow, Schedules
 from callboard.runtime.schedules.timetable import Timetable
 from callboard.runtime.settings.config import Config
 
@@ -63,6 +64,8 @@ async def add_schedule(wanted: Wanted, config: Config, settings: Settings) -> No
         added = await Schedules(connection.log, config.tenant).add(schedule, Definitions())
     if isinstance(added, list):
         raise RequestRefused("schedule", added, wanted.request.file, made.source)
+    for warning in added.warnings:
+        say(problem_text(warning, wanted.request.file, made.source), err=True)
     if settings.as_json:
         say(compact(added))
         return
@@ -113,7 +116,36 @@ async def list_schedules(config: Config, settings: Settings) -> None:
     if settings.as_json:
         say(compact(rows))
         return
-    say(_table(rows) if rows else "No schedules. `callboard schedule add FILE --cron EXPRESSION` adds one.")
+    say(
+        "\n".join([_table(rows), *_rejections(rows)])
+        if rows
+        else "No schedules. `callboard schedule add FILE --cron EXPRESSION` adds one."
+    )
+
+
+async def show_schedule(name: str, config: Config, settings: Settings) -> None:
+    """Print one schedule.
+
+    :raises ScheduleUnknown: if there is none of this name
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    async with reach(config, reads=True, name="callboard schedule") as connection:
+        row = await Schedules(connection.log, config.tenant).row(name)
+    if settings.as_json:
+        say(compact(row))
+        return
+    skipped = [f"skipped     {row.skipped} due times in a row"] if row.skipped else []
+    lines = [
+        f"schedule    {row.name}",
+        f"when        {row.when}",
+        f"definition  {row.definition}",
+        f"overlap     {row.overlap}",
+        f"catch-up    {row.catch_up}",
+        f"next        {_next(row.next)}",
+        f"last run    {_last(row)}",
+        *skipped,
+    ]
+    say("\n".join([*lines, *map(problem_text, row.last_problems)]))
 
 
 async def change_schedule(verb: str, name: str, config: Config, settings: Settings) -> None:
@@ -145,10 +177,20 @@ def _table(rows: list[ScheduleRow]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _rejections(rows: list[ScheduleRow]) -> list[str]:
+    """Why starts of last runs were rejected, one schedule after the other."""
+    lines: list[str] = []
+    for row in rows:
+        if row.last_problems:
+            lines += ["", f"The start of {row.last} was rejected:", *map(problem_text, row.last_problems)]
+    return lines
+
+
 def _next(due: dt.datetime | None) -> str:
     return local(due) if due is not None else "paused"
 
 
 def _last(row: ScheduleRow) -> str:
     skipped = f", {row.skipped} skipped since" if row.skipped else ""
-    return f"{row.last} {row.last_status}{skipped}" if row.last else "-"
+    told = "waits for a worker" if row.last_status == PENDING else row.last_status
+    return f"{row.last} {told}{skipped}" if row.last else "-"

@@ -10,7 +10,7 @@ from callboard.bus.events import TYPES, Event, RunEnd, payload_of
 from callboard.bus.forks import origin_of, prefix, with_origin
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Recorded, whole
-from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.client import unknown_run
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.api.streaming import stream
 from callboard.runtime.cli import exits
@@ -148,7 +148,7 @@ async def _watch_one(connection: Connection, run: str, watched: Watched, setting
     """
     last = await connection.log.last(connection.client.ref(run))
     if last is None:
-        raise UnknownRun(connection.client.ref(run))
+        raise await unknown_run(connection.log, connection.client.ref(run))
     after = watched.after or 0
     if last.event.type == RunEnd.type and last.sequence <= after:
         return last.event

@@ -45,7 +45,8 @@ HELLO_WAIT_GUEST_S = 0.6
 
 class Load(msgspec.Struct, frozen=True):
     """What a worker has to do: the runs at it and the effects that it carries out, each with the most there may be, and
-    the partitions that it reads; and how full the ``store`` is, 1 if it is full, if the worker knows that."""
+    the partitions that it reads; how full the ``store`` is, 1 if it is full, if the worker knows that; and whether it
+    ``has_model``, a default one for starts that name none."""
 
     runs: int
     runs_max: int
@@ -53,6 +54,7 @@ class Load(msgspec.Struct, frozen=True):
     effects_max: int
     partitions: list[int] = []
     store: float | None = None
+    has_model: bool | None = None
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from callboard.projections.columns import Row
 from callboard.projections.keyframes import Keyframes
 from callboard.projections.projection import known
 from callboard.projections.standing import Standings
-from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.client import UnknownRun, unknown_run
 from callboard.runtime.api.verbs import ApiError
 
 RUN_BYTES_MAX = 256 * 1024 * 1024
@@ -94,7 +94,7 @@ class History:
         """
         last = await log.last(self.ref)
         if last is None:
-            raise UnknownRun(self.ref)
+            raise await unknown_run(log, self.ref)
         if last.encrypted != self._encrypted:
             # Its key has been forgotten: so is what was read with it.
             self._begin()
@@ -175,7 +175,7 @@ class Histories:
             self._make_room()
         if not history.events:
             self._kept.pop(run, None)
-            raise UnknownRun(history.ref)
+            raise await unknown_run(self._log, history.ref)
         return history
 
     async def _read(self, history: History, until: int | None) -> None:

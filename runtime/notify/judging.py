@@ -15,7 +15,8 @@ from callboard.bus.log import EventLog, Recorded
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.projections.projection import known
 from callboard.projections.question_data import data_lines
-from callboard.runtime.notify.notice import Notice, made, short
+from callboard.runtime.admission.refusals import START, read_refusal
+from callboard.runtime.notify.notice import Notice, made, of_rejection, short
 from callboard.runtime.notify.seen import Seen, told_by
 from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
@@ -33,11 +34,13 @@ _EVENTS: Mapping[On, tuple[str, ...]] = {
     "quarantined": (ev.RunQuarantined.type,),
     "diverged": (ev.RunDiverged.type,),
     "budget": (ev.RunPaused.type, ev.CancelRequested.type),
+    "rejected": (),
     "waiting": _WAITS,
 }
-"""The events that a rule has to see."""
+"""The events that a rule has to see; refusals of starts are not among them, since they belong to no run."""
 
 _BUDGET = "budget"
+_REJECTED = "rejected"
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -47,9 +50,10 @@ class Later(msgspec.Struct, frozen=True):
 
 
 def filters(rule: NotifyRule, subjects: Subjects) -> list[str]:
-    """The subjects of the events that a rule has to see."""
+    """The subjects of the events and refusals that a rule has to see."""
     types = dict.fromkeys(one for on in rule.on for one in _EVENTS[on])
-    return [subjects.events(rule.tenant, event_type=one) for one in types]
+    rejections = [subjects.rejections(rule.tenant)] if _REJECTED in rule.on else []
+    return [*(subjects.events(rule.tenant, event_type=one) for one in types), *rejections]
 
 
 class Judge:
@@ -99,6 +103,16 @@ class Judge:
                 return notice if (not waits or notice.n in seen.open) and seen.matches() else None
             finally:
                 seen.close()
+
+    def judge_refusal(self, tenant: str, sequence: int, time: dt.datetime, data: bytes) -> Notice | None:
+        """Say what is to be told of a refusal, stored at a sequence and a time; None: nothing.
+
+        Whoever sends a start is answered, but a schedule is not.
+        """
+        refused = read_refusal(data)
+        if refused is None or refused.verb != START or not refused.schedule or _REJECTED not in self._rule.on:
+            return None
+        return of_rejection(self._name, tenant, refused, sequence, time)
 
     def _of(self, ref: RunRef, event: ev.Event, payload: ev.Payload) -> Notice | None:
         tell = partial(made, self._name, ref=ref, event=event, http_url=self._http_url)

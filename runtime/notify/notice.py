@@ -7,13 +7,16 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event
+from callboard.bus.events import Event, RunRejected
 from callboard.bus.subjects import RunRef
 
 ID_CHARS = 32
 
 WORDS_MAX = 1_000
 """Characters of a question or an error that are told."""
+
+REASONS_MAX = 5
+"""Reasons that are told of a start that was rejected."""
 
 
 class Error(Struct, frozen=True):
@@ -25,7 +28,8 @@ class Error(Struct, frozen=True):
 
 class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is told. ``id`` is the same however often it is sent; ``n`` is the event that it is about, ``on`` which of
-    the rule's occasions that is, ``key`` what has been waiting, as an answer names it."""
+    the rule's occasions that is, ``key`` what has been waiting, as an answer names it. The start of a ``schedule`` that
+    was rejected has no event: ``n`` is 0, and ``run`` the id that the run would have had."""
 
     id: str
     rule: str
@@ -39,6 +43,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: Error | None = None
     key: str = ""
     link: str = ""
+    schedule: str = ""
 
     @property
     def subject(self) -> str:
@@ -48,7 +53,10 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def letter(self) -> str:
         """All that people are told."""
-        lines = [self.text, "", f"Run {self.run} of tenant {self.tenant}, event {self.n}", self.link]
+        about = f"Run {self.run} of tenant {self.tenant}, event {self.n}"
+        if self.schedule:
+            about = f"Schedule {self.schedule} of tenant {self.tenant}, start {self.run}"
+        lines = [self.text, "", about, self.link]
         return "\n".join(lines).rstrip()
 
 
@@ -82,6 +90,27 @@ def made(
         error=Error(failure.code, short(failure.message)) if failure is not None else None,
         key=key,
         link=_page_of(http_url, ref),
+    )
+
+
+def of_rejection(rule: str, tenant: str, refused: RunRejected, sequence: int, time: dt.datetime) -> Notice:
+    """Make the notice of the refusal of a scheduled start, which is stored at a sequence and a time."""
+    run, problems = refused.id or str(sequence), refused.problems
+    reasons = "\n".join(short(f"{one.code}: {one.message}") for one in problems[:REASONS_MAX])
+    more = f"\nand {len(problems) - REASONS_MAX} more problems" if len(problems) > REASONS_MAX else ""
+    return Notice(
+        # The start of one id may be refused more than once.
+        id=notice_id(rule, RunRef(tenant, run), -sequence),
+        rule=rule,
+        on="rejected",
+        tenant=tenant,
+        run=run,
+        definition="",
+        n=0,
+        time=time,
+        text=f"schedule {refused.schedule}: the start of {run} was rejected: {reasons}{more}",
+        error=Error(problems[0].code, short(problems[0].message)) if problems else None,
+        schedule=refused.schedule,
     )
 
 

@@ -172,10 +172,7 @@ class _Rule:
 
     async def _take(self, delivery: Delivery) -> None:
         try:
-            if (item := self._event(delivery)) is None:
-                delivery.ack()
-                return
-            found = await self._judge.judge(item, self._log.now())
+            found = await self._found(delivery)
             if isinstance(found, Later):
                 delivery.nak(max(0.0, (found.due - self._log.now()).total_seconds()))
             elif found is None:
@@ -193,6 +190,16 @@ class _Rule:
         finally:
             self._in_hand.pop(delivery.sequence, None)
             self._less.set()
+
+    async def _found(self, delivery: Delivery) -> Notice | Later | None:
+        """What is to be told of a message, or when it is to be looked at again; None: nothing.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        if (tenant := self._log.subjects.tenant_of_rejection(delivery.subject)) is not None:
+            return self._judge.judge_refusal(tenant, delivery.sequence, delivery.stored, delivery.data)
+        item = self._event(delivery)
+        return await self._judge.judge(item, self._log.now()) if item is not None else None
 
     def _event(self, delivery: Delivery) -> Recorded | None:
         try:

@@ -1,14 +1,14 @@
 """The preview: what rules would have told of what is in the log, told to nobody."""
 
 import datetime as dt
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 
 from msgspec import Struct
 
-from callboard.bus.copying import copied
+from callboard.bus.copying import Copied, copied
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded, recorded
+from callboard.bus.log import recorded
 from callboard.runtime.notify.judging import Judge, Later, filters
 from callboard.runtime.notify.notice import Notice
 from callboard.runtime.settings.notify_settings import NotifyRule
@@ -32,23 +32,25 @@ async def foreseen(
     for name, rule in rules.items():
         judge = Judge(log, name, rule, http_url)
         for filter in filters(rule, log.subjects):
-            async with aclosing(_events(log, filter, since)) as events:
-                async for item in events:
-                    due = item.event.time + dt.timedelta(seconds=rule.wait_s)
-                    # As it stood when it would have been looked at, or stands now if that is still to come.
-                    told = await judge.judge(item, due, until=due)
-                    if told is not None and not isinstance(told, Later):
-                        found.append(Foreseen(due, told))
+            async with aclosing(copied(log, filter, since)) as events:
+                async for message in events:
+                    if (one := await _foreseen(log, judge, rule, message)) is not None:
+                        found.append(one)
     return sorted(found, key=lambda one: (one.at, one.notice.rule))
 
 
-async def _events(log: JetStreamLog, filter: str, since: dt.datetime) -> AsyncGenerator[Recorded]:
-    async with aclosing(copied(log, filter, since)) as messages:
-        async for message in messages:
-            try:
-                ref = log.subjects.parse_event(message.subject).ref
-            except ValueError:
-                continue  # a stranger's, of no run that there could be
-            item = recorded(message.subject, message.sequence, ref, "", message.data)
-            if item.readable:
-                yield item
+async def _foreseen(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: Copied) -> Foreseen | None:
+    if (tenant := log.subjects.tenant_of_rejection(message.subject)) is not None:
+        refusal = judge.judge_refusal(tenant, message.sequence, message.time, message.data)
+        return Foreseen(message.time, refusal) if refusal is not None else None
+    try:
+        ref = log.subjects.parse_event(message.subject).ref
+    except ValueError:
+        return None  # a stranger's, of no run that there could be
+    item = recorded(message.subject, message.sequence, ref, "", message.data)
+    if not item.readable:
+        return None
+    due = item.event.time + dt.timedelta(seconds=rule.wait_s)
+    # As it stood when it would have been looked at, or stands now if that is still to come.
+    told = await judge.judge(item, due, until=due)
+    return Foreseen(due, told) if told is not None and not isinstance(told, Later) else None

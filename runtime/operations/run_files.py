@@ -11,7 +11,7 @@ from callboard.bus.archive import Archive, ArchivedLog, ArchiveLacks
 from callboard.bus.events import Event
 from callboard.bus.log import Recorded, readable
 from callboard.bus.subjects import RunRef
-from callboard.runtime.api.client import UnknownRun
+from callboard.runtime.api.client import unknown_run
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.operations.event_files import read_runs
 from callboard.runtime.operations.reach import reach
@@ -74,7 +74,7 @@ class Source:
         ref = RunRef(self._config.tenant, named)
         items = await read_for_view(self._connection.log, ref)
         if not items:
-            raise UnknownRun(ref)
+            raise await unknown_run(self._connection.log, ref)
         return ref, items
 
     def _archive(self, path: Path) -> Archive:

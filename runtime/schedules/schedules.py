@@ -15,22 +15,29 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import Refused
+from callboard.bus.purging import gone
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Plan
+from callboard.runtime.admission.admission import distinct
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.admission.start_message import examine_object
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.schedules import timetable
+from callboard.runtime.schedules.prospects import prospects
 from callboard.runtime.schedules.schedule import Schedule, Tick, check
 from callboard.runtime.schedules.store import Kept, ScheduleStore
 
 ROOM_BYTES = 16 * 1024
 """What a schedule leaves free below the server's largest message: its starts bear headers, and words of their own."""
 
-NOT_ADMITTED = "rejected"
-"""The status of a last run that nothing is known of: its start was refused, or nobody has looked at it yet."""
+REJECTED = "rejected"
+PENDING = "pending"
+"""The status of a last run whose start no worker has admitted or rejected yet."""
+
+PURGED = "purged"
 
 
 class ScheduleUnknown(CallboardError):
@@ -52,7 +59,8 @@ class ScheduleChanged(CallboardError):
 class ScheduleRow(Struct, frozen=True, omit_defaults=True):
     """A schedule as it is told: ``next`` is its next due time, ``last`` the run that it started last, with its status.
 
-    ``skipped`` is how many due times in a row, up to the last, came to nothing because a run before them went on.
+    ``last_problems`` say why the start of the last run was rejected. ``skipped`` is how many due times in a row, up to
+    the last, came to nothing because a run before them went on. ``warnings`` are for whoever adds the schedule.
     """
 
     name: str
@@ -64,7 +72,9 @@ class ScheduleRow(Struct, frozen=True, omit_defaults=True):
     next: dt.datetime | None = None
     last: str = ""
     last_status: str = ""
+    last_problems: list[Problem] = []
     skipped: int = 0
+    warnings: list[Problem] = []
 
 
 class Schedules:
@@ -90,7 +100,10 @@ class Schedules:
             return plan
         before = await self._store.get(self._tenant, wanted.name)
         called = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
-        return await self._put(_changed(wanted, definition=called), before)
+        kept = await self._put(_changed(wanted, definition=called), before)
+        needs_model = plan.needs.model and not wanted.start.get("model")
+        warnings = [*plan.definition.warnings, *plan.warnings, *await prospects(self._log, needs_model=needs_model)]
+        return msgspec.structs.replace(kept, warnings=distinct(warnings))
 
     async def pause(self, name: str) -> ScheduleRow:
         """Let nothing be due until the schedule is resumed. Raises as `remove`."""
@@ -121,6 +134,14 @@ class Schedules:
         kept = [await self._store.get(self._tenant, name) for name in await self._store.names(self._tenant)]
         return [await self._row(one) for one in kept if one is not None and not one.schedule.removed]
 
+    async def row(self, name: str) -> ScheduleRow:
+        """Return one schedule.
+
+        :raises ScheduleUnknown: if there is none of this name
+        :raises NoAnswer: if the stream does not answer
+        """
+        return await self._row(await self._known(name))
+
     async def _known(self, name: str) -> Kept:
         try:
             found = await self._store.get(self._tenant, name)
@@ -149,6 +170,7 @@ class Schedules:
         standing = not schedule.paused and not schedule.removed
         due = tick.due if tick is not None else schedule.when.after(self._now())
         last = tick.last if tick is not None else schedule.last
+        status, problems = await self._outcome(last) if last else ("", [])
         return ScheduleRow(
             schedule.name,
             schedule.when.text(),
@@ -158,16 +180,32 @@ class Schedules:
             schedule.paused,
             due if standing else None,
             last,
-            await self._status(last) if last else "",
+            status,
+            problems,
             tick.skipped if tick is not None else 0,
         )
 
-    async def _status(self, run: str) -> str:
-        found = await self._log.last(RunRef(self._tenant, run))
+    async def _outcome(self, run: str) -> tuple[str, list[Problem]]:
+        """What has become of the start of a run: the status, and why the start was rejected if it was."""
+        ref = RunRef(self._tenant, run)
+        found = await self._log.last(ref)
         if found is None:
-            return NOT_ADMITTED
+            return await self._not_begun(ref)
         payload = ev.payload_of(found.event) if found.readable else None
-        return payload.status if isinstance(payload, ev.RunEnd) else "running"
+        match payload:
+            case ev.RunEnd():
+                return payload.status, []
+            case ev.RunQuarantined():
+                return "quarantined", []
+            case ev.RunDiverged():
+                return "diverged", []
+            case _:
+                return "running", []
+
+    async def _not_begun(self, ref: RunRef) -> tuple[str, list[Problem]]:
+        if (refused := await refusal_of_start(self._log, ref)) is not None:
+            return REJECTED, refused.problems
+        return (PURGED if await gone(self._log, ref) is not None else PENDING), []
 
     def _too_large(self, wanted: Schedule) -> list[Problem]:
         size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES

@@ -14,7 +14,7 @@ from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 SECRET_CHARS_MIN = 8
 """Shorter ones can be guessed."""
 
-On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "diverged", "budget", "waiting"]
+On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "diverged", "budget", "rejected", "waiting"]
 
 _LENT = ("webhook", "slack", "secret")
 """Members that may be drawn from the environment."""
@@ -46,6 +46,8 @@ class NotifyRule(BaseModel):
             raise ValueError("waiting stands alone: make another rule of what else it is on")
         if ("waiting" in self.on) != (self.longer_than is not None):
             raise ValueError("longer_than belongs to on = 'waiting', and that needs it")
+        if "rejected" in self.on and self.where:
+            raise ValueError("where asks about runs, and a start that was rejected is not a run: make two rules")
         if self.secret is not None and self.webhook is None:
             raise ValueError("secret belongs to a webhook")
         for name, address in (("webhook", self.webhook), ("slack", self.slack)):

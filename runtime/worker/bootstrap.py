@@ -87,6 +87,7 @@ async def open_worker(
         runs_active_max=config.runs_active_max,
         guest=guest,
         fullness=lambda: watch.share,
+        has_model=config.model is not None,
         all_back_at=connection.server.up_at + ALL_BACK_S if connection.server is not None else inf,
     )
     # A guest at somebody else's store leaves that to those who stand there: it may have other rules.

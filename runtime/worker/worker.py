@@ -57,7 +57,10 @@ def _unknown() -> None:
 
 
 class Worker:
-    """Performs runs until it is stopped. ``fullness`` says how full the store is, if anybody knows."""
+    """Performs runs until it is stopped.
+
+    ``fullness`` says how full the store is, if anybody knows; ``has_model`` whether starts that name no model have one.
+    """
 
     def __init__(
         self,
@@ -71,10 +74,12 @@ class Worker:
         runs_active_max: int,
         guest: bool = False,
         fullness: Callable[[], float | None] = _unknown,
+        has_model: bool | None = None,
         all_back_at: float = inf,
     ) -> None:
         self._nc = nc
         self._fullness = fullness
+        self._has_model = has_model
         self._log = log
         self._outbox = outbox
         self._name = services.worker
@@ -129,7 +134,14 @@ class Worker:
         """What it has to do."""
         effects = self._effects
         used, most = effects.borrowed_tokens, int(effects.total_tokens)
-        return Load(self.active, self._runs_active_max, used, most, store=self._fullness())
+        return Load(
+            self.active,
+            self._runs_active_max,
+            used,
+            most,
+            store=self._fullness(),
+            has_model=self._has_model,
+        )
 
     @property
     def draining(self) -> bool:
