@@ -165,7 +165,7 @@ class Carrier:
     def __init__(
         self,
         *,
-        models: Callable[[str], tuple[Model, str]],
+        models: Callable[[str], Awaitable[tuple[Model, str]]],
         tools: ToolEnvironment,
         kinds: Mapping[str, CarryEffect],
         on_delta: OnDelta,
@@ -212,7 +212,7 @@ class Carrier:
             reporter.retrying(job.node, retrying)
 
         try:
-            model, name = self._models(call.model)
+            model, name = await self._models(call.model)
             with anyio.fail_after(self._model_timeout_s):
                 reply = await model.turn(msgspec.structs.replace(job.turn, model=name), on_text, on_retry)
         except ModelFailed as error:

@@ -1,7 +1,7 @@
 """A memory, asked as runs ask it."""
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 from callboard.actors.carrier import EffectFailed, Job, Spent
 from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory.embedders import ByModel, EmbedderOf, counting
+from callboard.actors.memory.embedding import Embedder
 from callboard.actors.memory.store import InMemory, Store
 from callboard.actors.memory.text_store import TextStore
 from callboard.actors.models.embedding import Embedded, EmbeddingModel, EmbeddingRequest
@@ -86,5 +87,14 @@ class Placed:
         return Embedded(vectors, Usage(len(vectors)))
 
 
-def placing(model: EmbeddingModel, spec: str = "placed:p") -> Callable[[Any], ByModel]:
-    return lambda _settings: ByModel(model, "p", spec, None)
+def always(embedder: Embedder) -> EmbedderOf:
+    """Every memory has this embedder."""
+
+    async def of(_settings: Any) -> Embedder:
+        return embedder
+
+    return of
+
+
+def placing(model: EmbeddingModel, spec: str = "placed:p") -> EmbedderOf:
+    return always(ByModel(model, "p", spec, None))

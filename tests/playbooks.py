@@ -97,7 +97,7 @@ class PlaybookTheatre(Theatre):
                 theatre.executed.append(job.key)
                 return await super().carry(job, sessions, reporter)
 
-        def models(_spec: str) -> tuple[Model, str]:
+        async def models(_spec: str) -> tuple[Model, str]:
             return Listening(), "scripted"
 
         return Counting(

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from callboard.actors.models.embedding import (
     EmbeddingRequest,
 )
 from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.model import ModelFailed
+from callboard.actors.models.model import Model, ModelFailed
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.retrying import RetryPolicy
 from callboard.bus import events as ev
@@ -240,8 +240,15 @@ ENDPOINTS = with_endpoints({"local": Endpoint("openai-chat", "http://h/v1")})
 ENV = {"OPENAI_API_KEY": "k", "GEMINI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
 
 
+def opening(env: dict[str, str]) -> Callable[[str], Awaitable[tuple[Model, str]]]:
+    async def opened(spec: str) -> tuple[Model, str]:
+        return open_model(spec, env=env, providers=ENDPOINTS)
+
+    return opened
+
+
 def embedders(default: str = "") -> Embedders:
-    return Embedders(lambda spec: open_model(spec, env=ENV, providers=ENDPOINTS), default=default, providers=ENDPOINTS)
+    return Embedders(opening(ENV), default=default, providers=ENDPOINTS)
 
 
 @pytest.mark.parametrize(
@@ -263,8 +270,9 @@ def embedders(default: str = "") -> Embedders:
         ("BAAI/bge-m3", "local", "local:BAAI/bge-m3"),
     ],
 )
-def test_the_model_that_a_node_or_else_the_worker_names(named: str, default: str, name: str) -> None:
-    assert embedders(default)({"embedding_model": named, "vector_dimension": 1536}).name == name
+async def test_the_model_that_a_node_or_else_the_worker_names(named: str, default: str, name: str) -> None:
+    found = await embedders(default)({"embedding_model": named, "vector_dimension": 1536})
+    assert found.name == name
 
 
 @pytest.mark.parametrize(
@@ -279,23 +287,23 @@ def test_the_model_that_a_node_or_else_the_worker_names(named: str, default: str
         ("", "nowhere:x"),
     ],
 )
-def test_what_embeds_nothing_is_refused_by_name(named: str, default: str) -> None:
+async def test_what_embeds_nothing_is_refused_by_name(named: str, default: str) -> None:
     with pytest.raises(EffectFailed, match=r"model\.unknown"):
-        embedders(default)({"embedding_model": named})
+        await embedders(default)({"embedding_model": named})
 
 
-def test_a_missing_key_is_a_failure_by_name() -> None:
-    found = Embedders(lambda spec: open_model(spec, env={}))
+async def test_a_missing_key_is_a_failure_by_name() -> None:
+    found = Embedders(opening({}))
     with pytest.raises(EffectFailed, match=r"model\.auth"):
-        found({"embedding_model": "openai/text-embedding-3-small"})
+        await found({"embedding_model": "openai/text-embedding-3-small"})
 
 
-def test_a_dimension_is_asked_for_where_it_is_not_that_of_the_table() -> None:
+async def test_a_dimension_is_asked_for_where_it_is_not_that_of_the_table() -> None:
     asked = {"embedding_model": "openai/e", "vector_dimension": 512}
-    assert embedders()(asked).name == "openai:e@512"
+    assert (await embedders()(asked)).name == "openai:e@512"
     for wrong in (0, "512", True, 1e9):
         with pytest.raises(EffectFailed, match=r"memory\.malformed"):
-            embedders()({**asked, "vector_dimension": wrong})
+            await embedders()({**asked, "vector_dimension": wrong})
 
 
 # -- memories ----------------------------------------------------------------------------------------------------------
@@ -370,7 +378,7 @@ async def test_vectors_are_of_length_one_however_large_they_came() -> None:
     class Vast(Placed):
         places: Mapping[str, list[float]] = {"large": [1e300, -1e300], "small": [1e-300, 0.0]}
 
-    made = await placing(Vast())({}).embed(["large", "small"], "once")
+    made = await (await placing(Vast())({})).embed(["large", "small"], "once")
     assert made.vectors == [pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)]), [1.0, 0.0]]
 
 

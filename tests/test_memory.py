@@ -35,7 +35,7 @@ from callboard.actors.memory.store import (
 from callboard.bus.connection import connected
 from callboard.bus.server import EmbeddedServer
 from tests.graphs import check_deaths, graph, node, webhook
-from tests.memories import Asking
+from tests.memories import Asking, always
 
 # -- the stores --------------------------------------------------------------------------------------------------------
 
@@ -553,7 +553,7 @@ async def test_vectors_of_another_embedder_are_made_anew() -> None:
     store = InMemory()
     ask = Asking("VECTOR_DATABASE", store)
     await ask.own("store", items=TEXTS)
-    ask.memory = Memory(store, lambda _settings: Other())
+    ask.memory = Memory(store, always(Other()))
     assert [one["id"] for one in (await ask.own("search", query="which chair is broken?"))["results"]] == ["chair"]
 
 
@@ -568,7 +568,7 @@ async def test_texts_longer_than_are_kept_are_cut_in_questions_too() -> None:
 
     embedder = Counting()
     ask = Asking("EPISODIC_MEMORY")
-    ask.memory = Memory(ask.store, lambda _settings: embedder)
+    ask.memory = Memory(ask.store, always(embedder))
     long = "x" * (texts.TEXT_CHARS_MAX + 1)
     await ask.say(long)
     await ask.context(long)

@@ -135,6 +135,37 @@ def test_what_is_installed_is_not_lacking() -> None:
     assert [name for name, provider in PROVIDERS.items() if provider.lacks()] == []
 
 
+def test_no_sdk_is_imported_by_the_thread_of_the_event_loop() -> None:
+    """In a process of its own, which has imported none; the requests import more of their SDK."""
+    code = f"""
+import sys, threading
+import anyio
+from callboard.runtime.worker.model_selection import Models
+
+loop, held, others = threading.get_ident(), set(), set()
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("anthropic", "openai"):
+            (held if threading.get_ident() == loop else others).add(name)
+
+async def main():
+    models = Models({ENV!r}, allow_scripts=False)
+    claude, _ = await models.open("anthropic", {{}})
+    openai, _ = await models.open("openai", {{}})
+    claude._client.messages.create
+    openai._client.responses.create
+    openai._client.embeddings.create
+    await models.aclose()
+
+sys.meta_path.insert(0, Finder())
+anyio.run(main)
+print(sorted(held), len(others) > 100)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] True"
+
+
 def test_the_catalog_costs_no_sdk_until_one_is_used() -> None:
     heavy = "{'anthropic', 'openai', 'google.genai', 'httpx2'}"
     code = f"import sys, callboard.actors.models.catalog; print(*{heavy} & sys.modules.keys())"

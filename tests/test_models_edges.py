@@ -221,8 +221,12 @@ async def test_a_further_try_is_progress_that_a_run_records() -> None:
         b'{"type":"model.call","run":"r1","n":7,"epoch":1,"v":1,"time":"2026-11-20T11:00:00Z","path":"a","payload":{}}'
     )
     turn = ModelTurn(model="m", path="a", key="a#1.1!turn.1", ordinal=0, idempotency_key="k")
+
+    async def opened(_spec: str) -> tuple[Busy, str]:
+        return Busy(), "m"
+
     carrier = Carrier(
-        models=lambda _spec: (Busy(), "m"),
+        models=opened,
         tools=ToolEnvironment(env={}),
         kinds={},
         on_delta=lambda _job, _k, _text: None,

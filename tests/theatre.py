@@ -105,7 +105,7 @@ class Theatre:
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
 
-        def models(_spec: str) -> tuple[Model, str]:
+        async def models(_spec: str) -> tuple[Model, str]:
             return ScriptedModel(script), "scripted"
 
         async def call(job: Job, request: JSON) -> tuple[JSON, JSON]:

@@ -8,7 +8,7 @@ endpoint's likewise). A name alone, as the tables of the graph language have it,
 - its default ``<provider>`` is asked for the model that the node names, or else for the provider's own default.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import sqrt
 from operator import mul
 from typing import Any
@@ -30,11 +30,11 @@ DIMENSION = 1536
 
 DIMENSION_MAX = 16_000
 
-EmbedderOf = Callable[[Mapping[str, Any]], Embedder]
+EmbedderOf = Callable[[Mapping[str, Any]], Awaitable[Embedder]]
 """Finds the embedder of a memory by its configurations; raises `EffectFailed`."""
 
 
-def counting(_settings: Mapping[str, Any]) -> Embedder:
+async def counting(_settings: Mapping[str, Any]) -> Embedder:
     """Count words, whatever a memory names."""
     return Hashing()
 
@@ -43,13 +43,17 @@ class Embedders:
     """The embedders of one worker. ``open`` opens a model by its name, ``default`` is the worker's own."""
 
     def __init__(
-        self, open: Callable[[str], tuple[Model, str]], *, default: str = "", providers: Providers = PROVIDERS
+        self,
+        open: Callable[[str], Awaitable[tuple[Model, str]]],
+        *,
+        default: str = "",
+        providers: Providers = PROVIDERS,
     ) -> None:
         self._open = open
         self._default = default
         self._providers = providers
 
-    def __call__(self, settings: Mapping[str, Any]) -> Embedder:
+    async def __call__(self, settings: Mapping[str, Any]) -> Embedder:
         """Return a memory's embedder.
 
         :raises EffectFailed: ``model.unknown``, and what opening a provider of models raises
@@ -59,7 +63,7 @@ class Embedders:
         if not spec:
             return Hashing()
         try:
-            model, name = self._open(spec)
+            model, name = await self._open(spec)
         except ModelFailed as error:
             raise EffectFailed(error.failure) from error
         if not isinstance(model, EmbeddingModel):

@@ -32,6 +32,7 @@ from callboard.actors.memory.text_store import (
 from callboard.bus.backoff import backoff_s
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
+from callboard.bus.importing import import_beside
 
 Done = TypeVar("Done")
 
@@ -229,6 +230,7 @@ class PgVector:
     async def _opened(self) -> Any:
         async with self._opening:
             if self._pool is None:
+                await import_beside("asyncpg")
                 asyncpg = _driver()
                 self._pool = await asyncpg.create_pool(
                     self._url,

@@ -57,13 +57,13 @@ class Texts:
             case _:
                 raise asked.unknown(*OPERATIONS)
 
-    def _embedding(self, asked: Asked) -> Embedding:
-        return Embedding(self._embedder_of(asked.settings), asked)
+    async def _embedding(self, asked: Asked) -> Embedding:
+        return Embedding(await self._embedder_of(asked.settings), asked)
 
     async def _keep(self, asked: Asked, items: Sequence[Text]) -> None:
         # Of those with the same id the last one counts.
         distinct = {one.id: one for one in items}
-        await self._store.keep(asked, list(distinct.values()), self._embedding(asked))
+        await self._store.keep(asked, list(distinct.values()), await self._embedding(asked))
 
     async def _found(self, asked: Asked, query: str) -> list[Found]:
         """The texts that are most like a query, with how much they are, the most alike first."""
@@ -77,7 +77,7 @@ class Texts:
             least=asked.number("similarity_threshold", THRESHOLD),
             most=max(1, int(asked.number("max_results", RESULTS))),
         )
-        return await self._store.find(asked, wanted, self._embedding(asked))
+        return await self._store.find(asked, wanted, await self._embedding(asked))
 
 
 def _items(asked: Asked) -> list[Text]:

@@ -56,6 +56,8 @@ class AnthropicModel:
         self._lane = lane or Lane()
         self._refusals = Refusals(DISPENSABLE, SCHEMA)
         self._client = _client(api_key, auth_token, base_url, silence_s)
+        # The SDK imports what a request needs when it is first touched, and a client is made in a thread.
+        self._messages = self._client.messages
         if not ambient:
             forget_headers(self._client)
 
@@ -98,7 +100,7 @@ class AnthropicModel:
         # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
         # raises a bare ValueError where a model's JSON is broken.
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
-        stream = self._client.messages.create(**request.params, stream=True, extra_headers=headers)
+        stream = self._messages.create(**request.params, stream=True, extra_headers=headers)
         try:
             reply = await listen(stream, StreamFold(), request, on_text, failed, spent)
         except TryFailed as refused:

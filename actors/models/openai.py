@@ -65,6 +65,9 @@ class OpenAIModel:
             timeout=openai.Timeout(silence_s, connect=CONNECT_S),
             max_retries=0,  # tries are counted and bounded here, and are begun again within a stream as well
         )
+        # The SDK imports what a request needs when it is first touched, and a client is made in a thread.
+        self._endpoint: Any = self._client.chat.completions if api == "chat" else self._client.responses
+        self._embeddings: Any = self._client.embeddings
         if not ambient:
             self._client.organization = self._client.project = None
             forget_headers(self._client)
@@ -100,7 +103,7 @@ class OpenAIModel:
         """
 
         async def ask(part: EmbeddingRequest) -> Embedded:
-            return await openai_embeddings.embed(self._client, part)
+            return await openai_embeddings.embed(self._embeddings, part)
 
         return await embed_all(request, self._retry, ask, self._lane)
 
@@ -111,11 +114,8 @@ class OpenAIModel:
     async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
         request = self._api.request_of(turn, without | self._refusals.of(turn.model))
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
-        if self._api is openai_chat:
-            endpoint, fold = self._client.chat.completions, openai_chat.ChatFold()
-        else:
-            endpoint, fold = self._client.responses, openai_responses.ResponseFold()
-        stream = endpoint.create(**request.params, stream=True, extra_headers=headers)
+        fold = openai_chat.ChatFold() if self._api is openai_chat else openai_responses.ResponseFold()
+        stream = self._endpoint.create(**request.params, stream=True, extra_headers=headers)
         try:
             reply = await listen(stream, fold, request, on_text, failed, spent)
         except TryFailed as refused:

@@ -24,8 +24,8 @@ class _Answer(Struct):
     usage: _Usage | None = None
 
 
-async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
-    """Ask once, over the SDK's client.
+async def embed(endpoint: Any, request: EmbeddingRequest) -> Embedded:
+    """Ask once, over the SDK's endpoint.
 
     :raises TryFailed: if there is no usable answer
     """
@@ -34,7 +34,7 @@ async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
         params["dimensions"] = request.dimensions
     try:
         headers = {"Idempotency-Key": request.idempotency_key, **tracecontext.headers()}
-        said = await client.embeddings.create(**params, extra_headers=headers)
+        said = await endpoint.create(**params, extra_headers=headers)
     except Exception as error:
         if (known := failed(error)) is None:
             raise

@@ -5,7 +5,6 @@ Environment variables go to a server by name (``env``: the server's name of it t
 written to the structured log, and the end of it to the failure of a call.
 """
 
-import importlib
 import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio import to_thread
 
 from callboard.actors.tools.failures import (
     bounded_details,
@@ -29,6 +27,7 @@ from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
 from callboard.actors.tools.tool import INPUT_REQUIRED, ROUNDS_MAX, Keep, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
 from callboard.bus.effects import JSON, McpTools, ToolSpec
+from callboard.bus.importing import import_beside
 from callboard.bus.log import NoAnswer
 from callboard.bus.text import normalise_text
 
@@ -59,7 +58,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
     timeout_s = environment.seconds(source)
     with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as opening:
         try:
-            await to_thread.run_sync(importlib.import_module, "mcp")  # most of a second, not on the event loop
+            await import_beside("mcp")  # takes about a second
             async with AsyncExitStack() as stack:
                 client = await connect(stack, source, environment, heard)
                 tools = await list_tools(client)
@@ -95,7 +94,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     who, timeout_s = f"MCP server {source.name}", environment.seconds(source)
     try:
         with anyio.fail_after(timeout_s):
-            await to_thread.run_sync(importlib.import_module, "mcp")
+            await import_beside("mcp")
             async with AsyncExitStack() as stack:
                 client = await connect(stack, source, environment, heard)
                 try:

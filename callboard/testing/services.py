@@ -128,7 +128,7 @@ class Services:
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
         script = admission.start.script or {}
 
-        def models(_spec: str) -> tuple[Model, str]:
+        async def models(_spec: str) -> tuple[Model, str]:
             return ScriptedModel(script), "scripted"
 
         async def source(_job: Job, request: JSON) -> tuple[JSON, JSON]:

@@ -1,7 +1,11 @@
 """Model selection: which model answers in a run; it is opened when it is first asked."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+import anyio
+from anyio import to_thread
 
 from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
@@ -34,26 +38,30 @@ class Models:
         self._env = env
         self._allow_scripts = allow_scripts
         self._open: dict[str, Model] = {}
+        self._opening = anyio.Lock()
 
-    def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
+    async def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
         """Return the model of a name, and the provider's own name for it; stand-ins are made anew.
 
         :raises ModelFailed: as `callboard.actors.models.catalog.open_model`
         """
         provider, name = resolve(spec, self.providers)
-        model = self._open.get(provider)
-        if model is None:
-            model, name = open_model(
-                spec,
-                script=script,
-                env=self._env,
-                allow_scripts=self._allow_scripts,
-                providers=self.providers,
-                lanes=self._lanes,
-            )
-            if provider not in STAND_INS:
-                self._open[provider] = model
-        return model, name
+        make = partial(
+            open_model,
+            spec,
+            script=script,
+            env=self._env,
+            allow_scripts=self._allow_scripts,
+            providers=self.providers,
+            lanes=self._lanes,
+        )
+        if provider in STAND_INS:
+            return make()
+        async with self._opening:
+            if provider not in self._open:
+                # In a thread: the import of an SDK would hold the loop for up to two seconds.
+                self._open[provider], _ = await to_thread.run_sync(make)
+        return self._open[provider], name
 
     async def aclose(self) -> None:
         """Close what providers hold open."""
@@ -74,16 +82,16 @@ class ModelSelection:
         self._log = log
         self._stand_in: tuple[Model, str] | None = None
 
-    def __call__(self, spec: str) -> tuple[Model, str]:
+    async def __call__(self, spec: str) -> tuple[Model, str]:
         """Return the model that answers for a name.
 
         :raises ModelFailed: as `Models.open`
         """
         if self._default.partition(":")[0] not in STAND_INS:
-            return self._models.open(spec, self._script)
+            return await self._models.open(spec, self._script)
         if self._stand_in is None:
             # Opened in any case: whether this worker allows stand-ins is decided there.
-            self._stand_in = self._models.open(self._default, self._script)
+            self._stand_in = await self._models.open(self._default, self._script)
             run = recorded_run(self._default)
             if run is not None:
                 self._stand_in = EarlierRun(self._log, RunRef(self._ref.tenant, run)), run
