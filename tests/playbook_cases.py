@@ -176,6 +176,7 @@ NAMES: dict[str, Case] = {
     ),
 }
 
+NESTED = 'So: {"level": "critical", "findings": [{"level": "low"}, {"level": "low"}]}'
 TWICE = 'First {"level": "low", "n": 1}, in the end {"level": "high", "why": "{a}"}. Bye {"other": 1} {not}'
 
 OUTPUTS: dict[str, Case] = {
@@ -198,6 +199,10 @@ OUTPUTS: dict[str, Case] = {
     "a field of the last object that has it": (
         Play(doc(steps('a\n@output(l, extract:"level")')), turns={"1": [TWICE]}),
         Expected(TWICE, named={"l": "high"}),
+    ),
+    "a field of the outermost object, and not of those inside of it": (
+        Play(doc(steps('a\n@output(l, extract:"level")')), turns={"1": [NESTED]}),
+        Expected(NESTED, named={"l": "critical"}),
     ),
     "a field with a type": (
         Play(doc(steps('a\n@output(l: enum, "low", "high", extract:"level")')), turns={"1": [TWICE]}),

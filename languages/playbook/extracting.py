@@ -5,15 +5,21 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from callboard.bus.steps import Steps, TooManySteps
+from callboard.languages.playbook.json_objects import outermost_objects
 from callboard.languages.playbook.names import text_of
-from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST
+from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST, OUTERMOST_OBJECTS
 
 BRACES_TRIED_MAX = 2_000
-"""Opening braces that are looked at, from the end: what is before them is not searched."""
+"""Opening braces that were looked at, from the end, before all were."""
 
 STEPS_MAX = 2_000_000
 """How many steps the search in one answer may take: some seconds."""
+
+DIGITS_MAX = 4_000
+"""Longer whole numbers stay texts: Python refuses to read them."""
 
 READ_TIMES = 4
 """How many times as long it takes to read JSON as to go through it."""
@@ -24,25 +30,46 @@ DEEP_STEPS = 200
 _decoder = json.JSONDecoder()
 
 
-def extracted(answer: str, field: str, rules: int = LATEST) -> str | None:
-    """Return the field of the last object that has it, as a text; None if there is none, or if it takes too long to
-    say.
+class Extracted(Struct, frozen=True):
+    """The field as a text; None if no object has it, or if it ``takes_long`` to say."""
+
+    value: str | None = None
+    takes_long: bool = False
+
+
+def extracted(answer: str, field: str, rules: int = LATEST) -> Extracted:
+    """Return the field of the last object that has it.
 
     An object counts before those that stand inside of it, and these before the ones in front of it.
     """
     steps = Steps(STEPS_MAX if rules >= BOUNDED_TEXTS else sys.maxsize)
+    latest = rules >= OUTERMOST_OBJECTS
     try:
-        for found in _objects(answer, steps):
+        for found in _outermost(answer, steps) if latest else _objects(answer, steps):
             for one in _with_inner(found, steps):
                 if field in one:
-                    return text_of(one[field])
-    except (TooManySteps, RecursionError):
-        return None
-    return None
+                    return Extracted(text_of(one[field]))
+    except TooManySteps:
+        return Extracted(takes_long=latest)
+    except RecursionError:
+        return Extracted()
+    return Extracted()
+
+
+def _outermost(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a text that stand in no other, the last one first."""
+    for begin, end in reversed(outermost_objects(text, steps)):
+        steps.take_text(READ_TIMES * (end - begin))
+        yield json.loads(text[begin:end], parse_int=_whole)
+
+
+def _whole(digits: str) -> int | str:
+    return int(digits) if len(digits) <= DIGITS_MAX else digits
 
 
 def _objects(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text that stand in no other, the last one first."""
+    """Yield objects of a text, the last one first, as runs before `OUTERMOST_OBJECTS` did: one object beside another
+    counts before the object that both stand in."""
     last: tuple[int, int, dict[str, Any]] | None = None
     at = len(text)
     for _ in range(BRACES_TRIED_MAX):

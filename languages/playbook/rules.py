@@ -7,5 +7,8 @@ Each name is the number of the first generation of runs that go by it; `RunInfo.
 BOUNDED_TEXTS = 1
 """A text with values in it has a bound, and so has the search for an object in an answer."""
 
-LATEST = 1
+OUTERMOST_OBJECTS = 2
+"""``extract`` looks at all of an answer, and at an object before those inside of it, however many stand there."""
+
+LATEST = 2
 """The generation of the runs that are admitted now."""

@@ -13,7 +13,7 @@ from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
 from callboard.languages.playbook.eliciting import default, refusal, schema_of, understood
-from callboard.languages.playbook.extracting import extracted
+from callboard.languages.playbook.extracting import STEPS_MAX, extracted
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import Options
@@ -195,10 +195,13 @@ class Visit(Struct):
         if step.extract_field:
             field, stage = step.extract_field, self.setting.stage
             found = await computed(stage, lambda: extracted(output, field, stage.info.rules))
-            if found is None:
+            if found.value is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
+                if found.takes_long:
+                    took = f"takes more than {STEPS_MAX:,} steps; all of the output is stored"
+                    reason = f"the search for a JSON object with {step.extract_field!r} {took}"
                 self.node.warn("NOT_EXTRACTED", reason, [step.output_var])
-            value = output if found is None else found
+            value = output if found.value is None else found.value
         if step.output_type == "enum" and step.output_options:
             if value.strip() in step.output_options:
                 value = value.strip()

@@ -1,0 +1,95 @@
+"""JSON objects: finds the outermost JSON objects in a text, in one pass. Pure.
+
+Each opening brace may begin an object, and most texts hold braces that begin none. An attempt reads the text as JSON
+from a brace on. If it fails, the objects that it has read whole remain, and what it left open is not an object either,
+since an attempt from there would read the same. So only braces that the attempt met inside of strings are tried anew.
+Of two attempts over the same piece of text, one reads as strings what the other reads as structure. A third would
+agree with one of them, so the work grows with the length of the text alone.
+"""
+
+import re
+from collections.abc import Iterator
+
+from callboard.bus.steps import Steps
+from callboard.languages.nesting import VALUE_DEPTH_MAX
+
+_TOKEN = re.compile(
+    r"[ \t\n\r]*+(?:"
+    r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9A-Fa-f]{4})[^"\\\x00-\x1f]*+)*+(")'
+    r"|(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?|true|false|null|NaN|-?Infinity)"
+    r"|([{}\[\]:,]))"
+)
+"""A string, another scalar, or a mark; nothing here is looked at twice."""
+
+_STRING, _SCALAR = 1, 2
+"""Groups of the pattern."""
+
+_VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _MORE = range(6)
+"""What may come next: a value; one or the end of the array; a key; one or the end of the object; a colon; a comma or
+the end."""
+
+
+def outermost_objects(text: str, steps: Steps) -> list[tuple[int, int]]:
+    """Return where the objects of a text begin and end that stand in no other object, in their order.
+
+    What nests deeper than values may is not an object.
+
+    :raises TooManySteps: if it takes too many
+    """
+    ends: dict[int, int | None] = {}
+    found: list[tuple[int, int]] = []
+    at = text.find("{")
+    while at >= 0:
+        if at not in ends:
+            ends.update(_attempt(text, at, steps))
+        end = ends[at]
+        if end is not None:
+            found.append((at, end))
+        following = text.find("{", at + 1 if end is None else end)
+        steps.take_text(following - at)
+        at = following
+    return found
+
+
+def _attempt(text: str, at: int, steps: Steps) -> Iterator[tuple[int, int | None]]:
+    """Read a text as JSON from a brace on. Yield where each object begins that is met, and its end; None if it has
+    none."""
+    # Where the open arrays and objects begin; of arrays that is -1.
+    opened: list[int] = []
+    wanted = _VALUE
+    while True:
+        token = _TOKEN.match(text, at)
+        if token is None:
+            break
+        steps.take_text(token.end() - at)
+        at = token.end()
+        kind = token.lastindex
+        mark = token[0][-1] if kind != _SCALAR else ""
+        if kind == _STRING and wanted in (_KEY, _FIRST_KEY):
+            wanted = _COLON
+        elif kind in (_STRING, _SCALAR) and wanted in (_VALUE, _FIRST_VALUE):
+            wanted = _MORE
+        elif kind in (_STRING, _SCALAR):
+            break
+        elif mark in "{[" and wanted in (_VALUE, _FIRST_VALUE) and len(opened) < VALUE_DEPTH_MAX:
+            opened.append(at - 1 if mark == "{" else -1)
+            wanted = _FIRST_KEY if mark == "{" else _FIRST_VALUE
+        elif mark in "}]" and _closes(mark, wanted, opened[-1]):
+            begin = opened.pop()
+            if begin >= 0:
+                yield begin, at
+            if not opened:
+                return
+            wanted = _MORE
+        elif mark == ":" and wanted == _COLON:
+            wanted = _VALUE
+        elif mark == "," and wanted == _MORE:
+            wanted = _KEY if opened[-1] >= 0 else _VALUE
+        else:
+            break
+    yield from ((begin, None) for begin in opened if begin >= 0)
+
+
+def _closes(mark: str, wanted: int, begin: int) -> bool:
+    """Whether a mark ends the innermost array or object, which begins there."""
+    return wanted in ((_MORE, _FIRST_KEY) if mark == "}" else (_MORE, _FIRST_VALUE)) and (begin >= 0) == (mark == "}")
