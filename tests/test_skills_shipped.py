@@ -17,7 +17,7 @@ from callboard.bus.effects import PythonTools
 from callboard.bus.events import Environment
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Needs
-from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+from callboard.languages.skills.shipped import shipped_functions, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import aliases
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
@@ -354,3 +354,8 @@ async def test_a_run_with_shipped_skills_keeps_every_secret(api: ServiceApi, tmp
     keys = {asked.headers["idempotency-key"] for asked in api.asked if asked.path.startswith("/hook")}
     assert len(keys) == 1
     assert all(len(key) > 20 for key in keys)
+
+
+def test_the_functions_of_the_skills_are_those_of_their_tools() -> None:
+    tools = [tool for skill_id in shipped_ids() for tool in shipped_skill(skill_id).tools]
+    assert shipped_functions() == tuple(tool.python for tool in tools if tool.python)

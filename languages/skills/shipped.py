@@ -3,6 +3,7 @@
 Their tools are Python functions that this package does not import; what a run uses of a skill is recorded with it.
 """
 
+import re
 from functools import cache
 from importlib.resources import files
 
@@ -15,6 +16,7 @@ PREFIX = "shipped:"
 
 _FOLDER = files("callboard.languages.skills") / "shipped_skills"
 _SUFFIX = ".yaml"
+_FUNCTION = re.compile(r"^ +python: (\S+)$", re.MULTILINE)
 
 
 @cache
@@ -25,6 +27,19 @@ def shipped_ids() -> tuple[str, ...]:
 
 
 @cache
+def shipped_functions() -> tuple[str, ...]:
+    """Return the Python functions of all shipped skills.
+
+    Each worker needs them before its first run. A pattern finds them in milliseconds; YAML would take 0.3 s.
+    """
+    return tuple(found for skill_id in shipped_ids() for found in _FUNCTION.findall(_text_of(skill_id)))
+
+
+def _text_of(skill_id: str) -> str:
+    return (_FOLDER / f"{skill_id}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+@cache
 def shipped_skill(skill_id: str) -> Skill:
     """Read a skill that is shipped.
 
@@ -32,6 +47,6 @@ def shipped_skill(skill_id: str) -> Skill:
     """
     if skill_id not in shipped_ids():
         raise KeyError(skill_id)
-    tree = read_yaml((_FOLDER / f"{skill_id}{_SUFFIX}").read_text(encoding="utf-8"))
+    tree = read_yaml(_text_of(skill_id))
     assert isinstance(tree, Tree), tree
     return Skill.model_validate(tree.value)

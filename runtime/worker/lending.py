@@ -6,7 +6,6 @@ with an nkey or a credentials file, as workers do where tenants have accounts of
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from callboard.actors.lending.addresses import Reach
@@ -16,7 +15,7 @@ from callboard.actors.models.catalog import PROVIDERS
 from callboard.actors.permits import Permits
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
-from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+from callboard.languages.skills.shipped import shipped_functions
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.reserved import reserved_patterns
 from callboard.runtime.settings.tenant_settings import EVERY_OTHER, TenantSettings
@@ -123,10 +122,3 @@ def addresses_given(start: StartRun) -> list[Problem]:
         )
         for name in given
     ]
-
-
-@cache
-def shipped_functions() -> tuple[str, ...]:
-    """Return the functions of the skills that ship."""
-    skills = [shipped_skill(name) for name in shipped_ids()]
-    return tuple(tool.python for skill in skills for tool in skill.tools if tool.python)
