@@ -56,6 +56,32 @@ class Spent(Struct):
         return ev.EffectResult(value, error, metadata, self.model, self.usage, several, self.unmetered)
 
 
+class _Heard:
+    """What a model has been heard to say in its last try that said something: all there is of a turn that fails."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._count = 0
+        self._over = False
+
+    def take(self, text: str) -> int:
+        """Take the next piece; return how many there were before it, in all tries."""
+        if self._over:
+            self._pieces.clear()
+            self._over = False
+        self._pieces.append(text)
+        self._count += 1
+        return self._count - 1
+
+    def begin_again(self) -> None:
+        """Another try begins."""
+        self._over = True
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
 class Job(Struct, frozen=True):
     """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``node`` the
     name of the node, ``toolboxes`` the toolboxes that stand open in it, by effect key, whether this process has opened
@@ -201,14 +227,13 @@ class Carrier:
 
     async def _model(self, job: Job, call: ev.ModelCall, reporter: Reporter) -> ev.ModelResult:
         assert job.turn is not None
-        k = 0
+        heard = _Heard()
 
         def on_text(text: str) -> None:
-            nonlocal k
-            self._on_delta(job, k, text)
-            k += 1
+            self._on_delta(job, heard.take(text), text)
 
         def on_retry(retrying: Retrying) -> None:
+            heard.begin_again()
             reporter.retrying(job.node, retrying)
 
         try:
@@ -218,6 +243,7 @@ class Carrier:
         except ModelFailed as error:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
+                text=heard.text,
                 error=self._waits.agreed(error.failure),
                 usage=error.usage,
                 requests=error.requests,
@@ -225,7 +251,8 @@ class Carrier:
             )
         except TimeoutError:
             message = f"no answer from {call.model} within {self._model_timeout_s:g} s"
-            return ev.ModelResult(error=Failure(code="model.timeout", message=message, retryable=True))
+            failure = Failure(code="model.timeout", message=message, retryable=True)
+            return ev.ModelResult(text=heard.text, error=failure)
         # The text of a turn without tool calls is its answer.
         said = reply.progress if isinstance(reply, SpokenReply) else ""
         _say(reporter, job, call, said or (reply.text if reply.tool_calls else ""))

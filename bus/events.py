@@ -454,8 +454,9 @@ class ModelCall(Intent, frozen=True):
 class ModelResult(ModelReply, frozen=True, kw_only=True):
     """What a turn came to of ``model``, or of what stood in for it; logs of old do not name it here.
 
-    ``usage`` is that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the
-    provider reported no usage of the answer.
+    With an ``error``, ``text`` is what the model had said by then, in its last try that said something. ``usage`` is
+    that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the provider
+    reported no usage of the answer.
     """
 
     type: ClassVar[str] = "model.result"

@@ -199,6 +199,50 @@ async def test_a_cancellation_from_outside_passes_through() -> None:
     assert scope.cancelled_caught
 
 
+async def carried(model: Any, asides: list[ev.Payload]) -> ev.ModelResult:
+    """What a run records of a turn of a model."""
+    call = ev.ModelCall("turn", "busy:m", "0")
+    event = ev.decode_event(
+        b'{"type":"model.call","run":"r1","n":7,"epoch":1,"v":1,"time":"2026-11-20T11:00:00Z","path":"a","payload":{}}'
+    )
+    turn = ModelTurn(model="m", path="a", key="a#1.1!turn.1", ordinal=0, idempotency_key="k")
+
+    async def opened(_spec: str) -> tuple[Any, str]:
+        return model, "m"
+
+    carrier = Carrier(
+        models=opened,
+        tools=ToolEnvironment(env={}),
+        kinds={},
+        on_delta=lambda _job, _k, _text: None,
+        model_timeout_s=60.0,
+    )
+    job = Job(RunRef("acme", "r1"), event, call, "k", node="a", turn=turn)
+    sessions: Any = None
+    result = await carrier.carry(job, sessions, Reporter(asides.append))
+    assert isinstance(result, ev.ModelResult)
+    return result
+
+
+async def test_what_was_said_before_a_turn_failed_is_recorded_with_it() -> None:
+    tries: list[list[str]] = [["an earlier ", "try"], ["half ", "an answer"], []]
+
+    class Broken:
+        provider = "broken"
+
+        async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
+            async def attempt() -> ModelReply:
+                for piece in tries.pop(0):
+                    on_text(piece)
+                raise TryFailed(Failure("model.unreachable", "gone"), again=bool(tries), after_s=0.0)
+
+            return await with_retries(RetryPolicy(), attempt, on_retry)
+
+    result = await carried(Broken(), [])
+    assert result.error is not None
+    assert (result.error.code, result.text) == ("model.unreachable", "half an answer")
+
+
 async def test_a_further_try_is_progress_that_a_run_records() -> None:
     asides: list[ev.Payload] = []
     overloaded = TryFailed(Failure("model.overloaded", "busy\nfor now"), again=True, after_s=0.0)
@@ -216,26 +260,7 @@ async def test_a_further_try_is_progress_that_a_run_records() -> None:
 
             return await with_retries(RetryPolicy(), attempt, on_retry)
 
-    call = ev.ModelCall("turn", "busy:m", "0")
-    event = ev.decode_event(
-        b'{"type":"model.call","run":"r1","n":7,"epoch":1,"v":1,"time":"2026-11-20T11:00:00Z","path":"a","payload":{}}'
-    )
-    turn = ModelTurn(model="m", path="a", key="a#1.1!turn.1", ordinal=0, idempotency_key="k")
-
-    async def opened(_spec: str) -> tuple[Busy, str]:
-        return Busy(), "m"
-
-    carrier = Carrier(
-        models=opened,
-        tools=ToolEnvironment(env={}),
-        kinds={},
-        on_delta=lambda _job, _k, _text: None,
-        model_timeout_s=60.0,
-    )
-    job = Job(RunRef("acme", "r1"), event, call, "k", node="a", turn=turn)
-    sessions: Any = None
-    result = await carrier.carry(job, sessions, Reporter(asides.append))
-    assert isinstance(result, ev.ModelResult)
+    result = await carried(Busy(), asides)
     assert (result.text, result.tries) == ("at last", 3)
     assert [getattr(aside, "message", "") for aside in asides] == [
         "try 1 of 6 failed, again in 0.0 s: model.overloaded busy for now",

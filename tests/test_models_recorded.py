@@ -92,10 +92,11 @@ async def test_another_key_is_found_by_place_and_ordinal() -> None:
 
 async def test_a_recorded_failure_fails_again() -> None:
     error = Failure("model.overloaded", "busy", retryable=True, details={"tries": 6})
-    model = RecordedModel(log(("a#1.1!turn.0", call()), ("a#1.1!turn.0", ModelResult(error=error))))
+    model = RecordedModel(log(("a#1.1!turn.0", call()), ("a#1.1!turn.0", ModelResult(text="half", error=error))))
+    said: list[str] = []
     with pytest.raises(ModelFailed) as caught:
-        await model.turn(a_turn("a#1.1!turn.0"), lambda _: None)
-    assert caught.value.failure == error
+        await model.turn(a_turn("a#1.1!turn.0"), said.append)
+    assert (caught.value.failure, said) == (error, ["half"])
 
 
 @pytest.mark.parametrize(

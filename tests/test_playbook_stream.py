@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Resume
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 from callboard.projections.results.playbook_stream import PlaybookStream
 from callboard.projections.streaming import Onward, Piece, Told
@@ -71,6 +73,8 @@ def check_whole(told: list[Told]) -> None:
         of_step = [one.type for one in told if one.step == step]
         assert of_step[-1] == "done"
         assert set(of_step[:-1]) == {"content"}
+    places = [(one.step, one.type) for one in told]
+    assert places.index(("3a", "content")) > places.index(("2", "done"))
 
 
 EVENTS = perform(PLAY).events
@@ -92,6 +96,49 @@ def test_of_a_log_alone_each_answer_is_one_piece() -> None:
         f"{event.n}.{len(text)}"
         for event, text in zip((e for e in EVENTS if e.type == ev.ModelCall.type), (LONG, "Short."), strict=True)
     ]
+
+
+def test_content_does_not_come_before_the_end_of_the_step_before() -> None:
+    events = perform(Play(doc(steps("a", "b")), turns=says(s1="A", s2="B"))).events
+    calls = [event for event in events if event.type == ev.ModelCall.type]
+    ahead = [piece for call in calls for piece in pieces(call, "A" if call.path == "1" else "B")]
+    told = feed(PlaybookStream(), [*ahead, *events])
+    ends = [("1", "content"), ("1", "done"), ("2", "content"), ("2", "done")]
+    assert [(one.step, one.type) for one in told] == ends
+    # What came before its call is told with it, and not once more with the result.
+    merged = PlaybookStream()
+    at = events.index(calls[1])
+    before = feed(merged, [*events[:at], *pieces(calls[1], "B")])
+    assert [one.type for one in before] == ["content", "done"]
+    assert [(one.step, one.text) for one in feed(merged, list(events[at:])) if one.type == "content"] == [("2", "B")]
+
+
+def test_the_text_of_a_failed_turn_is_there_for_who_comes_late() -> None:
+    turns = {"1": ["A"], "2": [{"error": "overloaded", "progress": ["half ", "an answer"]}]}
+    events = perform(Play(doc(steps("a", "b")), turns=turns)).events
+    told = feed(PlaybookStream(), list(events))
+    assert [(one.step, one.type) for one in told][2:] == [("2", "content"), ("2", "error")]
+    assert heard(told, "2") == "half an answer"
+    call = [event for event in events if event.type == ev.ModelCall.type][1]
+    at = events.index(call) + 1
+    live = feed(PlaybookStream(), [*events[:at], *pieces(call, "half an answer", size=5), *events[at:]])
+    assert heard(live, "2") == "half an answer"
+    assert not any(one.reset for one in live)
+    # Of tries before the last one the pieces are told, and replaced.
+    tries = feed(PlaybookStream(), [*events[:at], *pieces(call, "an earlier try. half an answer"), *events[at:]])
+    assert (heard(tries, "2"), [one.reset for one in tries].count(True)) == ("half an answer", 1)
+
+
+def test_a_turn_after_one_that_has_failed_starts_over() -> None:
+    events = perform(Play(doc(steps("a")), turns=says(s1="Whole."))).events
+    call = next(event for event in events if event.type == ev.ModelCall.type)
+    at = events.index(call)
+    key = f"{call.key}.earlier"
+    first = msgspec.structs.replace(call, n=call.n - 1000, key=key)
+    failed = msgspec.Raw(ev.encode_payload(ev.ModelResult(text="Half", error=Failure("model.rate_limited"))))
+    result = msgspec.structs.replace(first, n=call.n - 999, type=ev.ModelResult.type, payload=failed)
+    told = feed(PlaybookStream(), [*events[:at], first, result, *events[at:]])
+    assert [(one.text, one.reset) for one in told if one.type == "content"] == [("Half", False), ("Whole.", True)]
 
 
 def test_a_failing_step_ends_with_an_error() -> None:

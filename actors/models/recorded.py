@@ -55,10 +55,10 @@ class RecordedModel:
         result = self._results.get(turn.key) or self._results.get(self._places.get((where, turn.ordinal), ""))
         if result is None:
             raise ModelFailed(_unrecorded(turn))
-        if result.error is not None:
-            raise ModelFailed(result.error, usage=result.usage)
         if result.text:
             on_text(result.text)
+        if result.error is not None:
+            raise ModelFailed(result.error, usage=result.usage)
         return result
 
 

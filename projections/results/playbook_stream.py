@@ -1,10 +1,11 @@
 """A run of a playbook as the specification's stream: ``content`` while a model speaks, then ``done`` or ``error``.
 
 Made of two sources whose order among each other nobody knows: the run's events, and the pieces of text on ``cb.live``.
-What is told is in order all the same, and whole: the text of a turn that has ended is completed from its result, and
-pieces that come after that are dropped. ``id`` is ``<n>.<k>`` for content (n the event of the model's call, k how many
-characters of its text have been told with this piece) and ``<n>`` for what ends a step; whoever has an id can go on
-behind it.
+What is told is in order all the same, and whole: the text of a turn is told as soon as its call has been read in the
+log, so that the end of the step before it comes first; that of a turn that has ended, or failed, is completed from its
+result, and pieces that come after that are dropped. ``id`` is ``<n>.<k>`` for content (n the event of the model's call,
+k how many characters of its text have been told with this piece) and ``<n>`` for what ends a step; whoever has an id
+can go on behind it.
 """
 
 from msgspec import Struct
@@ -24,6 +25,10 @@ class _Turn(Struct):
     epoch: int = 0
     text: str = ""
     next_k: int | None = 0
+    called: bool = False
+    """Whether the model's call has been read: nothing is told before."""
+    again: bool = False
+    """Whether another turn of the step has failed, whose text the first piece takes the place of."""
 
 
 class PlaybookStream:
@@ -34,6 +39,8 @@ class PlaybookStream:
         self._turns: dict[int, _Turn] = {}
         self._calls: dict[str, int] = {}
         self._ended: set[int] = set()
+        self._failed: set[tuple[str, int]] = set()
+        """Executions of steps that have told something of a turn that has failed."""
 
     def piece(self, piece: Piece) -> list[Told]:
         """Take a piece of text; return what is to be told now."""
@@ -51,15 +58,14 @@ class PlaybookStream:
         turn.next_k = piece.k + 1
         reset = reset and bool(turn.text)
         turn.text = piece.text if reset else turn.text + piece.text
-        return [_content(piece.n, turn, piece.text, reset=reset)]
+        return [_content(piece.n, turn, piece.text, reset=reset)] if turn.called else []
 
     def event(self, event: Event) -> list[Told]:
         """Take the next event of the run; return what is to be told now."""
         self._state.apply(event)
         match known(event):
             case ModelCall():
-                self._calls[event.key] = event.n
-                return []
+                return self._asked(event)
             case ModelResult() as result:
                 return self._answered(event, result)
             case NodeExit() as node_exit if node_exit.outcome != "cancelled":
@@ -67,11 +73,21 @@ class PlaybookStream:
             case _:
                 return []
 
+    def _asked(self, event: Event) -> list[Told]:
+        self._calls[event.key] = event.n
+        turn = self._turns.setdefault(event.n, _Turn(last_id(event.path)))
+        turn.called, turn.again = True, (event.path, event.iteration) in self._failed
+        # Pieces may have come before the event.
+        return [_content(event.n, turn, turn.text, reset=False)] if turn.text else []
+
     def _answered(self, event: Event, result: ModelResult) -> list[Told]:
         n = self._calls.pop(event.key, 0)
         self._ended.add(n)
         turn = self._turns.pop(n, None) or _Turn(last_id(event.path))
-        if result.error is not None or result.text == turn.text:
+        if result.error is not None and (turn.text or result.text):
+            self._failed.add((event.path, event.iteration))
+        # Logs of old have no text of a turn that has failed: what was heard of it stands.
+        if result.text == turn.text or (result.error is not None and not result.text):
             return []
         rest = result.text.removeprefix(turn.text)
         reset = bool(turn.text) and not result.text.startswith(turn.text)
@@ -98,4 +114,5 @@ class PlaybookStream:
 
 
 def _content(n: int, turn: _Turn, text: str, *, reset: bool) -> Told:
+    reset, turn.again = reset or turn.again, False
     return Told(type="content", id=f"{n}.{len(turn.text)}", step=turn.step, text=text, reset=reset)
