@@ -18,7 +18,7 @@ QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events
 	projection_runs projection_spans projection_trace projection_workflow \
 	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
 
-.PHONY: setup browser demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
+.PHONY: setup browser validators demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
 setup: $(VENV)/.ready
 
@@ -59,6 +59,11 @@ test: setup $(VENV)/.compiled
 $(VENV)/.compiled: $(VENV)/.ready
 	$(BIN)/python -m pytest -q --collect-only >/dev/null
 	touch $@
+
+# Validators and generators of others, which the tests of the published schemas use: from npm, and for Python into an
+# environment of their own.
+validators: setup
+	$(BIN)/python -m tests.validators
 
 # The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
 test-mcp: setup
@@ -109,4 +114,4 @@ bench-peers: setup
 	$(BIN)/python -m benchmarks.peers
 
 clean:
-	rm -rf $(VENV) .venv-* .browser .callboard .coverage .coverage.* build dist *.egg-info
+	rm -rf $(VENV) .venv-* .browser .validators .callboard .coverage .coverage.* build dist *.egg-info

@@ -285,6 +285,17 @@ async def test_what_is_refused_says_why(
     assert code_of(await client.request(method, path, **more)) == expected
 
 
+async def test_a_method_that_is_not_taken_is_told_which_are(client: httpx.AsyncClient) -> None:
+    for method, path, allow in (
+        ("PUT", "/runs", "GET, HEAD, POST"),
+        ("DELETE", "/runs/nix", "GET, HEAD"),
+        ("GET", "/runs/nix/cancel", "POST"),
+        ("POST", "/live", "GET, HEAD"),
+    ):
+        refused = await client.request(method, path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, allow), (method, path)
+
+
 async def test_another_tenant_is_not_served(client: httpx.AsyncClient) -> None:
     for path in ("/api/other/runs", "/api/other/live"):
         assert code_of(await client.get(root(client, path))) == (404, "http.tenant")

@@ -254,6 +254,7 @@ async def test_what_does_not_prove_itself_begins_nothing(desk: tuple[httpx.Async
         assert (done.status_code, done.json()["error"]["code"]) == expected, path
     done = await sent(client, "/orders", b"", {}, method="GET")
     assert (done.status_code, done.json()["error"]["code"]) == (405, "http.method")
+    assert done.headers["allow"] == "POST"
     done = await sent(client, "/pushed", b"{", of_github(b"{"))
     assert (done.status_code, done.json()["error"]["code"]) == (400, "api.malformed")
     done = await sent(client, "/pushed", b"\xff", of_github(b"\xff"))

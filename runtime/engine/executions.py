@@ -161,7 +161,7 @@ class Executions:
         return {"success": True, "execution_id": run}
 
     async def cancel(self, request: Request) -> Any:
-        """``POST /v2/executions/{id}/cancel``."""
+        """``POST /v2/executions/{id}/cancel``: cancel an execution."""
         run = run_of(request)
         execution = await self._execution(run)
         if not await self._told_before(request, run, "cancel"):
@@ -222,7 +222,7 @@ class Executions:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     async def show(self, request: Request) -> Any:
-        """``GET /v2/executions/{id}``."""
+        """``GET /v2/executions/{id}``: an execution."""
         return await self._execution(run_of(request))
 
     async def progress(self, request: Request) -> Any:

@@ -41,7 +41,7 @@ class Logs:
         self._following = 0
 
     async def pages(self, request: Request) -> Any:
-        """``GET /v2/workflows/executions/{id}/logs``."""
+        """``GET /v2/workflows/executions/{id}/logs``: what an execution logged."""
         run = run_of(request)
         limit, offset = number_in(request, "limit", LOGS, LOGS_MAX), number_in(request, "offset", 0, 10**9)
         since, until = number_in(request, "start_time", 0, 10**15), number_in(request, "end_time", 10**15, 10**15)

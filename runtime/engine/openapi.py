@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from callboard.runtime.access.subject import Scope
 from callboard.runtime.engine.asking import Handler
+from callboard.runtime.schemas.published import published
 
 Fields = Mapping[str, str]
 """Names, each with a type of JSON Schema; one that has to be there has an asterisk behind it."""
@@ -34,10 +35,16 @@ def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-    refusal = {"type": "object", "properties": {"error": {"type": "object"}}, "required": ["error"]}
+    error = published({"type": "object"})
+    refusal = {"type": "object", "properties": {"error": error}, "required": ["error"]}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Workflow Engine V2", "version": version},
+        "info": {
+            "title": "Workflow Engine V2",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
             "schemas": {"Detail": detail, "Refusal": refusal},
@@ -52,8 +59,8 @@ def _operation(one: Operation) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", one.path)
     ]
-    query = [{"name": name, "in": "query", "schema": {"type": kind}} for name, kind in one.query.items()]
-    answered = {"type": "string"} if one.media != "application/json" else {"type": "object"}
+    query = [{"name": name, "in": "query", "schema": published({"type": kind})} for name, kind in one.query.items()]
+    answered = published({"type": "string" if one.media != "application/json" else "object"})
     wrong = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in ("Detail", "Refusal")]}
     told = " ".join((one.handler.__doc__ or "").split()).partition("``: ")[2]
     found: dict[str, Any] = {
@@ -62,7 +69,8 @@ def _operation(one: Operation) -> dict[str, Any]:
         "parameters": [*path, *query],
         "responses": {
             "200": {"description": "The answer.", "content": {one.media: {"schema": answered}}},
-            "default": {"description": "An error.", "content": {"application/json": {"schema": wrong}}},
+            "4XX": {"description": "An error.", "content": {"application/json": {"schema": wrong}}},
+            "5XX": {"description": "An error.", "content": {"application/json": {"schema": wrong}}},
         },
     }
     if one.body is not None:
@@ -71,6 +79,6 @@ def _operation(one: Operation) -> dict[str, Any]:
 
 
 def _object(fields: Fields) -> dict[str, Any]:
-    properties = {name.rstrip("*"): {"type": kind} if kind else {} for name, kind in fields.items()}
+    properties = {name.rstrip("*"): published({"type": kind}) if kind else {} for name, kind in fields.items()}
     needed = [name.rstrip("*") for name in fields if name.endswith("*")]
     return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}

@@ -66,7 +66,7 @@ class Workflows:
         self._language = language
 
     async def create(self, request: Request) -> Any:
-        """``POST /v2/workflows``."""
+        """``POST /v2/workflows``: register a workflow."""
         body = await object_of(request)
         if missing := [name for name in REQUIRED if body.get(name) is None]:
             raise ApiError(400, "api.malformed", f"{', '.join(missing)} missing")
@@ -110,7 +110,7 @@ class Workflows:
         return {"success": True, "message": "Workflow deleted"}
 
     async def show(self, request: Request) -> Any:
-        """``GET /v2/workflows/{id}``."""
+        """``GET /v2/workflows/{id}``: a registered workflow."""
         id = request.path_params["id"]
         document = await self._document(id)
         if document is None:
@@ -118,7 +118,7 @@ class Workflows:
         return Found(True, _told(id, document), "Workflow found")
 
     async def listed(self, request: Request) -> Any:
-        """``GET /v2/workflows``."""
+        """``GET /v2/workflows``: the registered workflows."""
         limit, offset = number_in(request, "limit", LISTED, LISTED_MAX), number_in(request, "offset", 0, 10**9)
         wanted = {tag for tag in request.query_params.get("tags", "").split(",") if tag}
         found: list[dict[str, Any]] = []

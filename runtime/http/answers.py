@@ -46,6 +46,8 @@ async def fitting(request: Request, value: Any, status: int = 200) -> Response:
 def refusal(error: ApiError) -> Response:
     """Return an error as JSON."""
     more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if error.status == 405:
+        more["Allow"] = ", ".join(error.more.get("allow", []))
     if (wait_s := error.more.get("retry_after_s")) is not None:
         more["Retry-After"] = str(wait_s)
     return Response(error_body(error), error.status, HEADERS | more, JSON)

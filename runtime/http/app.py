@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp, Scope
 
@@ -247,10 +247,19 @@ async def _healthy(_request: Request) -> Response:
     return answer({"status": "ok"})
 
 
+def allowed(request: Request) -> list[str]:
+    """Return the methods that are answered at the path of a request, by whichever route: there is one for each."""
+    routes = [one for one in request.app.routes if isinstance(one, Path)]
+    found = [one.methods or () for one in routes if one.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for methods in found for method in methods})
+
+
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        refused = ApiError(405, "http.method", f"{request.method} means nothing there", expected="see /openapi.json")
+        allow = allowed(request)
+        message = f"{request.method} means nothing there"
+        refused = ApiError(405, "http.method", message, expected=", ".join(allow), allow=allow)
     else:
         refused = ApiError(404, "http.unknown", f"there is no {request.url.path[:200]}", expected="see /openapi.json")
     return refusal(refused)

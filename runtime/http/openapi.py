@@ -6,13 +6,13 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, get_type_hints
 
-import msgspec
-
 from callboard.bus.effects import Failure
 from callboard.runtime.api.verbs import Verbs
 from callboard.runtime.http.catalogue import Catalogue
 from callboard.runtime.http.readings import Readings
 from callboard.runtime.http.routes import ROUTES, Kind, Route
+from callboard.runtime.schemas.messages import components
+from callboard.runtime.schemas.published import without_defaults
 
 _TYPES: Mapping[Kind, dict[str, Any]] = {
     "string": {"type": "string"},
@@ -36,6 +36,7 @@ _ERROR = {
     },
     "required": ["error"],
 }
+_WRONG = {"description": "An error.", "content": {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}}
 
 
 @cache
@@ -43,7 +44,8 @@ def document() -> dict[str, Any]:
     """Return the OpenAPI document of ``/api/{tenant}/…``."""
     answers = {route.verb: get_type_hints(_answered_by(route))["return"] for route in ROUTES if not route.media}
     shapes = {**answers, **{f"{route.method} {route.path}": route.body for route in ROUTES if route.body is not None}}
-    schemas, components = msgspec.json.schema_components([*shapes.values(), Failure], ref_template=_REF)
+    schemas, named = components([*shapes.values(), Failure], _REF)
+    named = {name: without_defaults(schema) for name, schema in named.items()}
     found = dict(zip(shapes, schemas, strict=False))
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -51,10 +53,15 @@ def document() -> dict[str, Any]:
     paths["/api/{tenant}/live"] = {"get": _live()}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Callboard", "version": version("callboard")},
+        "info": {
+            "title": "Callboard",
+            "version": version("callboard"),
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Error": _ERROR},
+            "schemas": {**named, "Error": _ERROR},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"bearer": []}],
@@ -79,14 +86,17 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if route.verb in ("start", "fork", "tell"):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
-    content: dict[str, Any] = {route.media: {}} if route.media else _json(schemas[route.verb])
+    content: dict[str, Any] = (
+        {route.media: {"schema": {"type": "string"}}} if route.media else _json(schemas[route.verb])
+    )
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),
         "summary": " ".join((verb.__doc__ or "").split()),
         "parameters": parameters,
         "responses": {
             str(route.status): {"description": "The answer.", "content": content},
-            "default": {"description": "An error.", "content": _json({"$ref": _REF.format(name="Error")})},
+            "4XX": _WRONG,
+            "5XX": _WRONG,
         },
     }
     if route.body is not None:
@@ -110,7 +120,8 @@ def _live() -> dict[str, Any]:
         ],
         "responses": {
             "200": {"description": "Events, without end.", "content": {"text/event-stream": {"schema": text}}},
-            "default": {"description": "An error.", "content": _json({"$ref": _REF.format(name="Error")})},
+            "4XX": _WRONG,
+            "5XX": _WRONG,
         },
     }
 

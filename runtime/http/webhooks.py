@@ -92,7 +92,9 @@ class Webhooks:
         name, place = request.path_params["definition"], request.path_params["trigger"]
         definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
         if request.method not in entrance.methods:
-            raise ApiError(405, "http.method", f"{request.method} is not taken", expected=", ".join(entrance.methods))
+            allow = sorted(entrance.methods)
+            message = f"{request.method} is not taken"
+            raise ApiError(405, "http.method", message, expected=", ".join(allow), allow=allow)
         with self._bodies.taken(request):
             brought = await received(request, START_BYTES_MAX, BODY_WAIT_S)
         with self._places.taken():

@@ -6,6 +6,7 @@ from typing import Any
 from callboard.languages.kit import kits
 from callboard.languages.registry import authoring
 from callboard.runtime.schemas.messages import DIALECT, events_schema, start_schema, tells_schema
+from callboard.runtime.schemas.published import published
 
 
 def _config() -> dict[str, Any]:
@@ -48,8 +49,8 @@ def schema_named(name: str) -> dict[str, Any]:
     :raises KeyError: if there is none of that name
     """
     if name in OURS:
-        return OURS[name]()
+        return published(OURS[name]()) if name != "asyncapi" else OURS[name]()
     schema = authoring(name).schema if name in kits() else None
     if schema is None:
         raise KeyError(name)
-    return {"$schema": DIALECT, **schema(), "title": f"A {name}"}
+    return published({"$schema": DIALECT, **schema(), "title": f"A {name}"})

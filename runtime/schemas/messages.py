@@ -1,5 +1,6 @@
 """The schemas of messages: every event, a start, what runs are told; of the structs that read them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from callboard.bus.commands import TELLS, StartRun
 from callboard.bus.events import TYPES, Event
 from callboard.runtime.admission.large_starts import BLOBS, MEMBERS
+from callboard.runtime.schemas.published import each, published, unique
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REF = "#/$defs/{name}"
@@ -21,9 +23,13 @@ def events_schema() -> dict[str, Any]:
     (envelope,), defs = components([Event])
     payloads, more = components(list(TYPES.values()))
     inner = defs.pop("Event")
+    whole = {"type": "array", "maxItems": 0}
     cases = [
         {
-            "if": {"properties": {"type": {"const": name}, "blobs": {"maxItems": 0}}, "required": ["type"]},
+            "if": {
+                "properties": {"type": {"const": name}, "blobs": whole},
+                "required": ["type"],
+            },
             "then": {"properties": {"payload": payload}},
         }
         for name, payload in zip(TYPES, payloads, strict=True)
@@ -50,21 +56,34 @@ def tells_schema() -> dict[str, Any]:
     return {"$schema": DIALECT, "title": "What runs are told, by verb", "type": "object", **named, "$defs": defs}
 
 
-def components(types: list[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the schemas of types, and those that they refer to."""
-    schemas, defs = msgspec.json.schema_components(types, ref_template=REF)
-    return [_in_one_line(each) for each in schemas], {name: _in_one_line(each) for name, each in defs.items()}
+def components(types: Sequence[Any], ref: str = REF) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the schemas of types, and those that they refer to; ``ref`` is how they do.
+
+    What tells the members of a union apart (`discriminator`) is no keyword of JSON Schema, and said by a constant.
+    """
+    schemas, defs = msgspec.json.schema_components(types, ref_template=ref)
+    defs, named = unique(defs)
+    places = {ref.format(name=old): ref.format(name=new) for old, new in named.items()}
+
+    def change(schema: dict[str, Any]) -> dict[str, Any]:
+        schema = {name: value for name, value in schema.items() if name != "discriminator"}
+        return {**schema, "$ref": places[schema["$ref"]]} if "$ref" in schema else schema
+
+    def made(schema: Any) -> Any:
+        return _in_one_line(published(each(schema, change)))
+
+    return [made(one) for one in schemas], {name: made(one) for name, one in defs.items()}
 
 
 def _in_one_line(schema: Any) -> Any:
     """Have descriptions without the line breaks of docstrings."""
     if isinstance(schema, list):
-        return [_in_one_line(each) for each in schema]
+        return [_in_one_line(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        name: " ".join(each.split()) if name == "description" and isinstance(each, str) else _in_one_line(each)
-        for name, each in schema.items()
+        name: " ".join(one.split()) if name == "description" and isinstance(one, str) else _in_one_line(one)
+        for name, one in schema.items()
     }
 
 

@@ -28,7 +28,7 @@ class NotifyRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    on: Annotated[tuple[On, ...], Several, Field(min_length=1)]
+    on: Annotated[tuple[On, ...], Field(min_length=1), Several]
     longer_than: Duration | None = None
     where: Question = ""
     tenant: str | None = Field(None, min_length=1)

@@ -3,7 +3,8 @@
 import datetime as dt
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from callboard.bus.durations import DURATION
 from callboard.projections.runs import STATUSES
@@ -39,5 +40,11 @@ def _several(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Several = BeforeValidator(_several)
-"""One word may stand for a list of one."""
+class _Several(BeforeValidator):
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        found = handler(core)
+        return {"anyOf": [found["items"], found]}
+
+
+Several = _Several(_several)
+"""One word may stand for a list of one. It comes after the bounds of the list."""

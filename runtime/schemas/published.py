@@ -1,0 +1,115 @@
+"""Schemas as they are published: what msgspec and pydantic make, in the form that validators and generators accept.
+
+- `items: false` beside `prefixItems` becomes the schema of the items, since `maxItems` says already that there are no
+  more. Generators take no boolean there.
+- Arrays and objects say what they hold, if that is anything.
+- `default: null` is left out: generators take a member with a default for one that is always there.
+- What is required is among the properties, and there are no formats that pydantic alone knows.
+- Bounds that pydantic leaves under its own names get those of JSON Schema.
+- Two definitions of one name are told apart by their modules.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+Schema = dict[str, Any]
+
+_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords with schemas by names, which are not keywords."""
+
+_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_ONES = frozenset(
+    {
+        *("items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else"),
+        *("unevaluatedItems", "unevaluatedProperties"),
+    }
+)
+_OF_OBJECTS = ("properties", "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties")
+_SHAPES = ("$ref", "allOf", "anyOf", "oneOf")
+
+
+def each(schema: Any, change: Callable[[Schema], Schema]) -> Any:
+    """Return a schema with a change made to it and to every schema in it, the innermost first."""
+    if not isinstance(schema, dict):
+        return schema
+    found = cast("Schema", schema)
+    made: Schema = {}
+    for name, value in found.items():
+        if name in _MAPS and isinstance(value, dict):
+            made[name] = {key: each(one, change) for key, one in cast("Schema", value).items()}
+        elif name in _LISTS and isinstance(value, list):
+            made[name] = [each(one, change) for one in cast("list[Any]", value)]
+        elif name in _ONES:
+            made[name] = each(value, change)
+        else:
+            made[name] = value
+    return change(made)
+
+
+def published(schema: Schema) -> Schema:
+    """Return a schema in the form that is published."""
+    return cast("Schema", each(schema, _corrected))
+
+
+def without_defaults(schema: Schema) -> Schema:
+    """Return a schema whose members say in words what they are if they are left out.
+
+    Generators take a member with a default for one that has to be given, and that is always there in an answer.
+    """
+    return cast("Schema", each(schema, _told))
+
+
+def _told(schema: Schema) -> Schema:
+    if "default" not in schema:
+        return schema
+    default = schema["default"]
+    found = {name: value for name, value in schema.items() if name != "default"}
+    if default in ("", [], {}, False):
+        return found
+    told = f"Default: {default}." if not isinstance(default, dict | list) else ""
+    return {**found, "description": f"{found.get('description', '')} {told}".strip()} if told else found
+
+
+def unique(components: Mapping[str, Schema]) -> tuple[dict[str, Schema], dict[str, str]]:
+    """Return components under names that differ in their last part too, and the new names by the old ones.
+
+    msgspec calls two classes of one name by their whole paths, and leaves both the same title.
+    """
+    named = {name: _short(name) if "." in name else name for name in components}
+    assert len(set(named.values())) == len(named), "two modules of one name have a class of one name"
+    return {named[name]: {**schema, "title": named[name]} for name, schema in components.items()}, named
+
+
+def _short(path: str) -> str:
+    *_packages, module, name = path.split(".")
+    return "".join(part.capitalize() for part in module.split("_")) + name
+
+
+def _corrected(schema: Schema) -> Schema:
+    found = {_BOUNDS.get(name, name): value for name, value in schema.items()}
+    if found.get("default", 0) is None:
+        del found["default"]
+    if found.get("format") == "path":
+        # pydantic's own.
+        del found["format"]
+    if missing := [name for name in found.get("required", []) if name not in found.get("properties", {})]:
+        found["properties"] = {**found.get("properties", {}), **{name: {} for name in missing}}
+    kind = found.get("type")
+    kinds = kind if isinstance(kind, list) else [kind]
+    if "array" in kinds:
+        if "prefixItems" in found and found.get("items", False) is False:
+            found |= _tuple(found)
+        found.setdefault("items", {})
+    if "object" in kinds and not any(name in found for name in (*_OF_OBJECTS, *_SHAPES)):
+        found["additionalProperties"] = True
+    return found
+
+
+def _tuple(schema: Schema) -> Schema:
+    kinds: list[Any] = []
+    for one in schema["prefixItems"]:
+        if one not in kinds:
+            kinds.append(one)
+    most = {"maxItems": schema.get("maxItems", len(schema["prefixItems"]))}
+    return {"items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, **most}
