@@ -1,6 +1,7 @@
 """`callboard up` as a process, and the commands that need one: start, watch, tell; and what they say without."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -17,6 +18,8 @@ from callboard.bus.serverstore import running_url
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.other_terminal import commands
+from callboard.runtime.cli.surroundings import surroundings
+from callboard.runtime.cli.views import program
 from callboard.runtime.settings.config import load
 from tests.cli_stage import ROOT, Place, next_event, shown_url
 
@@ -293,6 +296,17 @@ def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
     start, _watch, bare = (command for _about, command in commands(load(given, env={}), Settings()))
     assert start.endswith("callboard start --nats tls://USER:PASSWORD@n1:4222 --tenant acme FILE")
     assert bare == "nats --server tls://USER:PASSWORD@n1:4222 --tlsca /etc/ca.pem sub 'x.>'"
+
+
+def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python tools get a PATH and a working directory of their own; who types a command has neither."""
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    before = program()
+    assert before.endswith("/callboard")
+    with surroundings(tmp_path):
+        assert program() == before
+        assert Path(shlex.split(program(anywhere=True))[0]).is_absolute()
 
 
 def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) -> None:

@@ -6,6 +6,22 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Shell(NamedTuple):
+    """The working directory and PATH that this program was called with."""
+
+    folder: Path
+    path: str | None
+
+
+_shells: list[Shell] = []
+
+
+def shell() -> Shell:
+    """Return where the caller's shell is, which is where printed commands are typed."""
+    return _shells[0] if _shells else Shell(Path.cwd(), os.environ.get("PATH"))
 
 
 @contextmanager
@@ -16,6 +32,7 @@ def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str,
     programs that lie beside this Python are found first: ``python`` is this one, as if ours had been activated.
     """
     before = Path.cwd(), os.environ.get("PATH"), list(sys.path)
+    _shells.append(Shell(before[0], before[1]))
     bin_folder = str(Path(sys.executable).parent)
     # Servers of tools inherit PATH from this process, not from the worker's environment.
     if not os.environ.get("VIRTUAL_ENV") and shutil.which("python") != str(Path(bin_folder) / "python"):
@@ -26,6 +43,7 @@ def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str,
     try:
         yield _environment(folders)
     finally:
+        _shells.pop()
         os.chdir(before[0])
         sys.path[:] = before[2]
         if before[1] is None:

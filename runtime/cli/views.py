@@ -19,6 +19,7 @@ from callboard.projections.run_result import NodeState, OpenEffect, RunResult
 from callboard.runtime.cli.evidence import evidence_lines
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import style
+from callboard.runtime.cli.surroundings import shell
 from callboard.runtime.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.runtime.operations.results import path_of, pretty
 
@@ -227,11 +228,12 @@ def program(*, anywhere: bool = False) -> str:
 
     ``anywhere`` asks for a path that also holds in another working directory.
     """
-    if shutil.which("callboard"):
+    folder, path = shell()
+    if shutil.which("callboard", path=path):
         return "callboard"
     beside = Path(sys.executable).parent / "callboard"
     return (
-        shlex.quote(str(beside) if anywhere else os.path.relpath(beside))
+        shlex.quote(str(beside) if anywhere else os.path.relpath(beside, folder))
         if beside.exists()
         else f"{shlex.quote(sys.executable)} -m {__package__}.main"
     )
