@@ -29,10 +29,12 @@ class Kit:
 
     ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither, and the
     text. A text that nobody recognises is taken for this language if its file's name ends in one of ``suffixes``.
-    ``looks_like`` says so to people. ``module`` has the rest: ``LANGUAGE``, the language itself, and, if it offers
-    something to those who write in it, ``AUTHORING``. ``templates`` is the package whose folder ``templates`` has some;
-    ``providers_module`` has the ``PROVIDER_CONTRACTS``, where a language has providers. ``typed_nodes`` says that its
-    authoring lists node types, ``variables`` that its definitions have some, which can be set while a run goes on.
+    ``looks_like`` says so to people. ``fields`` are the top-level fields that tell its documents from others, also
+    where one of them is misspelled; ``resembles`` is asked with a text that has no fields. ``module`` has the rest:
+    ``LANGUAGE``, the language itself, and, if it offers something to those who write in it, ``AUTHORING``.
+    ``templates`` is the package whose folder ``templates`` has some; ``providers_module`` has the
+    ``PROVIDER_CONTRACTS``, where a language has providers. ``typed_nodes`` says that its authoring lists node types,
+    ``variables`` that its definitions have some, which can be set while a run goes on.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Kit:
     recognises: Callable[[dict[str, Any] | None, str], bool]
     looks_like: str
     suffixes: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    resembles: Callable[[str], bool] = lambda _source: False
     authoring_module: str = ""
     templates: str = ""
     providers_module: str = ""

@@ -6,7 +6,7 @@ member names and 0-based item numbers; people read it as ``nodes.gather.rules[0]
 """
 
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
@@ -15,6 +15,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
@@ -35,6 +36,9 @@ FIELDS_LISTED_MAX = 24
 NAMES_COMPARED_MAX = 200
 NAME_COMPARED_CHARS_MAX = 60
 """How many known names are looked through for the one that was meant, and how long it and they may be."""
+
+MISSPELLED_MIN = 0.6
+"""How near an unknown name has to be to a missing one, from 0 to 1."""
 
 HINT_STEPS_MAX = 4_000
 """How many names may be compared for all problems of a document."""
@@ -114,6 +118,23 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, candidates, n=1, cutoff=0.75)), None)
 
 
+def misspelled(name: str, given: Iterable[str]) -> str | None:
+    """Return what was given in place of a name that is missing: near enough, or with more or less of it."""
+    close = [one for one in given if len(one) <= NAME_COMPARED_CHARS_MAX]
+    return next(iter(get_close_matches(name, close[:NAMES_COMPARED_MAX], n=1, cutoff=MISSPELLED_MIN)), None)
+
+
+def missing(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
+    """Make the problem of a field that is missing; it shows the unknown one that was probably meant, if any was."""
+    meant = misspelled(str(location[-1]), (one for one in given if one not in known))
+    if meant is None:
+        return tree.problem("SCHEMA", "is required", location)
+    found = tree.problem(
+        "SCHEMA", f"is required; is {meant!r} meant?", (*location[:-1], meant), expected=str(location[-1])
+    )
+    return replace(found, where=dotted(location))
+
+
 _HINTS: ContextVar[Steps] = ContextVar("hints")
 
 
@@ -184,7 +205,9 @@ def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, be
     found = kind_of(detail["input"])
     match detail["type"]:
         case "missing":
-            return tree.problem("SCHEMA", "is required", location)
+            given: Any = detail["input"]
+            names = [str(name) for name in given] if isinstance(given, dict) else []
+            return missing(tree, location, names, fields_at(model, detail["loc"][:-1]))
         case "extra_forbidden":
             return _unknown_field(tree, location, fields_at(model, detail["loc"][:-1]))
         case "literal_error":

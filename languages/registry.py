@@ -3,6 +3,8 @@
 What there is of them says `callboard.languages.kit`; their modules are imported when they are first asked for.
 """
 
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -14,10 +16,15 @@ from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, Language
-from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of
+from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of, misspelled
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
 from callboard.languages.titles import title_of
+
+_SEVERAL = "the text could be any of"
+
+NEARNESS_MIN = 1.5
+"""How near a document's fields have to be to a language's, each of which counts for 1."""
 
 
 def language(name: str) -> Language[Any]:
@@ -60,7 +67,7 @@ def parsed(source: str, file: str = "", named: str | None = None) -> Definition[
     if named is not None and named not in kits():
         message = f"there is no language {named!r}"
         return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=" | ".join(kits()))]
-    name = named or detect(source, file)
+    name = named or detect_nearly(source, file)
     return name if isinstance(name, list) else language(name).parse(source)
 
 
@@ -80,13 +87,46 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
             return found[0]
     known = "; ".join(f"{name}: {kit.looks_like}" for name, kit in kits().items())
     if found:
-        message = f"the text could be any of {', '.join(found)}; say which"
+        message = f"{_SEVERAL} {', '.join(found)}; say which"
         return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
     if not isinstance(tree, Tree):
         # It cannot be read at all: where it breaks off helps more than a list of languages.
         return tree
     message = f"no language recognises this text{_seen(tree.value)}"
     return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
+
+
+def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
+    """Say the same, but of a text that no language recognises the one that it comes closest to, if there is one.
+
+    So a document in which one field is misspelled is told what is wrong with it.
+    """
+    found = detect(source, file)
+    if isinstance(found, str):
+        return found
+    several = [one.message for one in found if one.code == "UNKNOWN_LANGUAGE" and one.message.startswith(_SEVERAL)]
+    return found if several else _closest(source) or found
+
+
+def _closest(source: str) -> str | None:
+    """Return the language that a text comes closest to, by its top-level fields or by what stands in it."""
+    tree = read(source)
+    if isinstance(tree, Tree) and isinstance(tree.value, dict) and tree.value:
+        names = list(tree.value)[:FIELDS_LISTED_MAX]
+        nearness = {name: _nearness(kit.fields, names) for name, kit in kits().items()}
+        best, *others = sorted(nearness, key=lambda name: -nearness[name])
+        close = nearness[best] >= NEARNESS_MIN and all(nearness[other] < nearness[best] for other in others)
+        return best if close else None
+    alike = [name for name, kit in kits().items() if kit.resembles(source)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _nearness(fields: Sequence[str], names: Sequence[str]) -> float:
+    """Say how near some names are to the fields of a language, each of which counts for 1."""
+    others = [name for name in names if name not in fields]
+    nearest = {field: misspelled(field, others) for field in fields if field not in names}
+    near = sum(SequenceMatcher(None, field, meant).ratio() for field, meant in nearest.items() if meant)
+    return near + len(fields) - len(nearest)
 
 
 def _seen(value: JSON) -> str:

@@ -73,7 +73,7 @@ def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
         ("", ": it is empty"),
         ("hello", ": it is a string"),
         ("{}", ": it is an empty object"),
-        ("name: A\nnodes: {}\nedges: []\n", ", which has name, nodes, edges"),
+        ("name: A\nversion: 1\nsteps: []\n", ", which has name, version, steps"),
     ],
 )
 def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content: str, seen: str) -> None:

@@ -76,7 +76,7 @@ def test_everything_is_told_at_once_in_the_order_of_the_text() -> None:
     reported = found(document)
     assert [(one.code, one.where, one.message, one.line) for one in reported] == [
         ("UNKNOWN_STEP", "entrypoint", "entrypoint 'strat' does not exist, did you mean 'start'?", 3),
-        ("SCHEMA", "steps.start.call", "is required", 5),
+        ("SCHEMA", "steps.start.call", "is required; is 'cal' meant?", 7),
         ("SCHEMA", "steps.start.cal", "unknown field 'cal', did you mean 'call'?", 7),
         ("SLEEP_FORM", "steps.wait", "says neither for nor until", 10),
         ("UNKNOWN_STEP", "steps.wait.next", "step 'don' does not exist, did you mean 'done'?", 12),

@@ -14,6 +14,7 @@ KIT = Kit(
     f"{__name__}.language",
     _recognises,
     "JSON with $schema, entrypoint and steps",
+    fields=("$schema", "entrypoint", "steps", "flows"),
     authoring_module=f"{__name__}.authoring",
     templates=__name__,
     providers_module=f"{__name__}.provider_contracts",

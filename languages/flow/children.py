@@ -66,7 +66,7 @@ def child_warnings(findings: Findings) -> None:
 
 def _wrong_with(source: str, spoken: JSON) -> str:
     """Say what is wrong with the text of a definition; nothing if it is sound, or its language is not written out."""
-    name = spoken if spoken is not None else registry.detect(source)
+    name = spoken if spoken is not None else registry.detect_nearly(source)
     if isinstance(name, list):
         return name[0].message
     if not isinstance(name, str) or name not in kits():

@@ -14,7 +14,7 @@ from callboard.bus.events import Problem
 from callboard.languages.cel.embedding import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
-from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of
+from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing
 from callboard.languages.provider_contract import Contract
 
 HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"
@@ -131,7 +131,7 @@ def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterab
         return None
     for name in required:
         if name not in value:
-            here.at(name).error("SCHEMA", "is required")
+            here.findings.problems.append(missing(here.findings.tree, (*here.location, name), value, known))
     for name, member in value.items():
         if name in known:
             known[name](here.at(name), member)

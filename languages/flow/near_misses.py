@@ -1,6 +1,6 @@
 """Near misses: literals of a flow that look as if something were filled in, and are passed on as they are written."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -112,7 +112,7 @@ def _reads(site: Site, body: str, more: Collection[str] = ()) -> bool:
     return compiled is not None and not compiled.roots.isdisjoint({*site.roots, *site.node.assigned, *more})
 
 
-def _corrected(pieces: list[tuple[str, str | None]]) -> str:
+def _corrected(pieces: Sequence[tuple[str, str | None]]) -> str:
     """Return the one expression that says what a text means; empty if that would be long, or if something remains."""
     parts: list[str] = []
     for literal, body in pieces:

@@ -15,6 +15,7 @@ KIT = Kit(
     f"{__name__}.language",
     _recognises,
     "JSON with metadata, nodes, connections",
+    fields=("metadata", "nodes", "connections", "triggers"),
     authoring_module=f"{__name__}.authoring",
     typed_nodes=True,
     variables=True,

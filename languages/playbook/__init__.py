@@ -7,6 +7,9 @@ from callboard.languages.kit import Kit, named
 
 _HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
 
+_NEARLY = re.compile(r"^#{1,3}[ \t]*STEP[ \t]*\d", re.MULTILINE | re.IGNORECASE)
+"""What looks like the heading of a step."""
+
 _OTHERS = ({"nodes", "entry"}, {"nodes", "metadata"}, {"nodes", "connections"}, {"entrypoint", "steps"})
 """Fields of documents that are none, whatever headings stand in them: to a reader of YAML headings are comments."""
 
@@ -16,12 +19,17 @@ def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
     return not any(other <= found for other in _OTHERS) and _HEADING.search(source.replace("\r", "\n")) is not None
 
 
+def _resembles(source: str) -> bool:
+    return _NEARLY.search(source.replace("\r", "\n")) is not None
+
+
 KIT = Kit(
     "playbook",
     f"{__name__}.language",
     _recognises,
     "markdown with # Title and ## STEP 1: Title",
     suffixes=(".md", ".markdown"),
+    resembles=_resembles,
     authoring_module=f"{__name__}.authoring",
     variables=True,
 )

@@ -14,6 +14,7 @@ KIT = Kit(
     f"{__name__}.language",
     _recognises,
     "YAML or JSON with entry, nodes, edges",
+    fields=("entry", "nodes", "edges"),
     authoring_module=f"{__name__}.authoring",
     templates=__name__,
 )

@@ -103,7 +103,7 @@ class Definitions:
             expected = f"at most {SOURCE_CHARS_MAX} characters"
             message = f"the definition has {len(text)} characters"
             return [Problem("definition.too_large", message, "definition.source", expected=expected)]
-        name = source.language or registry.detect(text)
+        name = source.language or registry.detect_nearly(text)
         if isinstance(name, list):
             return name
         if name not in kits():

@@ -106,9 +106,9 @@ async def names(log: JetStreamLog, tenant: str) -> dict[str, int]:
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:
     """Parse a definition in the language named, or the one it is recognised as."""
     from callboard.languages.kit import kits
-    from callboard.languages.registry import detect
+    from callboard.languages.registry import detect_nearly
 
-    name = spoken or detect(source)
+    name = spoken or detect_nearly(source)
     if isinstance(name, list):
         return name
     if name not in kits():

@@ -7,7 +7,7 @@ import click
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
-from callboard.languages.registry import detect
+from callboard.languages.registry import detect_nearly
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.choosing import chosen_language
 from callboard.runtime.cli.printing import document, say
@@ -46,7 +46,7 @@ def _converter(source: str, file: str, form: str, language: str | None) -> Calla
     """Return what makes the other form: of a text in its language, of JSON in the one that reads it."""
     if form == TEXT:
         return chosen_language(lambda offered: offered.from_forms.get(JSON), "a form in JSON", language)[1]
-    name = language or detect(source, file)
+    name = language or detect_nearly(source, file)
     if isinstance(name, list):
         raise RequestRefused("definition", name, file, source)
     return chosen_language(lambda offered: offered.forms.get(form), f"a form in {form}", name)[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.registry import about, authoring, detect, parsed
+from callboard.languages.registry import about, authoring, detect, detect_nearly, parsed
 from callboard.runtime.mcp.answers import Workflow
 from callboard.runtime.operations.files import text_of
 
@@ -140,7 +140,7 @@ def described(source: str, *, name: str | None = None, file: str | None = None, 
     """Say what a definition is, as far as it can be read."""
     definition = parsed(source)
     if isinstance(definition, list):
-        language = detect(source)
+        language = detect_nearly(source)
         spoken = language if isinstance(language, str) else ""
         return Workflow(name or fallback, spoken, name=name, file=file, problems=len(definition))
     known = authoring(definition.language)

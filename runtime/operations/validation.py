@@ -8,7 +8,7 @@ import msgspec
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import about, authoring, detect, language, parsed
+from callboard.languages.registry import about, authoring, detect_nearly, language, parsed
 from callboard.runtime.operations.bundling import Permit, everything
 from callboard.runtime.operations.errors import RequestRefused
 from callboard.runtime.operations.start_messages import StartRequest, prepared
@@ -24,7 +24,7 @@ def examined(source: str, request: StartRequest, permit: Permit = everything) ->
     """
     definition = parsed(source, request.file, request.language)
     if isinstance(definition, list):
-        name = detect(source, request.file)
+        name = detect_nearly(source, request.file)
         return (name if isinstance(name, str) else ""), definition
     return definition.language, _beyond(definition, request, permit)
 
