@@ -7,7 +7,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.effects import Choice
 from callboard.languages.workflow import admit
-from callboard.languages.workflow.rules import WAYS_APART
+from callboard.languages.workflow.rules import EDGES_APART, WAYS_APART
 from tests.workflows import Ran, document, run
 
 ABC: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "c": {}}
@@ -111,7 +111,7 @@ def test_69_exhausted_edges_are_excluded_and_none_left_is_terminal() -> None:
     assert ran.end.status == "completed"
 
 
-def test_69_parallel_edges_share_a_counter_and_a_choice() -> None:
+def test_69_parallel_edges_share_a_counter() -> None:
     edges = [
         {"from": "a", "to": "b", "when": "wet", "max_iterations": 1},
         {"from": "a", "to": "b", "when": "cold", "max_iterations": 2},
@@ -119,10 +119,40 @@ def test_69_parallel_edges_share_a_counter_and_a_choice() -> None:
         {"from": "b", "to": "a", "max_iterations": 9},
     ]
     ran = routed(edges, ["b", "b"])
-    assert asked(ran)[0] == Choice("b", "wet — or: cold")
+    assert asked(ran)[:2] == [Choice("b", "wet"), Choice("b/2", "cold")]
     assert asked(ran, "a#2.1!route")[0] == Choice("b", "cold")
     assert [route.edge for route in ran.of(ev.Route) if route.target == "b"] == [0, 1]
     assert ran.routes()[-1] == ("a", "c", "only path")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "edge"),
+    [
+        ("b", "wet", 0),
+        ("b/2", "cold", 1),
+        ("I choose b/2.", "cold", 1),
+        ("b/3", "None of the above / default path", 2),
+    ],
+)
+def test_the_reason_is_that_of_the_edge_that_was_chosen(answer: str, reason: str, edge: int) -> None:
+    ran = routed([("a", "b", "wet"), ("a", "b", "cold"), ("a", "b")], [answer], {"a": {}, "b": {}})
+    assert ran.routes() == [("a", "b", reason)]
+    assert [route.edge for route in ran.of(ev.Route)] == [edge]
+
+
+def test_in_what_was_recorded_edges_to_one_target_were_one_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admit, "LATEST", EDGES_APART - 1)
+    ran = routed([("a", "b", "wet"), ("a", "b", "cold"), ("a", "c")], ["b"])
+    assert asked(ran)[0] == Choice("b", "wet — or: cold")
+    assert ran.routes() == [("a", "b", "wet")]
+
+
+def test_an_id_that_another_node_has_is_passed_over() -> None:
+    nodes: dict[str, Any] = {"a": {}, "b": {}, "b/2": {}}
+    edges = [("a", "b", "wet"), ("a", "b", "cold"), ("a", "b/2", "dry")]
+    ran = routed(edges, ["b/3"], nodes)
+    assert [choice.id for choice in asked(ran)] == ["b", "b/3", "b/2"]
+    assert ran.routes() == [("a", "b", "cold")]
 
 
 def test_69_a_default_is_the_only_path_once_the_others_are_exhausted() -> None:

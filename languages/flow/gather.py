@@ -16,6 +16,13 @@ from callboard.languages.flow.frame import Frame, chain_of
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
 from callboard.languages.language import Cancelled, Task, Unwound
 
+TOLERATED = "flow.dispatches_failed"
+"""The code of the warning that dispatches failed although the policy is met."""
+
+CODES_TOLD_MAX = 5
+INDICES_TOLD_MAX = 10
+"""How many codes, and how many dispatches of each, that warning names."""
+
 EVIDENCE_MAX = 1_000
 """Failures that the evidence of an unmet policy lists; the count beside it is complete."""
 
@@ -122,3 +129,25 @@ def unmet(results: list[Result], successes: int) -> Result | None:
     details: dict[str, Any] = {"failures": failed[:EVIDENCE_MAX], "failureCount": len(failed)}
     message = f"{reached} of {len(results)} dispatches succeeded, {successes} had to"
     return failure("System.GatherCompletionUnmet", message, details=details)
+
+
+def tolerated(results: list[Result]) -> str:
+    """Return what is told of dispatches that failed although the policy is met; empty if none did.
+
+    What the Gather itself did not start, or stopped since it needed no more, did not fail.
+    """
+    by_code: dict[str, list[int]] = {}
+    for index, result in enumerate(results):
+        code = result.get("code")
+        if not is_success(result) and code not in (SKIPPED["code"], CANCELLED["code"]):
+            by_code.setdefault(str(code), []).append(index)
+    if not by_code:
+        return ""
+    told = [f"{_indices(indices)} {code}" for code, indices in list(by_code.items())[:CODES_TOLD_MAX]]
+    more = ", and more" if len(by_code) > CODES_TOLD_MAX else ""
+    return f"{sum(map(len, by_code.values()))} of {len(results)} dispatches failed: {', '.join(told)}{more}"
+
+
+def _indices(indices: list[int]) -> str:
+    more = ", …" if len(indices) > INDICES_TOLD_MAX else ""
+    return f"[{', '.join(map(str, indices[:INDICES_TOLD_MAX]))}{more}]"

@@ -29,7 +29,7 @@ from callboard.languages.flow.frame import (
     evaluated,
     outcome_of,
 )
-from callboard.languages.flow.gather import SKIPPED, FanOut, unmet
+from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, tolerated, unmet
 from callboard.languages.flow.matching import matches
 from callboard.languages.flow.result import (
     Fault,
@@ -39,6 +39,7 @@ from callboard.languages.flow.result import (
     success,
     superseding,
 )
+from callboard.languages.flow.rules import TOLERATED_FAILURES
 from callboard.languages.flow.steps import enumerated, needed, raised, selected, wakes_at
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
@@ -217,6 +218,8 @@ class StepRun:
         self._settle(results=results)
         if (failed := unmet(results, successes)) is not None:
             raise Fault(failed)
+        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := tolerated(results)):
+            self._node.warn(TOLERATED, told)
         scope = self._scope()
         values = [result["value"] for result in results if is_success(result)]
         output = await evaluated(frame.stage, step.output, scope, values)

@@ -7,5 +7,8 @@ Each name is the number of the first generation of runs that go by it; `RunInfo.
 LASTING_SETTINGS = 1
 """What a step says of its model's turns holds for all of them."""
 
-LATEST = 1
+TOLERATED_FAILURES = 2
+"""A Gather warns of the dispatches that failed although its policy is met."""
+
+LATEST = 2
 """The generation of the runs that are admitted now."""

@@ -14,7 +14,7 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.questions import choose
 from callboard.languages.workflow.document import Edge, Workflow
 from callboard.languages.workflow.prompt import Remembered, joined, routing_context
-from callboard.languages.workflow.rules import LATEST, WAYS_APART
+from callboard.languages.workflow.rules import EDGES_APART, LATEST, WAYS_APART
 
 END = "(end)"
 """Where a route leads that ends the run although edges were left."""
@@ -64,6 +64,7 @@ class Router:
     def __init__(self, document: Workflow, rules: int = LATEST) -> None:
         self._document = document
         self._apart = rules >= WAYS_APART
+        self._edges_apart = rules >= EDGES_APART
         self._taken: Counter[tuple[str, str]] = Counter()
         self._ways: dict[str, list[Way]] = {}
         for index, edge in enumerate(document.edges):
@@ -95,15 +96,16 @@ class Router:
     ) -> Onward | Terminal:
         conditional = [way for way in ways if way.edge.condition]
         default = next((way for way in ways if not way.edge.condition), None)
-        choices = _choices(conditional, default)
+        offered = [*conditional, *([default] if default else [])]
+        by_id = _by_id(offered) if self._edges_apart else {way.edge.target: way for way in reversed(offered)}
+        choices = _choices_of(by_id) if self._edges_apart else _choices(conditional, default)
         question = Text(QUESTION.format(node=node_id))
         message = Message("user", joined([question, *routing_context(given, former)]))
         request = ModelRequest(model=self._document.model, system=SYSTEM, messages=[message])
         outcome = await choose(node, "route", request, choices, apart=self._apart)
-        if isinstance(outcome, Ok):
-            for way in (*conditional, *([default] if default else [])):
-                if way.edge.target == outcome.value:
-                    return self._follow(node, way, way.edge.condition or DEFAULT_PATH)
+        if isinstance(outcome, Ok) and outcome.value is not None:
+            way = by_id[outcome.value]
+            return self._follow(node, way, way.edge.condition or DEFAULT_PATH)
         return self._undecided(node, outcome, default)
 
     def _undecided(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
@@ -122,8 +124,25 @@ class Router:
         return Onward(way.edge.target)
 
 
+def _by_id(ways: list[Way]) -> dict[str, Way]:
+    """Return edges by the ids of their choices: the target, and for a further edge to it ``target/2`` and so on."""
+    targets = {way.edge.target for way in ways}
+    by_id: dict[str, Way] = {}
+    for way in ways:
+        id, number = way.edge.target, 1
+        while id in by_id or (number > 1 and id in targets):
+            number += 1
+            id = f"{way.edge.target}/{number}"
+        by_id[id] = way
+    return by_id
+
+
+def _choices_of(ways: dict[str, Way]) -> list[Choice]:
+    return [Choice(id, way.edge.condition or DEFAULT_PATH) for id, way in ways.items()]
+
+
 def _choices(conditional: list[Way], default: Way | None) -> list[Choice]:
-    """Make one choice per target: the ids are targets, and edges to the same one are the same way."""
+    """Make one choice per target, as earlier runs had it: the ids are targets."""
     described: dict[str, str] = {}
     for way in conditional:
         target, condition = way.edge.target, way.edge.condition or ""

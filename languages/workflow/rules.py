@@ -16,5 +16,8 @@ BOUNDED_CHECKS = 3
 WAYS_APART = 4
 """An answer names a way also where another way's id is part of that, or where it is written in other letters."""
 
-LATEST = 4
+EDGES_APART = 5
+"""Several edges to one target are choices of their own."""
+
+LATEST = 5
 """The generation of the runs that are admitted now."""
