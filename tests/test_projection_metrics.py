@@ -8,7 +8,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus.effects import Failure, Usage
-from callboard.bus.events import EffectCall, EffectCancelled, EffectResult, ForkedFrom, ModelResult, RunParked
+from callboard.bus.events import (
+    EffectCall,
+    EffectCancelled,
+    EffectKind,
+    EffectResult,
+    ForkedFrom,
+    ModelResult,
+    RunParked,
+)
 from callboard.projections import semconv
 from callboard.projections.metrics import Metrics
 from tests.logs import Log, cake
@@ -120,18 +128,17 @@ def test_calls_of_systems_outside_are_counted_by_outcome(board: Board) -> None:
     failure = {"result": {"type": "error", "code": "http.dns"}}
     broken = {"result": {"type": "success", "value": {"status": 503}}}
     fine = {"result": {"type": "success", "value": {"status": 404}}}
-    for at, (kind, outcome) in enumerate(
-        [
-            ("service", EffectResult(value={"success": True})),
-            ("service", EffectResult(value=refused)),
-            ("provider", EffectResult(value=failure)),
-            ("provider", EffectResult(value=broken)),
-            ("provider", EffectResult(value=fine)),
-            ("channel", EffectResult(error=Failure("channel.failed"))),
-            ("channel", EffectCancelled("effect.call", Failure("stopped"))),
-            ("code", EffectResult(error=Failure("code.failed"))),
-        ]
-    ):
+    calls: list[tuple[EffectKind, EffectResult | EffectCancelled]] = [
+        ("service", EffectResult(value={"success": True})),
+        ("service", EffectResult(value=refused)),
+        ("provider", EffectResult(value=failure)),
+        ("provider", EffectResult(value=broken)),
+        ("provider", EffectResult(value=fine)),
+        ("channel", EffectResult(error=Failure("channel.failed"))),
+        ("channel", EffectCancelled("effect.call", Failure("stopped"))),
+        ("code", EffectResult(error=Failure("code.failed"))),
+    ]
+    for at, (kind, outcome) in enumerate(calls):
         log.add(EffectCall(kind), f"n{at}", 1, 1, slot="call")
         log.add(outcome, f"n{at}", 1, 1, slot="call")
     sums = _sums(board.take(log, cake())[semconv.EXTERNAL_CALLS], semconv.EFFECT_KIND, semconv.OUTCOME)
