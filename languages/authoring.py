@@ -58,6 +58,7 @@ class Authoring(Struct, frozen=True):
     ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
     named, make of something that came in, and ``entrances`` where those take requests in.
     ``schema`` makes the JSON Schema of a document; of one that is no JSON and no YAML, of the form that is.
+    ``descriptions`` has what editors show of each of its members, by ``Owner.member`` or ``member``.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """
 
@@ -79,5 +80,6 @@ class Authoring(Struct, frozen=True):
     begun: Callable[[Any, Received, str | None], list[Begun | PassedOver]] = lambda _document, _received, _trigger: []
     entrances: Callable[[Any], list[Entrance]] = lambda _document: []
     schema: Callable[[], JsonSchema] | None = None
+    descriptions: Mapping[str, str] = field(default_factory=dict[str, str])
     conformance: Conformance | None = None
     node_types: NodeTypes | None = None

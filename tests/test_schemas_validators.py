@@ -17,13 +17,15 @@ import pytest
 from callboard.runtime.engine.openapi import document as engine_document
 from callboard.runtime.engine.routes import operations
 from callboard.runtime.http.openapi import document
-from callboard.runtime.schemas.catalog import names, schema_named
-from callboard.runtime.schemas.published import published, unique, without_defaults
+from callboard.runtime.schemas.catalog import descriptions_of, names, schema_named
+from callboard.runtime.schemas.published import described, published, unique, without_defaults
 from tests import validators
 
 OPENAPI = ("openapi", "engine")
 JSON_SCHEMAS = tuple(name for name in names() if name != "asyncapi")
 EVERY = (*OPENAPI, *names())
+WRITTEN = tuple(name for name in names() if descriptions_of(name))
+"""What people write."""
 
 
 @cache
@@ -88,6 +90,49 @@ def test_what_a_request_may_leave_out_has_no_default_there() -> None:
 
 def test_what_json_schema_does_not_know_is_not_in_the_asyncapi_document() -> None:
     assert [schema for schema in schemas(made("asyncapi")) if isinstance(schema.get("discriminator"), dict)] == []
+
+
+def members(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every member of a document, by its name; what only says that one must be there is none."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key == "properties":
+                takes = value.get("type") == "object"
+                yield from ((member, schema or {}) for member, schema in one.items() if schema or takes)
+                yield from (found for schema in one.values() for found in members(schema))
+            else:
+                yield from members(one, key)
+    elif isinstance(value, list):
+        for one in value:
+            yield from members(one)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_member_that_people_write_is_described(name: str) -> None:
+    assert len(WRITTEN) == len(JSON_SCHEMAS) - 1, "all but events"
+    schema = made(name)
+    bare: list[str] = []
+    for member, one in members(schema):
+        target = schema
+        for part in (one.get("$ref", "#/") if isinstance(one, dict) else "#/").split("/")[1:]:
+            target = target[part] if part else {}
+        if one is True or not (one.get("description") or target.get("description")):
+            bare.append(member)
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_description_is_left_over(name: str) -> None:
+    shown = {one.get("description") for _, one in members(made(name)) if isinstance(one, dict)}
+    assert [key for key, text in descriptions_of(name).items() if text not in shown] == []
+
+
+def test_a_description_of_its_own_comes_first() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    given = {"properties": {"a": {"type": "string", "description": "Own."}, "b": inner}}
+    found = described(given, {"a": "Any.", "b": "B.", "b.a": "Of b."})["properties"]
+    assert (found["a"]["description"], found["b"]["description"]) == ("Own.", "B.")
+    assert found["b"]["properties"]["a"] == {"type": "integer", "description": "Of b."}
 
 
 def test_each_rule_by_itself() -> None:

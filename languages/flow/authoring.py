@@ -8,6 +8,7 @@ from callboard.languages.authoring import About, Authoring, Conformance
 from callboard.languages.flow.children import child_files
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences
+from callboard.languages.flow.descriptions import DESCRIPTIONS
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
@@ -40,4 +41,5 @@ AUTHORING = Authoring(
     children=_children,
     conformance=Conformance(CLAIM, differences),
     schema=flow_schema,
+    descriptions=DESCRIPTIONS,
 )

@@ -2,6 +2,7 @@
 
 from callboard.languages.authoring import About, Authoring, Times
 from callboard.languages.graph.admit import Options
+from callboard.languages.graph.descriptions import DESCRIPTIONS
 from callboard.languages.graph.document import Workflow
 from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
@@ -36,4 +37,5 @@ AUTHORING = Authoring(
     begun=begun,
     entrances=entrances,
     schema=Workflow.model_json_schema,
+    descriptions=DESCRIPTIONS,
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.playbook.convert import to_json, to_markdown
+from callboard.languages.playbook.descriptions import DESCRIPTIONS
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.files import prompt_files
 from callboard.languages.playbook.options import Options
@@ -30,4 +31,5 @@ AUTHORING = Authoring(
     forms={"json": to_json},
     from_forms={"json": to_markdown},
     schema=Playbook.model_json_schema,
+    descriptions=DESCRIPTIONS,
 )

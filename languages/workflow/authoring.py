@@ -4,6 +4,7 @@ from typing import Any
 
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.workflow.admit import Options, outline
+from callboard.languages.workflow.descriptions import DESCRIPTIONS
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.usage import declared_sources
 
@@ -31,4 +32,5 @@ AUTHORING = Authoring(
     about=_about,
     skills=_skills,
     schema=Workflow.model_json_schema,
+    descriptions=DESCRIPTIONS,
 )

@@ -5,8 +5,9 @@ from typing import Any
 
 from callboard.languages.kit import kits
 from callboard.languages.registry import authoring
+from callboard.runtime.schemas.descriptions import DESCRIPTIONS
 from callboard.runtime.schemas.messages import DIALECT, events_schema, start_schema, tells_schema
-from callboard.runtime.schemas.published import published
+from callboard.runtime.schemas.published import described, published
 
 
 def _config() -> dict[str, Any]:
@@ -49,8 +50,13 @@ def schema_named(name: str) -> dict[str, Any]:
     :raises KeyError: if there is none of that name
     """
     if name in OURS:
-        return published(OURS[name]()) if name != "asyncapi" else OURS[name]()
+        return described(published(OURS[name]()), descriptions_of(name)) if name != "asyncapi" else OURS[name]()
     schema = authoring(name).schema if name in kits() else None
     if schema is None:
         raise KeyError(name)
-    return published({"$schema": DIALECT, **schema(), "title": f"A {name}"})
+    return described(published({"$schema": DIALECT, **schema(), "title": f"A {name}"}), descriptions_of(name))
+
+
+def descriptions_of(name: str) -> Mapping[str, str]:
+    """Return what is said of the members in a schema, beside what their classes say."""
+    return DESCRIPTIONS.get(name, {}) if name in OURS else authoring(name).descriptions

@@ -52,6 +52,39 @@ def published(schema: Schema) -> Schema:
     return cast("Schema", each(schema, _corrected))
 
 
+def described(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Schema:
+    """Return a schema with a description of every member that has none, for editors to show.
+
+    ``texts`` are by ``Owner.member`` or ``member``; ``owner`` is the definition, or the member, that it belongs to.
+    """
+    made: Schema = {}
+    for name, value in schema.items():
+        if name == "properties" and isinstance(value, dict):
+            members = cast("Schema", value)
+            # An empty schema may be a member that takes anything, or, in a condition, one that has to be there.
+            takes = schema.get("type") == "object"
+            made[name] = {one: _named(texts, owner, one, inner, takes) for one, inner in members.items()}
+        elif name in _MAPS and isinstance(value, dict):
+            made[name] = {one: _within(inner, texts, one) for one, inner in cast("Schema", value).items()}
+        elif name in _LISTS and isinstance(value, list):
+            made[name] = [_within(one, texts, owner) for one in cast("list[Any]", value)]
+        else:
+            made[name] = _within(value, texts, owner) if name in _ONES else value
+    return made
+
+
+def _within(value: Any, texts: Mapping[str, str], owner: str) -> Any:
+    return described(cast("Schema", value), texts, owner) if isinstance(value, dict) else value
+
+
+def _named(texts: Mapping[str, str], owner: str, member: str, schema: Any, takes: bool) -> Any:
+    text = texts.get(f"{owner}.{member}", texts.get(member))
+    if not isinstance(schema, dict):
+        return {"description": text} if schema is True and text else schema
+    found = described(cast("Schema", schema), texts, member)
+    return {**found, "description": text} if text and (found or takes) and "description" not in found else found
+
+
 def without_defaults(schema: Schema) -> Schema:
     """Return a schema whose members say in words what they are if they are left out.
 
