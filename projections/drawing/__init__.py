@@ -1,1 +1,1 @@
-"""Drawing a diagram: text that is measured, a layered layout of our own, and SVG. Pure; nothing here knows a run."""
+"""Diagram drawing: text measurement, a layered layout and SVG output. All functions are pure and know no runs."""

@@ -1,4 +1,4 @@
-"""Beside the rows: the lanes of edges that are too long to run through all the rows between their boxes."""
+"""Lanes beside the rows, for edges that are too long to run through all the rows between their boxes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from typing import NamedTuple
 from callboard.projections.drawing.graph import Layers
 
 ACROSS_PX = 6.0
-"""The room that an edge takes between two rows, on its way out or in."""
+"""The space that an edge takes between two rows where it enters or leaves a lane."""
 
 LANE_FIRST_PX = 24.0
 LANE_NEXT_PX = 12.0
-"""How far the first lane is from the rows, and each further one from the one before."""
+"""The distance of the first lane from the rows, and of each further lane from the previous one."""
 
 
 class Beside(NamedTuple):
-    """The way of an edge beside the rows: in a lane from a height between its upper rows to one between its lower."""
+    """The part of an edge beside the rows: a lane, from a height between its upper rows to one between its lower."""
 
     lane: float
     upper: float
@@ -24,12 +24,12 @@ class Beside(NamedTuple):
 
 
 def gaps_crossed(cut: Layers) -> Counter[int]:
-    """Count the edges that go out or in below each row."""
+    """Count the edges that enter or leave a lane below each row."""
     return Counter(rank for chain in _long(cut).values() for rank in chain)
 
 
 def ways_beside(cut: Layers, rows: Sequence[tuple[float, float]], width: float) -> tuple[dict[int, Beside], float]:
-    """Return the ways of the long edges beside rows of a width, by the index of their chain, and the width of all."""
+    """Return the lanes of the long edges, by the index of their chain, and the total width with rows of ``width``."""
     taken: Counter[int] = Counter()
     free: list[int] = []
     busy: list[tuple[int, int]] = []
@@ -52,7 +52,7 @@ def ways_beside(cut: Layers, rows: Sequence[tuple[float, float]], width: float) 
 
 
 def _long(cut: Layers) -> dict[int, tuple[int, int]]:
-    """The chains that run beside the rows, with the rows below which they go out and in."""
+    """Return the chains that run beside the rows, with the rows below which they enter and leave their lane."""
     return {
         index: (cut.vertices[chain.vertices[1]].rank, cut.vertices[chain.vertices[-2]].rank - 1)
         for index, chain in enumerate(cut.chains)

@@ -1,4 +1,4 @@
-"""What is written in a drawing, broken into lines and measured: the cards of nodes and the labels of edges."""
+"""The texts of a drawing, broken into lines and measured: the cards of nodes and the labels of edges."""
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ _NO_NAME = "–"
 
 
 class Card(Struct, frozen=True):
-    """A node's name in lines, what is told below it in a softer voice, and the room of the whole."""
+    """A node's name in lines, the paler line below it, and the size of the card."""
 
     name: list[str]
     aside: str
@@ -35,14 +35,14 @@ class Card(Struct, frozen=True):
 
 
 class Label(Struct, frozen=True):
-    """An edge's label in lines, and its room; without lines it takes none."""
+    """An edge's label in lines, and its size. A label without lines takes no space."""
 
     lines: list[str]
     size: Size
 
 
 def card(node: OutlineNode) -> Card:
-    """Write a node's card: its name, and below it its id and type where they say more than the name."""
+    """Return a node's card: its name, and below it its id and type if they differ from the name."""
     shown = node.name if node.name.strip() else node.id.rpartition("/")[2]
     name = wrapped(shown, NAME_PX, NAME_WIDTH_MAX_PX, NAME_LINES_MAX, bold=True) or [_NO_NAME]
     aside = one_line(" · ".join(_aside(node, shown)), ASIDE_PX, NAME_WIDTH_MAX_PX)
@@ -63,7 +63,7 @@ def _aside(node: OutlineNode, shown: str) -> list[str]:
 
 
 def label(text: str, count: int) -> Label:
-    """Write an edge's label: its condition, and how often it was taken, if that is more than once."""
+    """Return an edge's label: its condition, and how often it was taken if more than once."""
     words = [text] if text.strip() else []
     if count > 1:
         words.append(f"{count}×")

@@ -1,6 +1,7 @@
-"""The geometry of an outline: where its nodes and edges stand, as data for whoever draws them with means of their own.
+"""The geometry of an outline: the positions of its nodes and edges, as data for clients that draw them themselves.
 
-All in pixels from the upper left corner. It says nothing of a run, and so holds for all runs of a definition.
+All positions are in pixels from the upper left corner. The geometry does not depend on a run, so that it is the same
+for all runs of a definition.
 """
 
 import hashlib
@@ -19,9 +20,9 @@ from callboard.projections.edges import CAUGHT
 
 
 class Node(Struct, frozen=True, omit_defaults=True):
-    """A card, or a box around others, with its upper left corner; boxes come before what stands in them.
+    """A card, or a box around other nodes, with its upper left corner. A box precedes the nodes inside it.
 
-    ``is_node`` is false of a box that no node of the outline stands for.
+    ``is_node`` is false for a box that is not a node of the outline.
     """
 
     id: str
@@ -37,7 +38,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
 
 
 class Chip(Struct, frozen=True):
-    """The room of an edge's label, with its upper left corner."""
+    """The rectangle of an edge's label, with its upper left corner."""
 
     x: float
     y: float
@@ -46,10 +47,10 @@ class Chip(Struct, frozen=True):
 
 
 class Edge(Struct, frozen=True, rename={"source": "from", "target": "to"}, omit_defaults=True):
-    """A way: ``d`` is its line and ``head`` the head of its arrow, as path data of SVG; ``points`` are where it bends.
+    """An edge: ``d`` is its line and ``head`` its arrowhead, as SVG path data; ``points`` are its bends.
 
-    ``edge`` is its index in the outline; one from the mark of a beginning or to that of an end has none, and names one
-    node only. ``caught`` says that only failures take it.
+    ``edge`` is its index in the outline. An edge from a start mark or to an end mark has no index and names only one
+    node. ``caught`` is true if only failures take the edge.
     """
 
     edge: int | None
@@ -65,7 +66,7 @@ class Edge(Struct, frozen=True, rename={"source": "from", "target": "to"}, omit_
 
 
 class Place(Struct, frozen=True, omit_defaults=True):
-    """The middle of a mark: where a node (or, unnamed, the whole) begins, or what comes to its end after it."""
+    """The centre of a mark: the start inside a node (of the whole outline, if unnamed), or the end after a node."""
 
     kind: str
     x: float
@@ -74,7 +75,7 @@ class Place(Struct, frozen=True, omit_defaults=True):
 
 
 class Geometry(Struct, frozen=True):
-    """An outline that is laid out; ``outline`` is its hash."""
+    """The layout of an outline. ``outline`` is the outline's hash."""
 
     outline: str
     direction: Direction
@@ -86,12 +87,12 @@ class Geometry(Struct, frozen=True):
 
 
 def outline_hash(outline: Outline) -> str:
-    """Return what names an outline: the sha256 of its JSON."""
+    """Return the hash that identifies an outline: the sha256 of its JSON."""
     return hashlib.sha256(msgspec.json.encode(outline)).hexdigest()
 
 
 def geometry(outline: Outline, direction: Direction = "TB") -> Geometry:
-    """Lay an outline out."""
+    """Lay out an outline."""
     labels = [label(edge.when or "", 0) for edge in outline.edges]
     scene = Stage(outline, entry_of(outline), labels, across=direction == "LR").scene()
     names = {node.id: node.name.strip() or node.id for node in outline.nodes}

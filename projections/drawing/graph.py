@@ -1,7 +1,7 @@
-"""A graph in layers: what is to be laid out, and its vertices by rank, long edges cut into segments.
+"""A graph in layers: its vertices by rank, with long edges cut into segments.
 
-Ranks come in pairs: boxes stand on even ones, the labels of edges on odd ones, so that a label has room of its own. An
-edge that leads back up is a *loop*: it leaves its box to the right, climbs in a lane, and enters from the right.
+Boxes have even ranks and the labels of edges have odd ranks, so that labels do not overlap boxes. An edge that leads
+back up is a *loop*: it leaves its box to the right, climbs in a lane, and enters from the right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 
 class Size(NamedTuple):
-    """How much room something takes, in pixels."""
+    """A width and a height in pixels."""
 
     width: float
     height: float
@@ -22,9 +22,9 @@ NOTHING = Size(0, 0)
 
 
 class Link(NamedTuple):
-    """An edge between boxes, by their positions, with the room that its label takes; ``span`` is its least length.
+    """An edge between boxes, by their indices, with the size of its label. ``span`` is its minimum length in ranks.
 
-    An edge with a label, and one between proper boxes, spans two ranks at least.
+    An edge with a label, or between two proper boxes, spans at least two ranks.
     """
 
     source: int
@@ -35,24 +35,24 @@ class Link(NamedTuple):
 
 LANE_FIRST_PX = 22.0
 LANE_NEXT_PX = 14.0
-"""How far the first lane beside a box is from it, and each further one from the one before."""
+"""The distance of the first lane from its box, and of each further lane from the previous one."""
 
 THREAD_PX = 10.0
-"""How much room an edge takes where it passes a rank."""
+"""The space that an edge takes where it passes a rank."""
 
 LONG_RANKS = 64
-"""An edge over more ranks leaves the rows, and runs beside them: seen or not, it would be in the way of all others."""
+"""An edge over more ranks runs beside the rows, so that it is not in the way of all other edges."""
 
 _AROUND_PX = 20.0
 _AROUND_BETWEEN_PX = 6.0
 _BESIDE_AROUND_PX = 16.0
-"""The least height of an edge from a box to itself, the distance of two, the room for others above and below."""
+"""For edges from a box to itself: the minimum height, the distance of two, the space for others above and below."""
 
 
 class Vertex(Struct, gc=False):
-    """A box or a point of an edge, on a rank; it reaches ``left`` and ``right`` of its middle.
+    """A box or a point of an edge, on a rank. It extends ``left`` and ``right`` of its middle.
 
-    There may be a hundred thousand of them; holding nothing but numbers, they are none of the collector's affair.
+    A graph may have a hundred thousand vertices. They hold only numbers, so that the garbage collector can skip them.
     """
 
     rank: int
@@ -64,7 +64,7 @@ class Vertex(Struct, gc=False):
 
 
 class Segment(NamedTuple):
-    """A piece of an edge from a vertex to one a rank below; lanes beside a box end at an offset from its middle."""
+    """A piece of an edge from a vertex to one a rank below. Lanes beside a box end at an offset from its middle."""
 
     upper: int
     lower: int
@@ -74,10 +74,10 @@ class Segment(NamedTuple):
 
 
 class Chain(Struct):
-    """The way of one link: its vertices from the upper box to the lower, ``label`` the one that holds the label.
+    """The route of one link: its vertices from the upper box to the lower. ``label`` is the vertex with the label.
 
-    ``loop`` says that the link leads up; ``upper_lane`` and ``lower_lane`` are then the lanes beside its boxes.
-    ``beside`` says that it runs beside the rows between its second vertex and the last but one.
+    ``loop`` is true if the link leads up; ``upper_lane`` and ``lower_lane`` are then the lanes beside its boxes.
+    ``beside`` is true if it runs beside the rows between its second vertex and the last but one.
     """
 
     vertices: list[int]
@@ -89,14 +89,14 @@ class Chain(Struct):
 
     @property
     def pieces(self) -> int:
-        """How many segments it has."""
+        """Return the number of segments."""
         return len(self.vertices) - 1 - self.beside
 
 
 class Layers(Struct):
-    """The graph, cut: vertices (the boxes first, in their order), segments, a chain per link, and rows by rank.
+    """The layers of a graph: vertices (boxes first, in their order), segments, a chain per link, and rows by rank.
 
-    A link from a box to itself has a chain of that box alone; its lane is ``upper_lane``.
+    The chain of a link from a box to itself has only that box; its lane is ``upper_lane``.
     """
 
     vertices: list[Vertex] = field(default_factory=list[Vertex])
@@ -106,7 +106,7 @@ class Layers(Struct):
 
 
 def back_links(count: int, links: Sequence[Link]) -> set[int]:
-    """Return the links that lead back to a box on the way to them, searching in depth from the first box on."""
+    """Return the links that lead back to an ancestor in a depth-first search, which starts at the first box."""
     out: list[list[int]] = [[] for _ in range(count)]
     for index, link in enumerate(links):
         out[link.source].append(index)
@@ -133,9 +133,9 @@ def back_links(count: int, links: Sequence[Link]) -> set[int]:
 
 
 def ranks(count: int, links: Sequence[Link], back: set[int]) -> list[int]:
-    """Return the rank of each box: below the lowest of those that lead to it.
+    """Return the rank of each box: below the lowest box that has a link to it.
 
-    A box to which nothing leads stands right above what it leads to.
+    A box without incoming links is placed directly above the boxes that it links to.
     """
     down = [link for index, link in enumerate(links) if index not in back]
     waiting = [0] * count
@@ -164,7 +164,7 @@ def around_px(label: Size) -> float:
 
 
 def grown(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
-    """Return the sizes of the boxes, high enough for what leads from them to themselves, one below the other."""
+    """Return the sizes of the boxes, high enough for their links to themselves, one below the other."""
     heights = [0.0] * len(boxes)
     for link in links:
         if link.source == link.target:
@@ -194,9 +194,9 @@ def layered(boxes: Sequence[Size], links: Sequence[Link]) -> Layers:
 def _lanes(
     boxes: Sequence[Size], links: Sequence[Link], back: Iterable[int], rank: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return the lanes of each loop beside its upper and its lower box: the shorter a loop, the nearer.
+    """Return the lanes of each loop beside its upper and its lower box. Shorter loops are nearer to the box.
 
-    Those around a single box share the first lane, with their labels right of it.
+    Loops around a single box share the first lane, with their labels right of it.
     """
     next_px = [box.width / 2 + LANE_FIRST_PX for box in boxes]
     lanes: dict[int, tuple[float, float]] = {}
@@ -220,12 +220,12 @@ def _chain(cut: Layers, link: Link, back: bool, upper_lane: float, lower_lane: f
     for box, lane in ((upper, upper_lane), (lower, lower_lane)):
         cut.vertices[box].right = max(cut.vertices[box].right, lane + THREAD_PX / 2 if lane else 0.0)
     if upper == lower:
-        # The label of a loop around a single box stands beside it, right of the lane.
+        # The label of a loop around a single box is to the right of the lane.
         beside = cut.vertices[upper]
         beside.right = max(beside.right, upper_lane + THREAD_PX + link.label.width)
         return Chain([upper], upper if link.label.width else None, True, upper_lane, upper_lane)
     top, bottom = cut.vertices[upper].rank, cut.vertices[lower].rank
-    # A label is best where its link begins: beside what it is a way out of.
+    # Place the label where its link begins, next to the box that the link leaves.
     labelled = (bottom - 1 if back else top + 1) if link.label.width else None
     way = [upper]
     beside = bottom - top > LONG_RANKS

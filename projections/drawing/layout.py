@@ -1,7 +1,7 @@
-"""The layout of a graph in rows, top to bottom or left to right: where its boxes stand and how its edges run.
+"""The layout of a graph in rows, top to bottom or left to right: positions of its boxes and routes of its edges.
 
-All in pixels from the upper left corner. An edge is a way of straight and curved steps; it never crosses a box, and
-its label lies on it.
+All positions are in pixels from the upper left corner. An edge consists of straight and curved steps. It never crosses
+a box, and its label lies on it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from callboard.projections.drawing.ports import ports_of, sides, stacked, straig
 
 GAP_PX = 24.0
 GAP_MAX_PX = 44.0
-"""The distance between two rows: more where edges go far aside, so that they are not too flat."""
+"""The distance between two rows. It is larger where edges move far sideways, so that they do not become too flat."""
 
 _GAP_PER_ASIDE = 0.09
 _CORNER_PX = 9.0
@@ -26,7 +26,7 @@ _STRAIGHT_PX = 10.0
 
 
 class Point(NamedTuple):
-    """A place in the drawing."""
+    """A position in the drawing."""
 
     x: float
     y: float
@@ -37,7 +37,7 @@ Way = tuple[Point, ...]
 
 
 class Route(Struct, frozen=True):
-    """How an edge runs; ``label`` is the middle of its label."""
+    """The route of an edge. ``label`` is the middle of its label."""
 
     start: Point
     steps: list[Way]
@@ -45,9 +45,9 @@ class Route(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """A graph that is laid out: its size, the size and the middle of each box, the route of each link.
+    """The layout of a graph: its size, the size and the middle of each box, the route of each link.
 
-    A box may have grown, to have room for what leads from it to itself.
+    A box may be larger than requested, to have space for its links to itself.
     """
 
     size: Size
@@ -57,7 +57,7 @@ class Layout(Struct, frozen=True):
 
 
 def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = False) -> Layout:
-    """Lay a graph out, with its rows from top to bottom, or ``across`` from left to right."""
+    """Lay out a graph, with its rows from top to bottom, or with ``across`` from left to right."""
     if across:
         turned = [link._replace(label=Size(*reversed(link.label))) for link in links]
         return _turned(_laid_out([Size(*reversed(box)) for box in boxes], turned))
@@ -105,7 +105,7 @@ def _rows(cut: Layers, ports: list[tuple[float, float]]) -> list[tuple[float, fl
 
 
 class _Plan:
-    """Where rows and boxes are, once they are placed; draws the routes of chains between them."""
+    """The positions of rows and boxes after they were placed, with methods that draw the routes of chains."""
 
     def __init__(
         self, cut: Layers, boxes: Sequence[Size], links: Sequence[Link], ports: list[tuple[float, float]]
@@ -120,7 +120,7 @@ class _Plan:
         self.sides = sides(cut, boxes, heights)
 
     def down(self, index: int, upper_port: float, lower_port: float) -> Route:
-        """Out of the upper box below, and into the lower one from above."""
+        """Return the route out of the bottom of the upper box and into the top of the lower one."""
         chain = self._cut.chains[index]
         first, last = chain.vertices[0], chain.vertices[-1]
         x = self._x(first) + upper_port
@@ -135,13 +135,13 @@ class _Plan:
             else:
                 _go(steps, Point(x, top), bottom)
         x = self._x(last) + lower_port
-        # The last piece is straight, so that the head of the arrow stands on a line.
+        # The last piece is straight, so that the arrowhead points in the direction of the line.
         steps.append(_curve(steps[-1][-1], Point(x, self._row(last)[0] - _STRAIGHT_PX)))
         steps.append((Point(x, self.centres[last].y - self._boxes[last].height / 2),))
         return Route(start, steps, self._label(chain))
 
     def up(self, index: int, out: float, back: float) -> Route:
-        """Out of the lower box to its right, up, and into the upper box from the right."""
+        """Return the route out of the right side of the lower box, up, and into the right side of the upper one."""
         chain = self._cut.chains[index]
         upper, lower = chain.vertices[0], chain.vertices[-1]
         out, back = self.centres[lower].y + out, self.centres[upper].y + back
@@ -170,7 +170,7 @@ class _Plan:
         return Route(start, steps, self._label(chain))
 
     def around(self, chain: Chain, label: Size, y: float) -> Route:
-        """Out of a box to its right, and back into it below; ``y`` is its middle, below that of the box."""
+        """Return the route out of the right side of a box and back into it; its middle is ``y`` below the box's."""
         centre, box = self.centres[chain.vertices[0]], self._boxes[chain.vertices[0]]
         side, x = centre.x + box.width / 2, centre.x + chain.upper_lane
         out, back = centre.y + y - _AROUND_HALF_PX, centre.y + y + _AROUND_HALF_PX
@@ -196,7 +196,7 @@ class _Plan:
 
 
 def _around_the_rows(start: Point, beside: Beside, end: Point) -> list[Way]:
-    """Go out between two rows, along them in a lane, and in again between two others."""
+    """Return the steps of an edge that leaves between two rows, follows a lane, and returns between two others."""
     down = 1 if start.y < end.y else -1
     out, back = (beside.upper, beside.lower)[::down]
     x, corner = beside.lane, _CORNER_PX
@@ -216,7 +216,7 @@ def _around_the_rows(start: Point, beside: Beside, end: Point) -> list[Way]:
 
 
 def _go(steps: list[Way], first: Point, end: float) -> None:
-    """Go on to a point, and straight from there down or up; on a line that is straight already, only further."""
+    """Append steps to a point and straight down or up from there. A line that is already straight is extended."""
     before = steps[-1]
     if len(before) == 1 and before[0].x == first.x:
         steps[-1] = (Point(first.x, end),)
@@ -225,7 +225,7 @@ def _go(steps: list[Way], first: Point, end: float) -> None:
 
 
 def _curve(start: Point, end: Point) -> Way:
-    """Go on down or up: straight, if the end is below or above the start."""
+    """Return a step down or up, which is straight if the end is directly below or above the start."""
     if abs(start.x - end.x) < 0.5:
         return (Point(end.x, end.y),)
     middle = (start.y + end.y) / 2
@@ -233,7 +233,7 @@ def _curve(start: Point, end: Point) -> Way:
 
 
 def _turned(layout: Layout) -> Layout:
-    """Exchange across and down."""
+    """Swap the horizontal and the vertical direction."""
 
     def turn(point: Point) -> Point:
         return Point(point.y, point.x)

@@ -1,4 +1,4 @@
-"""The legend of a drawing: what its marks and colours mean, those that occur in it."""
+"""The legend of a drawing: the meaning of the marks and colours that occur in it."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ _WORDS: dict[NodeLook, str] = {
 
 
 def legend(diagram: Diagram, left: float, top: float, width: float) -> tuple[list[str], float]:
-    """Return the lines of the legend, from ``left`` and ``top`` on within ``width``, and its height."""
+    """Return the lines of the legend, placed at ``left`` and ``top`` within ``width``, and its height."""
     if not diagram.outline.nodes:
         return [], 0.0
     lines: list[str] = []

@@ -1,23 +1,23 @@
-"""What stands in what: the levels of an outline whose ids are paths, and the boxes around what belongs together."""
+"""The nesting of an outline whose ids are paths: which node contains which, and the boxes around related nodes."""
 
 from collections.abc import Iterator, Sequence
 
 from callboard.projections.places import above
 
 DEPTH_MAX = 8
-"""Levels below this one are drawn on it."""
+"""The maximum depth. Deeper levels are drawn on this one."""
 
 ROOT = None
 """The level above all nodes; a node's id may be empty."""
 
 
 def parents(ids: Sequence[str]) -> dict[str, str | None]:
-    """Return what each node stands in, `ROOT` for nothing; boxes that are no nodes are among the keys."""
+    """Return the container of each node, `ROOT` if it has none. The keys include boxes that are not nodes."""
     known = set(ids)
     boxes = known | _unnamed(ids)
     found: dict[str, str | None] = {}
     depths: dict[str | None, int] = {ROOT: 0}
-    # Outer ones first, so that what an inner one stands in is known to be deep enough or not.
+    # Outer ones first, so that the depth of a container is known before its contents are placed.
     for key in sorted(boxes, key=len):
         inside = (one for one in above(key) if one in boxes and depths[one] < DEPTH_MAX)
         found[key] = next(inside, ROOT)
@@ -30,7 +30,7 @@ def parents(ids: Sequence[str]) -> dict[str, str | None]:
 
 
 def _unnamed(ids: Sequence[str]) -> set[str]:
-    """Return the boxes that are no nodes: around several nodes, but not around all there are."""
+    """Return the boxes that are not nodes: around several nodes, but not around all nodes."""
     known = set(ids)
     inside: dict[str, int] = {}
     for key in ids:

@@ -1,4 +1,4 @@
-"""Who stands beside whom in a row: few crossings, by barycenters and by exchanging neighbours."""
+"""The order of the vertices in each row, with few crossings, found by barycenters and by exchanging neighbours."""
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from callboard.projections.drawing.graph import Layers, Segment
 SWEEPS_MAX = 24
 SWEEPS_MIN = 2
 SWEPT_VERTICES_MAX = 60_000
-"""How often all rows are gone through, less often if there are many vertices; the best order seen is kept."""
+"""Limits of the number of sweeps over all rows, which is lower for many vertices. The best order is kept."""
 
 EXCHANGES_VERTICES_MAX = 400
-"""Neighbours are exchanged only in graphs of at most so many vertices: it takes time."""
+"""The maximum number of vertices for which neighbours are exchanged, because that is slow."""
 
 _LANE = 0.25
-"""Where the lane beside a box is counted to be, in places right of the box."""
+"""The assumed position of the lane beside a box, in places right of the box."""
 
 
 def order(cut: Layers) -> None:
@@ -51,7 +51,7 @@ def _neighbours(cut: Layers) -> tuple[Near, Near]:
 
 
 def _sort(cut: Layers, rank: int, near: Near, step: int) -> None:
-    """Sort a row by the mean place of each vertex's neighbours; one without any keeps its place."""
+    """Sort a row by the mean place of each vertex's neighbours. A vertex without neighbours keeps its place."""
     places = {vertex: float(place) for place, vertex in enumerate(cut.rows[rank + step])}
     keys: dict[int, float] = {}
     for place, vertex in enumerate(cut.rows[rank]):
@@ -61,7 +61,7 @@ def _sort(cut: Layers, rank: int, near: Near, step: int) -> None:
 
 
 def _exchange(cut: Layers, above: Near, below: Near) -> None:
-    """Exchange neighbours in a row as long as that takes crossings away."""
+    """Exchange neighbours in a row as long as that removes crossings."""
     for rank, row in enumerate(cut.rows):
         sides = [(near, _places(cut, rank + step)) for near, step in ((above, -1), (below, 1))]
         for place in range(len(row) - 1):
@@ -79,7 +79,7 @@ def _places(cut: Layers, rank: int) -> dict[int, int]:
 def _between(
     left: Sequence[tuple[int, float, float]], right: Sequence[tuple[int, float, float]], places: dict[int, int]
 ) -> int:
-    """Count the crossings of what two neighbours in a row have on one side."""
+    """Count the crossings between the edges of two neighbours in a row, on one side of the row."""
     return sum(places[a] + lane_a > places[b] + lane_b for a, _own_a, lane_a in left for b, _own_b, lane_b in right)
 
 

@@ -1,8 +1,8 @@
-"""Where in its row each vertex stands: as straight below and above its neighbours as the room allows.
+"""The horizontal position of each vertex in its row, as directly below and above its neighbours as possible.
 
-Every row is solved exactly: the places nearest to those wanted, in least squares, that keep the order and the distances
-(pool adjacent violators). Rows are gone through down and up until they agree. Boxes then stand; the edges between them
-are pulled straight, within the room that each has between its neighbours.
+Every row is solved exactly: the positions nearest to the wanted ones, by least squares, that keep the order and the
+distances (pool adjacent violators). Sweeps down and up over the rows repeat until the rows agree. The boxes then keep
+their positions, and the edges are straightened within the space between their neighbours.
 """
 
 from collections.abc import Sequence
@@ -12,36 +12,36 @@ from callboard.projections.drawing.graph import Layers
 SWEEPS_MAX = 40
 SWEEPS_MIN = 4
 SWEPT_VERTICES_MAX = 120_000
-"""How often all rows are gone through, less often if there are many vertices."""
+"""Limits of the number of sweeps over all rows, which is lower for many vertices."""
 
 BETWEEN_PX = 28.0
-"""The least distance between two boxes in a row."""
+"""The minimum distance between two boxes in a row."""
 
 BETWEEN_THREADS_PX = 12.0
-"""The least distance of an edge from what it passes."""
+"""The minimum distance of an edge from the vertices that it passes."""
 
 
 _WEIGHT = 2.0
 _WEIGHT_THREAD = 8.0
 _WEIGHT_LOOP = 0.05
-"""How much a box heeds a neighbour, a point of an edge another one, and anything a loop: that is to give way."""
+"""The weight of a neighbour for a box, of two points of an edge for each other, and of a loop, which gives way."""
 
 STRAIGHTENINGS = 3
-"""How often all edges are pulled straight: one may make room for another."""
+"""The number of times that all edges are straightened, because one edge may make space for another."""
 
 
 Pull = tuple[int, float, float]
-"""What a neighbour asks of a vertex: whose middle it is, how far right of that to stand, and how much that weighs."""
+"""The pull of a neighbour on a vertex: the neighbour, the wanted offset to the right of its middle, and the weight."""
 
 Pulls = list[Sequence[Pull]]
-"""Those of each vertex."""
+"""The pulls on each vertex."""
 
 
 def place(cut: Layers, ports: list[tuple[float, float]]) -> None:
-    """Give each vertex its ``x``; ``ports`` has, per segment, where it ends right of its upper and lower vertex."""
+    """Set ``x`` of each vertex. ``ports`` has the offsets of each segment's ends from its upper and lower vertex."""
     above, below = _pulls(cut, ports)
     distances = [_distances(cut, row) for row in cut.rows]
-    # By vertex: what is looked at so often is read from a list.
+    # By vertex: reading from a list is faster than from the vertices, and these are read often.
     xs = [0.0] * len(cut.vertices)
     for row, between in zip(cut.rows, distances, strict=True):
         for vertex, x in zip(row, between, strict=True):
@@ -53,7 +53,7 @@ def place(cut: Layers, ports: list[tuple[float, float]]) -> None:
         near = both if sweep >= sweeps // 2 else above if down else below
         for rank in range(len(cut.rows)) if down else range(len(cut.rows) - 1, -1, -1):
             _settle(xs, cut.rows[rank], distances[rank], near)
-    # What follows a single box stands right below it in the end.
+    # In the end, a vertex that follows a single box is directly below it.
     for row, between in zip(cut.rows, distances, strict=True):
         _settle(xs, row, between, above)
     _straighten(cut, xs, ports, distances)
@@ -63,7 +63,7 @@ def place(cut: Layers, ports: list[tuple[float, float]]) -> None:
 
 
 def _pulls(cut: Layers, ports: list[tuple[float, float]]) -> tuple[Pulls, Pulls]:
-    """Return what those above and those below ask of each vertex."""
+    """Return the pulls on each vertex from above and from below."""
     above: Pulls = [()] * len(cut.vertices)
     below: Pulls = [()] * len(cut.vertices)
     is_box = [vertex.box is not None for vertex in cut.vertices]
@@ -76,7 +76,7 @@ def _pulls(cut: Layers, ports: list[tuple[float, float]]) -> tuple[Pulls, Pulls]
 
 
 def _distances(cut: Layers, row: list[int]) -> list[float]:
-    """Return how far each vertex of a row is from the first one at least."""
+    """Return the minimum distance of each vertex of a row from the first one."""
     found: list[float] = []
     for place, vertex in enumerate(row):
         here = cut.vertices[vertex]
@@ -90,8 +90,8 @@ def _distances(cut: Layers, row: list[int]) -> list[float]:
 
 
 def _settle(xs: list[float], row: list[int], distances: list[float], near: Pulls) -> None:
-    """Place a row: each vertex as near to where it is pulled as order and distances allow."""
-    # Pools of neighbours that push each other: their common place less the distances, their weight, how many they are.
+    """Place a row: each vertex as near to its wanted position as order and distances allow."""
+    # Pools of neighbours that push each other: their common position without the distances, their weight, their number.
     pools: list[tuple[float, float, int]] = []
     for vertex, distance in zip(row, distances, strict=True):
         pulls = near[vertex]
@@ -121,8 +121,8 @@ def _settle(xs: list[float], row: list[int], distances: list[float], near: Pulls
 
 
 def _straighten(cut: Layers, xs: list[float], ports: list[tuple[float, float]], distances: list[list[float]]) -> None:
-    """Pull each edge into as few vertical pieces as the room between its neighbours allows."""
-    # Who stands left and right of each vertex, and how far from it at least.
+    """Pull each edge into as few vertical pieces as the space between its neighbours allows."""
+    # The left and the right neighbour of each vertex, and the minimum distance to it.
     left: list[tuple[int, float] | None] = [None] * len(xs)
     right: list[tuple[int, float] | None] = [None] * len(xs)
     for row, between in zip(cut.rows, distances, strict=True):
@@ -155,7 +155,7 @@ def _straighten(cut: Layers, xs: list[float], ports: list[tuple[float, float]], 
 
 
 def _pull(xs: list[float], points: list[int], rooms: list[tuple[float, float]], first_x: float, last_x: float) -> None:
-    """Put the points of an edge in straight runs; the first run stands at its beginning, the last at its end."""
+    """Put the points of an edge in straight runs. The first run is at the edge's start, the last one at its end."""
     begin = 0
     while begin < len(points):
         low, high = rooms[begin]
@@ -164,7 +164,7 @@ def _pull(xs: list[float], points: list[int], rooms: list[tuple[float, float]], 
             low, high = max(low, rooms[end][0]), min(high, rooms[end][1])
             end += 1
         if begin == 0:
-            # One run from end to end needs one bend at most, if it stands where either end is.
+            # A single run needs at most one bend if it is directly below or above one of the ends.
             wanted = last_x if end == len(points) and not low <= first_x <= high else first_x
         elif end == len(points):
             wanted = last_x

@@ -1,4 +1,4 @@
-"""Where edges end on their boxes: the ports above and below, and the sides where loops leave and enter."""
+"""The ends of edges at their boxes: the ports above and below, and the sides where loops leave and enter."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ _PORT_PX = 26.0
 """The distance of two edges that leave a box on the same side."""
 
 _PORT_ASIDE_MAX_PX = 16.0
-"""How far a port may move to make its edge straight."""
+"""The maximum distance that a port moves to make its edge straight."""
 
 _CORNER_PX = 9.0
-"""No port is nearer to a corner of its box."""
+"""The minimum distance of a port from a corner of its box."""
 
 _REACH_MAX_PX = 20.0
-"""How far from the middle of a box's side loops end there, at most."""
+"""The maximum distance of the end of a loop from the middle of the box's side."""
 
 
 def ports_of(cut: Layers, boxes: Sequence[Size]) -> list[tuple[float, float]]:
-    """Return, per segment, how far right of the middles of its vertices it ends: spread, in the order of the rows."""
+    """Return the offsets of each segment's ends from the middles of its vertices, spread in the order of the rows."""
     place = {vertex: position for row in cut.rows for position, vertex in enumerate(row)}
     found = [[piece.upper_lane, piece.lower_lane] for piece in cut.segments]
     for end in (0, 1):
@@ -38,7 +38,7 @@ def ports_of(cut: Layers, boxes: Sequence[Size]) -> list[tuple[float, float]]:
 
 
 def straighten_ports(cut: Layers, ports: list[tuple[float, float]], boxes: Sequence[Size]) -> None:
-    """Move ports that are alone on their side a little, where that makes an edge straight."""
+    """Move ports that are alone on their side a little, if that makes an edge straight."""
     alone = [Counter(piece[end] for piece in cut.segments if not piece[2 + end]) for end in (0, 1)]
     for index, piece in enumerate(cut.segments):
         uppermost, lowermost = ports[index]
@@ -54,7 +54,7 @@ def straighten_ports(cut: Layers, ports: list[tuple[float, float]], boxes: Seque
 
 
 def widen_loops(cut: Layers) -> None:
-    """Let the outermost loop of a box that has nothing to its right go straight to where it climbs."""
+    """Move the lane of the outermost loop of a box without a right neighbour to where the loop climbs."""
     last = {row[-1] for row in cut.rows if row}
     loops = [chain for chain in cut.chains if chain.loop and len(chain.vertices) > 1]
     outermost: dict[int, float] = {}
@@ -72,7 +72,7 @@ def widen_loops(cut: Layers) -> None:
 
 
 def stacked(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
-    """Stack what leads from boxes to themselves: the middle of each, below that of its box, and the height by box."""
+    """Stack the links of boxes to themselves. Return the middle of each, below its box's, and the height by box."""
     heights: dict[int, float] = {}
     tops: dict[int, float] = {}
     for index, link in enumerate(links):
@@ -88,8 +88,8 @@ def stacked(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
 def sides(cut: Layers, boxes: Sequence[Size], stacks: dict[int, float]) -> dict[int, tuple[float, float]]:
     """Return where each loop leaves and enters its boxes, below their middles.
 
-    Loops leave above the middle, and above the ``stacks`` there, and enter below them, the inner ones nearest to the
-    corner: so they do not cross.
+    Loops leave above the middle and above the ``stacks`` there, and enter below them. The inner loops are nearest to
+    the corner, so that loops do not cross.
     """
     loops = [index for index, chain in enumerate(cut.chains) if chain.loop and len(chain.vertices) > 1]
     found: dict[int, list[float]] = {index: [0.0, 0.0] for index in loops}

@@ -1,9 +1,9 @@
-"""A diagram, laid out: its cards, the boxes around what stands inside a node, and its edges, each with its place.
+"""The layout of a diagram: its cards, the boxes around the inner nodes of a node, and its edges, with their positions.
 
-A node stands inside the nearest one above it, as paths have it: ``main/fetch:call/send`` in ``main/fetch``. Where
-several subflows stand in one node (``main/fan[0]/a``, ``main/fan[1]/b``), or several nodes in one that is not drawn,
-each of those has a box. Every level is laid out by itself, and is one box in the level above; an edge between levels
-runs between the boxes of the level that holds both.
+A node is inside the node whose path is the nearest one above its own: ``main/fetch:call/send`` in ``main/fetch``. If a
+node contains several subflows (``main/fan[0]/a``, ``main/fan[1]/b``), each has a box, and so does each group of nodes
+whose container is not drawn. Every level is laid out separately and is one box in the level above. An edge between
+levels runs between the boxes of the level that contains both ends.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from callboard.projections.drawing.layout import Point, Route, lay_out
 from callboard.projections.drawing.levels import ROOT, parents
 
 DOT = Size(14, 14)
-"""Room of the mark at a beginning and at an end."""
+"""The size of a start mark and of an end mark."""
 
 _BOX_PADDING_PX = 22.0
 _BOX_HEAD_PX = 14.0
 
 
 class Placed(Struct, frozen=True):
-    """A card or a box and where its middle is.
+    """A card or a box, with the position of its middle.
 
-    ``inner`` says that it is a box around others, ``is_node`` that it is a node itself and not only their name.
+    ``inner`` is true for a box around other nodes. ``is_node`` is true if it is a node of the outline.
     """
 
     key: str
@@ -38,7 +38,7 @@ class Placed(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """Where a level begins (it is ``of`` that box, or of the whole), or where the way ends ``after`` a node."""
+    """The start mark of a level (``of`` that box, or of the whole diagram), or the end mark ``after`` a node."""
 
     centre: Point
     of: str | None = ROOT
@@ -46,7 +46,7 @@ class Mark(Struct, frozen=True):
 
 
 class Drawn(Struct, frozen=True):
-    """A route. ``edge`` is the index of the outline's edge; one from or to a mark has none, and names its node."""
+    """A route. ``edge`` is the index of the outline's edge. A route from or to a mark has none and names its node."""
 
     route: Route
     edge: int | None
@@ -55,7 +55,7 @@ class Drawn(Struct, frozen=True):
 
 
 class Scene(Struct):
-    """Everything of a diagram with its place; outer boxes come before what stands in them."""
+    """All parts of a diagram with their positions. A box precedes the nodes inside it."""
 
     size: Size
     placed: list[Placed] = field(default_factory=list[Placed])
@@ -64,7 +64,7 @@ class Scene(Struct):
 
 
 class _Link(Struct, frozen=True):
-    """An edge on its level. An end that is None is the level itself: its beginning, or its end."""
+    """An edge on its level. If ``source`` or ``target`` is None, the edge starts or ends at the level itself."""
 
     edge: int
     source: str | None
@@ -72,7 +72,7 @@ class _Link(Struct, frozen=True):
 
 
 class Stage:
-    """Lays an outline out, level by level."""
+    """Lays out an outline, level by level."""
 
     def __init__(self, outline: Outline, entry: str | None, labels: Sequence[Label], *, across: bool) -> None:
         self._labels = labels
@@ -90,7 +90,7 @@ class Stage:
                 self._links.setdefault(level, []).append(link)
 
     def scene(self, level: str | None = ROOT) -> Scene:
-        """Lay out what stands in a node, or the whole."""
+        """Lay out the inside of a node, or the whole outline."""
         keys = self._children.get(level, [])
         inner = {key: self.scene(key) for key in keys if key in self._children}
         cards = {key: card(self._nodes.get(key) or OutlineNode(key)) for key in keys}
@@ -104,7 +104,7 @@ class Stage:
             Link(
                 0 if link.source is None else at[link.source],
                 end_at[link.source or ""] if link.target is None else at[link.target],
-                # That a node calls what stands in it is plain to see.
+                # An edge from the level itself needs no label: the box around its target shows the call.
                 self._labels[link.edge].size if link.source is not None else NOTHING,
                 span=2 if link.source is not None else 1,
             )
@@ -130,7 +130,7 @@ class Stage:
         return scene
 
     def _put(self, scene: Scene, placed: Placed, inner: Scene | None) -> None:
-        """Put a card on a scene, with all that stands in it."""
+        """Add a card to a scene, with everything inside it."""
         scene.placed.append(placed)
         if inner is None:
             return
@@ -141,7 +141,7 @@ class Stage:
         scene.drawn += [Drawn(_carried(one.route, left, top), one.edge, one.node, one.begins) for one in inner.drawn]
 
     def _begins(self, level: str | None, keys: list[str], links: list[_Link]) -> list[str]:
-        """Return where a level begins, unless its edges say so themselves."""
+        """Return the first node of a level, unless edges from the level itself show where it begins."""
         if not keys or any(link.source is None for link in links) or (level is not ROOT and len(keys) < 2):
             return []
         if level is ROOT and self._entry in self._nodes:
@@ -150,7 +150,7 @@ class Stage:
         return [next((key for key in keys if key not in reached), keys[0])]
 
     def _ends(self, level: str | None, keys: list[str], links: list[_Link]) -> list[str]:
-        """Return what a level ends with: that from which nothing leads on."""
+        """Return the last nodes of a level: those without outgoing edges, or with an edge to the end."""
         left = {link.source for link in links if link.target != link.source and link.target is not None}
         explicit = {link.source for link in links if link.target is None}
         lonely = level is not ROOT and len(keys) < 2
@@ -172,7 +172,7 @@ class Stage:
         )
 
     def _ancestry(self, key: str) -> list[str]:
-        """Return the boxes that a node stands in, the outermost first, and the node."""
+        """Return the boxes around a node, the outermost first, and the node."""
         found = [key]
         while (parent := self._parents[found[-1]]) is not None:
             found.append(parent)
@@ -180,7 +180,7 @@ class Stage:
 
 
 def _box(head: Card, inner: Size) -> Size:
-    """Return the size of a box: its own card as a head, and below it what stands in it."""
+    """Return the size of a box: its card as a head, and its contents below."""
     width = max(head.size.width, inner.width + 2 * _BOX_PADDING_PX)
     return Size(width, head_px(head) + inner.height + 2 * _BOX_PADDING_PX)
 

@@ -1,4 +1,4 @@
-"""The shapes of a drawing as SVG: cards, boxes, edges, chips and marks, in the looks that tell what happened."""
+"""The shapes of a drawing as SVG: cards, boxes, edges, chips and marks, styled by what happened to them."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ _BADGES: dict[NodeLook, str] = {
 
 
 class Shapes:
-    """Draws what is in a scene of a diagram."""
+    """Draws the scene of a diagram."""
 
     def __init__(self, diagram: Diagram, labels: list[Label]) -> None:
         self._diagram = diagram
@@ -44,7 +44,7 @@ class Shapes:
         for placed in scene.placed:
             if placed.inner:
                 yield from self._box(placed)
-        # What was taken lies above what was not.
+        # Draw the edges that were taken above the others.
         for drawn in sorted(scene.drawn, key=lambda drawn: self._kind(drawn) == "taken"):
             yield from self._edge(drawn)
         for mark in scene.marks:
@@ -64,7 +64,7 @@ class Shapes:
         yield "</g>"
 
     def _box(self, placed: Placed) -> Iterator[str]:
-        # A box that is no node has no outcome: it is there as soon as anything in it was entered.
+        # A box that is not a node has no outcome, so it is drawn plainly.
         own = placed.is_node or placed.key not in self._inside
         look = look_of(self._diagram, placed.key) if own else "plain"
         yield f'<g class="node inner {look}"><title>{self._told(placed)}</title>'
@@ -79,7 +79,7 @@ class Shapes:
         return escaped(" · ".join(word for word in words if word))
 
     def _look(self, taken: bool) -> str:
-        """Say how a way is drawn: as taken, as the other one once anything has happened, or plainly."""
+        """Return the style of an edge: taken or other, or plain if nothing has happened yet."""
         return "plain" if not self._diagram.colours else "taken" if taken else "other"
 
     def _kind(self, drawn: Drawn) -> str:
@@ -88,7 +88,7 @@ class Shapes:
         return self._look(drawn.node in self._inside if drawn.begins else self._over(drawn.node))
 
     def _over(self, key: str) -> bool:
-        """Whether a node, or all that was entered in a box that is none, has come to its end."""
+        """Return whether a node has ended; for a box that is not a node, whether all entered nodes in it have."""
         own = self._diagram.colours.get(key)
         return "current" not in ([own] if own else self._inside.get(key, ["current"]))
 
@@ -128,7 +128,7 @@ class Shapes:
 
 
 def is_caught(diagram: Diagram, edge: int) -> bool:
-    """Whether only failures take an edge."""
+    """Return whether only failures take an edge."""
     return (diagram.outline.edges[edge].when or "").startswith(CAUGHT)
 
 
@@ -147,7 +147,7 @@ def _text(placed: Placed, top: float) -> Iterator[str]:
 
 
 def _badge(look: NodeLook, placed: Placed) -> Iterator[str]:
-    """A mark on the corner that says the outcome without colour."""
+    """Draw a mark on the corner that shows the outcome without colour."""
     if look not in _BADGES:
         return
     mark = f'<circle class="badge" r="9" stroke-width="2"/><path class="mark" d="{_BADGES[look]}"/>'

@@ -1,24 +1,24 @@
-"""The strokes of a drawing as SVG: numbers, rectangles, and ways with the head of an arrow."""
+"""The strokes of a drawing as SVG: numbers, rectangles, and lines with arrowheads."""
 
 from callboard.projections.drawing.graph import Size
 from callboard.projections.drawing.layout import Point, Route
 
 _HEAD = Size(5.0, 9.0)
-"""Half the breadth and the length of an arrow's head."""
+"""Half the width and the length of an arrowhead."""
 
 
 def rectangle(kind: str, centre: Point, size: Size, radius: int) -> str:
-    """Return a rectangle with round corners, of a class, around its middle."""
+    """Return a rectangle with round corners and the class ``kind``, around its middle."""
     x, y = centre.x - size.width / 2, centre.y - size.height / 2
     room = f'width="{number(size.width)}" height="{number(size.height)}"'
     return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {room} rx="{radius}"/>'
 
 
 def way(route: Route) -> tuple[str, str]:
-    """Return the head of an edge's arrow and the way up to it."""
+    """Return the arrowhead of an edge and the line up to it."""
     points = [route.start, *(point for step in route.steps for point in step)]
     end = points[-1]
-    # What is no further away than a rounding has no direction.
+    # Skip points within rounding distance of the end, because they give no direction.
     before = next((one for one in reversed(points) if abs(one.x - end.x) + abs(one.y - end.y) > 1), end)
     x, y = end.x - before.x, end.y - before.y
     length = max((x * x + y * y) ** 0.5, 0.001)
@@ -28,7 +28,7 @@ def way(route: Route) -> tuple[str, str]:
     for step in route.steps[:-1]:
         ways.append(f"{'L' if len(step) == 1 else 'C'}{' '.join(map(_spelled, step))}")
     last = route.steps[-1]
-    # The line stops inside of the head, so that it does not stick out at its tip.
+    # The line stops inside the arrowhead, so that it does not stick out at the tip.
     stop = Point(end.x - x * (_HEAD.height - 2), end.y - y * (_HEAD.height - 2))
     ways.append(f"{'L' if len(last) == 1 else 'C'}{' '.join(map(_spelled, (*last[:-1], stop)))}")
     left = Point(base.x - y * _HEAD.width, base.y + x * _HEAD.width)
@@ -41,5 +41,5 @@ def _spelled(point: Point) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number with at most one digit behind the point."""
+    """Return a number as text with at most one decimal."""
     return f"{round(value, 1):g}" if abs(value) < 100_000 else str(round(value))

@@ -1,6 +1,6 @@
-"""The styles of a drawing: colours for light and for dark surroundings, as CSS below the class of the drawing.
+"""The styles of a drawing: light and dark colours, as CSS below the class of the drawing.
 
-Plain rules without variables: many programs that turn SVG into pictures know no more.
+The rules have no variables, because many programs that convert SVG to images do not support them.
 """
 
 from typing import NamedTuple
@@ -76,7 +76,7 @@ DARK = Palette(
 
 
 def css() -> str:
-    """Return the style sheet: shapes, light colours, and dark ones for whoever prefers them."""
+    """Return the style sheet: shapes, light colours, and dark colours for readers who prefer them."""
     dark = "\n".join(f"  {line}" for line in _colours(DARK))
     return "\n".join([*_SHAPES, *_colours(LIGHT), "@media (prefers-color-scheme: dark) {", dark, "}"])
 

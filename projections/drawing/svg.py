@@ -1,7 +1,7 @@
-"""A diagram as an SVG drawing that stands by itself: no script, no font, nothing fetched.
+"""A diagram as a self-contained SVG drawing, without scripts, fonts or external resources.
 
-Colours follow the reader's preference for light or dark; every node and edge has a title to point at, and the whole a
-description for those who do not see it.
+Colours follow the reader's preference for light or dark. Every node and edge has a title that shows on hover, and the
+drawing has a description for screen readers.
 """
 
 import zlib
@@ -45,7 +45,7 @@ def svg(diagram: Diagram, *, direction: Direction = "TB", title: str = "", subti
 def _opening(diagram: Diagram, title: str, size: Size) -> Iterator[str]:
     name = title.strip() or "Diagram"
     told = describe(diagram)
-    # Several drawings may come to stand in one page: each has ids of its own.
+    # Several drawings may be in one page, so that each needs different ids.
     own = f"{zlib.crc32((name + told).encode(errors='replace')):08x}"
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="callboard" role="img" viewBox="0 0 {number(size.width)} '
@@ -68,7 +68,7 @@ def _heading(title: str, subtitle: str) -> Iterator[str]:
 
 
 def describe(diagram: Diagram) -> str:
-    """Say in words what the diagram shows, cut to `DESCRIPTION_CHARS_MAX` characters."""
+    """Describe the diagram in words, cut to `DESCRIPTION_CHARS_MAX` characters."""
     names = {node.id: node.name.strip() or node.id for node in diagram.outline.nodes}
     said = [f"Begins at {names[diagram.entry]}."] if diagram.entry in names else []
     for index, edge in enumerate(diagram.outline.edges):

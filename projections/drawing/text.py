@@ -1,7 +1,7 @@
-"""Text in a drawing: how wide it is at most, how it is wrapped into lines, and what XML may hold of it.
+"""Text in a drawing: its maximum width, its wrapping into lines, and its escaping for XML.
 
-Nobody knows the font that a reader has. Widths are those of wide sans-serif fonts (DejaVu Sans, Verdana), so that a
-text is rather given too much room than too little.
+The reader's font is unknown. Widths are those of wide sans-serif fonts (DejaVu Sans, Verdana), so that texts get too
+much space rather than too little.
 """
 
 import unicodedata
@@ -20,11 +20,11 @@ MONO_EM = 0.62
 """The width of every narrow character of a font whose characters are all equally wide."""
 
 _BOLD = 1.07
-"""How much wider a bold text is."""
+"""The factor by which bold text is wider."""
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
-    """Return how wide a line is at most, in pixels, at a font size in pixels."""
+    """Return the maximum width of a line in pixels, at a font size in pixels."""
     return sum(map(_em, text)) * size * (_BOLD if bold else 1.0)
 
 
@@ -42,10 +42,10 @@ def _em(character: str) -> float:
 
 
 def wrapped(text: str, size: float, width_px: float, lines_max: int, *, bold: bool = False) -> list[str]:
-    """Break a text into lines of at most ``width_px``; what is beyond ``lines_max`` lines becomes an ellipsis.
+    """Break a text into lines of at most ``width_px``. Text beyond ``lines_max`` lines becomes an ellipsis.
 
-    Lines break between words; a word that is too long by itself breaks where the line is full. A text without any word
-    has no lines.
+    Lines break between words. A word that is longer than a line breaks where the line is full. A text without any
+    word has no lines.
     """
     lines: list[str] = []
     line = ""
@@ -69,7 +69,7 @@ def wrapped(text: str, size: float, width_px: float, lines_max: int, *, bold: bo
 
 
 def _fitting(word: str, size: float, width_px: float, *, bold: bool) -> int:
-    """How many characters of a word fit into a line; at least one. A character keeps what is combined with it."""
+    """Return how many characters of a word fit into a line, at least one. Combining characters are not split off."""
     used, cut = 0.0, 0
     for cut, character in enumerate(word):
         used += width_of(character, size, bold=bold)
@@ -79,7 +79,7 @@ def _fitting(word: str, size: float, width_px: float, *, bold: bool) -> int:
 
 
 def _joint(word: str, cut: int) -> int:
-    """Return where a word breaks best, at ``cut`` or not far before: behind a mark, or before a capital letter."""
+    """Return the best break of a word, at or shortly before ``cut``: after a mark, or before a capital letter."""
     if cut >= len(word):
         return cut
     for at in range(cut, cut // 2, -1):
@@ -97,7 +97,7 @@ def _elided(lines: list[str], size: float, width_px: float, lines_max: int, *, b
 
 
 def one_line(text: str, size: float, width_px: float) -> str:
-    """Return a text as one line of at most ``width_px``, elided at its end."""
+    """Return a text as one line of at most ``width_px``, with an ellipsis if it is longer."""
     return next(iter(wrapped(text, size, width_px, 1)), "")
 
 
@@ -105,10 +105,10 @@ _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&q
 
 
 def escaped(text: str) -> str:
-    """Return a text as XML may hold it, in content and in attributes; what XML forbids becomes U+FFFD."""
+    """Escape a text for XML content and attributes. Characters that XML forbids become U+FFFD."""
     return "".join(character if _allowed(ord(character)) else "\ufffd" for character in text).translate(_ESCAPES)
 
 
 def _allowed(code: int) -> bool:
-    """Whether a character may stand in XML 1.0 (section 2.2), and is no line break or tab that would be lost."""
+    """Return whether XML 1.0 (section 2.2) allows a character. Line breaks and tabs, which would be lost, are not."""
     return 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF
