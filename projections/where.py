@@ -1,9 +1,9 @@
-"""Where: the small language that says which runs are wanted, read into a tree of tests.
+"""Where: the query language that selects runs, parsed into a tree of tests.
 
     status=failed and definition=triage and tag.customer=acme and not (error~timeout or started>2h)
 
-A test is a field, an operator and a value, which is a word or stands in quotes. Times are compared with an instant, or
-with how long ago they are: ``started>2h`` began more than two hours ago, ``started<2h`` within the last two.
+A test is a field, an operator and a value, which is a word or a quoted text. Times are compared with a date and time,
+or with an age: ``started>2h`` selects runs that started more than two hours ago, ``started<2h`` the more recent ones.
 """
 
 import datetime as dt
@@ -18,7 +18,7 @@ from callboard.bus.errors import CallboardError
 
 WHERE_CHARS_MAX = 4_000
 NESTING_MAX = 50
-"""How long a question may be, and how deep its parentheses."""
+"""Limits of a query: its length, and the depth of its parentheses."""
 
 Op = Literal["=", "!=", "~", "!~", "<", "<=", ">", ">="]
 Kind = Literal["text", "status", "number", "amount", "duration", "time", "words", "value"]
@@ -57,14 +57,13 @@ FIELDS: dict[str, Kind] = {
     "output": "words",
     "text": "words",
 }
-"""Every field but those of tags, ``tag.NAME``, and attributes, ``attr.NAME``. ``text`` is looked for in inputs, outputs
-and errors."""
+"""All fields except tags, ``tag.NAME``, and attributes, ``attr.NAME``. ``text`` searches inputs, outputs and errors."""
 
 _NAMED: dict[str, Kind] = {"tag": "text", "attr": "value"}
-"""Fields behind whose dot there is a name."""
+"""Fields that are followed by a dot and a name."""
 
 _TURNED: dict[Op, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""What is more time ago came before."""
+"""The operator for a time that corresponds to each operator for an age: a greater age is an earlier time."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|!~|<=|>=|[=~<>])|(?P<quoted>'[^']*'|"[^"]*")|(?P<word>[^\s()=~<>!'"]+))"""
@@ -72,7 +71,7 @@ _TOKEN = re.compile(
 
 
 class WhereInvalid(CallboardError):
-    """A question about runs cannot be understood: what is wrong, and at which column (from 1) of its text."""
+    """Raised for an invalid query, with the fault and its column (from 1) in the text."""
 
     def __init__(self, text: str, column: int, message: str, expected: str) -> None:
         super().__init__("find.where", f"{message}; expected {expected}", f"column {column}")
@@ -81,8 +80,10 @@ class WhereInvalid(CallboardError):
 
 
 class Term(Struct, frozen=True):
-    """One test: of a field; of a tag or an attribute, then ``name`` is its name. ``value`` is a text, a number, or of a
-    time its instant in seconds since 1970."""
+    """A test of a field. ``name`` is that of a tag or an attribute.
+
+    ``value`` is a text, a number, or for a time the seconds since 1970.
+    """
 
     field: str
     op: Op
@@ -95,13 +96,13 @@ class Not(Struct, frozen=True):
 
 
 class Both(Struct, frozen=True):
-    """All of them hold; of none, that is so."""
+    """True if all parts are true, also if there are no parts."""
 
     parts: tuple["Where", ...]
 
 
 class Either(Struct, frozen=True):
-    """One of them holds."""
+    """True if one of the parts is true."""
 
     parts: tuple["Where", ...]
 
@@ -110,7 +111,7 @@ Where = Term | Not | Both | Either
 
 
 def terms(where: Where) -> Iterator[Term]:
-    """Yield every test of a tree."""
+    """Yield all tests of a tree."""
     match where:
         case Term():
             yield where
@@ -122,14 +123,14 @@ def terms(where: Where) -> Iterator[Term]:
 
 
 def where(text: str, statuses: Sequence[str], now: dt.datetime) -> Where:
-    """Read a question; ``statuses`` are those that there are. An empty one is about every run.
+    """Parse a query. ``statuses`` are the valid statuses. An empty query selects all runs.
 
-    :raises WhereInvalid: names the first place where it goes wrong
+    :raises WhereInvalid: if the query is invalid, with the first fault
     """
     if len(text) > WHERE_CHARS_MAX:
-        raise WhereInvalid(text, WHERE_CHARS_MAX, f"it has {len(text)} characters", f"at most {WHERE_CHARS_MAX}")
+        raise WhereInvalid(text, WHERE_CHARS_MAX, f"the query has {len(text)} characters", f"at most {WHERE_CHARS_MAX}")
     if (at := unsearchable(text)) is not None:
-        raise WhereInvalid(text, at + 1, "there is a character that no text of a run has", "printable characters")
+        raise WhereInvalid(text, at + 1, "the query has a NUL or half a surrogate pair", "printable characters")
     reading = _Reading(text, statuses, now)
     return reading.whole() if text.strip() else Both(())
 
@@ -138,8 +139,10 @@ _UNSEARCHABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def unsearchable(text: str) -> int | None:
-    """Return the place of the first NUL or half of a surrogate pair in a text, None if it has none: SQLite ends a text
-    at a NUL, and cannot encode such a half."""
+    """Return the index of the first NUL or half of a surrogate pair in a text; None if it has none.
+
+    SQLite ends a text at a NUL, and cannot encode half a surrogate pair.
+    """
     found = _UNSEARCHABLE.search(text)
     return found.start() if found is not None else None
 
@@ -166,8 +169,9 @@ class _Reading:
             found = _TOKEN.match(self._text, at)
             if found is None:
                 at += len(self._text[at:]) - len(self._text[at:].lstrip())
-                what = "a quote that does not end" if self._text[at] in "'\"" else repr(self._text[at])
-                raise WhereInvalid(self._text, at + 1, f"there is {what}", "a field, an operator or a value")
+                quote = self._text[at] in "'\""
+                message = "a quoted text does not end" if quote else f"unexpected character {self._text[at]!r}"
+                raise WhereInvalid(self._text, at + 1, message, "a field, an operator or a value")
             kind = str(found.lastgroup)
             tokens.append(_Token(kind, found[kind], found.start(kind) + 1))
             at = found.end()
@@ -191,7 +195,7 @@ class _Reading:
     def whole(self) -> Where:
         found = self._either()
         if self._next.kind != "end":
-            raise self._wrong(self._next, f"there is {self._next.text!r} behind a test", "`and`, `or` or the end")
+            raise self._wrong(self._next, f"unexpected {self._next.text!r} after a test", "`and`, `or` or the end")
         return found
 
     def _either(self) -> Where:
@@ -210,13 +214,13 @@ class _Reading:
         token = self._take()
         self._depth += 1
         if self._depth > NESTING_MAX:
-            raise self._wrong(token, "it nests too deep", f"at most {NESTING_MAX} levels")
+            raise self._wrong(token, "the query is nested too deeply", f"at most {NESTING_MAX} levels")
         if token.kind == "word":
             found: Where = Not(self._one())
         else:
             found = self._either()
             if self._next.kind != "close":
-                raise self._wrong(self._next, "a parenthesis does not end", "`)`, `and` or `or`")
+                raise self._wrong(self._next, "a parenthesis is not closed", "`)`, `and` or `or`")
             self._take()
         self._depth -= 1
         return found
@@ -227,40 +231,40 @@ class _Reading:
         op = self._take()
         wanted = " ".join(_OPS[kind])
         if op.kind != "op":
-            raise self._wrong(op, f"behind {field.text} there is no operator", wanted)
+            raise self._wrong(op, f"no operator after {field.text}", wanted)
         if op.text not in _OPS[kind]:
-            raise self._wrong(op, f"{field.text} is not compared by {op.text}", wanted)
+            raise self._wrong(op, f"{field.text} cannot be compared with {op.text}", wanted)
         value = self._take()
         if value.kind not in ("word", "quoted"):
-            raise self._wrong(value, f"behind {field.text}{op.text} there is no value", "a word, or a text in quotes")
+            raise self._wrong(value, f"no value after {field.text}{op.text}", "a word, or a text in quotes")
         text = value.text[1:-1] if value.kind == "quoted" else value.text
         return self._compared(field.text, kind, op.text, text, value)
 
     def _kind(self, field: _Token) -> Kind:
         fields = f"{', '.join(FIELDS)}, tag.NAME or attr.NAME"
         if field.kind != "word":
-            what = f"there is {field.text!r}" if field.text else "it ends"
-            raise self._wrong(field, f"{what} where a test should be", f"a field: {fields}")
+            message = f"unexpected {field.text!r} instead of a test" if field.text else "the query ends before a test"
+            raise self._wrong(field, message, f"a field: {fields}")
         what, _, name = field.text.partition(".")
         if what in _NAMED and name:
             return _NAMED[what]
         if field.text not in FIELDS:
-            raise self._wrong(field, f"there is no field {field.text!r}", fields)
+            raise self._wrong(field, f"unknown field {field.text!r}", fields)
         return FIELDS[field.text]
 
     def _compared(self, field: str, kind: Kind, op: Op, text: str, at: _Token) -> Term:
         match kind:
             case "status":
                 if text not in self._statuses:
-                    raise self._wrong(at, f"there is no status {text!r}", ", ".join(self._statuses))
+                    raise self._wrong(at, f"unknown status {text!r}", ", ".join(self._statuses))
                 return Term(field, op, text)
             case "number":
                 if not re.fullmatch(r"[0-9]{1,15}", text):
-                    raise self._wrong(at, f"{text!r} is no number", "a whole number")
+                    raise self._wrong(at, f"{text!r} is not a number", "a whole number")
                 return Term(field, op, int(text))
             case "amount":
                 if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text):
-                    raise self._wrong(at, f"{text!r} is no amount", "US dollars, such as 0.5")
+                    raise self._wrong(at, f"{text!r} is not an amount", "US dollars, such as 0.5")
                 return Term(field, op, float(text))
             case "duration":
                 return Term(field, op, self._seconds(text, at))
@@ -270,7 +274,7 @@ class _Reading:
                 return Term(field, op, self._instant(text, at))
             case "words":
                 if not re.search(r"\w", text):
-                    raise self._wrong(at, f"there is no word in {text!r}", "words to look for")
+                    raise self._wrong(at, f"{text!r} contains no word", "words to search for")
                 return Term(field, op, text)
             case "text":
                 what, _, name = field.partition(".")
@@ -281,12 +285,12 @@ class _Reading:
 
     def _number(self, text: str, at: _Token) -> float:
         if not re.fullmatch(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?", text):
-            raise self._wrong(at, f"{text!r} is no number", "a number such as 100 or -0.5")
+            raise self._wrong(at, f"{text!r} is not a number", "a number such as 100 or -0.5")
         return float(text)
 
     def _seconds(self, text: str, at: _Token) -> float:
         if not re.fullmatch(DURATION, text):
-            raise self._wrong(at, f"{text!r} is no duration", "such as 90s, 10m, 2h or 7d")
+            raise self._wrong(at, f"{text!r} is not a duration", "a duration such as 90s, 10m, 2h or 7d")
         return seconds_of(text)
 
     def _instant(self, text: str, at: _Token) -> float:
@@ -294,5 +298,5 @@ class _Reading:
             found = dt.datetime.fromisoformat(text)
             return (found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)).timestamp()
         except (ValueError, OverflowError):
-            expected = "how long ago, such as 2h or 7d, or an instant, such as 2026-11-20T09:00"
-            raise self._wrong(at, f"{text!r} is no time", expected) from None
+            expected = "an age, such as 2h or 7d, or a date and time, such as 2026-11-20T09:00"
+            raise self._wrong(at, f"{text!r} is not a time", expected) from None

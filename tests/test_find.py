@@ -457,7 +457,7 @@ def test_runs_are_found_at_the_command_line(tmp_path: Path) -> None:
     assert (tmp_path / ".callboard" / "index").is_dir()
     wrong = place.here("runs", "--where", "status=failed and custmer=acme")
     assert wrong.exit_code == 2
-    assert "find.where: there is no field 'custmer'" in wrong.stderr
+    assert "find.where: unknown field 'custmer'" in wrong.stderr
     assert "  status=failed and custmer=acme\n                    ^\n" in wrong.stderr
     assert place.here("run", *args, "--tag", "1=x").exit_code == 1
 

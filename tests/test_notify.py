@@ -286,7 +286,7 @@ def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
         ({"on": "failed", "longer_than": "5m", "email": "a@b"}, "longer_than"),
         ({"on": ["waiting", "failed"], "longer_than": "5m", "email": "a@b"}, "waiting stands alone"),
         ({"on": "waiting", "longer_than": "soon", "email": "a@b"}, "longer_than"),
-        ({"on": "failed", "where": "custmer=acme", "email": "a@b"}, "there is no field 'custmer'"),
+        ({"on": "failed", "where": "custmer=acme", "email": "a@b"}, "unknown field 'custmer'"),
         ({"on": "failed", "email": "a@b", "wheer": "x"}, "wheer"),
         ({"on": "failed", "email": "nobody"}, "email"),
         ({"on": "failed", "webhook": "ftp://s3cret"}, "webhook is no address"),

@@ -189,7 +189,7 @@ def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
         ({"age": "0s"}, "age is less than 1 s"),
         ({"age": "old"}, "age"),
         ({"age": "1d", "status": "running"}, "status"),
-        ({"age": "1d", "where": "status="}, "there is no value"),
+        ({"age": "1d", "where": "status="}, "no value after status="),
         ({"age": "1d", "archive_to": "here"}, "archive_to is no absolute path"),
         ({"age": "1d", "keep": "1d"}, "keep"),
     ],
