@@ -1,1 +1,1 @@
-"""What one sees of the log: pure folds of events into views."""
+"""Projections: pure folds of a run's events into views."""

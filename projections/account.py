@@ -1,8 +1,8 @@
-"""What a run amounts to, for a comparison with another: what it was given, the way it took, what came of it.
+"""Accounts: summaries of runs for comparison, with the input, the path taken and the results of each run.
 
-Folded from the trace and the run's first events. Whatever differs between any two runs (ids, instants, workers) is left
-out; durations, tokens and costs are kept apart, as measures. Of runs that have their first events in common only what
-lies behind those is accounted for.
+An account is folded from the trace and the run's first events. It leaves out values that differ between any two runs
+(ids, timestamps, workers) and keeps durations, tokens and costs apart, as measures. If the runs share their first
+events, as a fork and its origin do, the account covers only later events.
 """
 
 import datetime as dt
@@ -23,12 +23,14 @@ from callboard.projections.trace import TraceFold
 from callboard.projections.tree import Effect, Node, Step
 
 _GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "input", "arguments", "options"})
-"""Members of a start message that are told by themselves, or name the run or what it goes on from."""
+"""Members of a start message that an account reports separately, or that name the run or its origin."""
 
 
 class Measure(Struct, frozen=True):
-    """What a run or a node took: seconds from its beginning to its end (None while it goes on), tokens, and what these
-    cost, None where none were used."""
+    """The duration, tokens and cost of a run or a node.
+
+    The duration is None until it ends. The cost is None if it used no tokens.
+    """
 
     duration_s: float | None
     input_tokens: int
@@ -37,7 +39,7 @@ class Measure(Struct, frozen=True):
 
 
 class Execution(Struct, frozen=True):
-    """An execution of a node. ``effects`` counts what it had done, by what that is called (``tool search``)."""
+    """An execution of a node. ``effects`` counts its effects by label (``tool search``)."""
 
     path: str
     iteration: int
@@ -52,7 +54,7 @@ class Execution(Struct, frozen=True):
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """A run. ``start`` has its start message and what the worker gave; ``executions`` are in the order of enters."""
+    """A run. ``start`` has the start message and the worker's environment. ``executions`` are in order of enters."""
 
     run: str
     status: str
@@ -70,9 +72,11 @@ class Account(Struct, frozen=True, kw_only=True):
 
 
 class Accounting:
-    """Folds one run into an `Account` of what lies behind event ``after``: executions that went on there, and what
-    they did there. What the run was given and what it came to is told in any case. ``prices`` are the list prices, if
-    none are given."""
+    """Folds one run into an `Account` of the events after number ``after``.
+
+    The account has the executions that were active after that event, with their later effects. It always includes the
+    start and the result of the run. ``prices`` defaults to the list prices.
+    """
 
     def __init__(self, prices: Prices | None = None, after: int = 0) -> None:
         self._after = after
@@ -129,7 +133,7 @@ class Accounting:
         return not 0 < node.last_n <= self._after or routed or any(self._done(node))
 
     def _done(self, node: Node) -> list[Effect]:
-        """What a node has had done, or has open."""
+        """Return the effects of a node that are still open or ended after ``after``."""
         return [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
 
     def _execution(self, node: Node) -> Execution:
@@ -142,7 +146,7 @@ class Accounting:
             input=self._inputs.get((node.path, node.iteration)),
             result=node.result,
             error=node.error,
-            # Not with the ids of child runs: they are others in every run.
+            # Leave out the ids of child runs, because they differ in every run.
             effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in effects)),
             routes=node.routes,
             measure=self._measure(node.entered_at, node.exited_at, *_spent(effects)),
@@ -151,15 +155,15 @@ class Accounting:
     def _measure(
         self, began: dt.datetime | None, ended: dt.datetime | None, usage: Usage, cost: Cost | None
     ) -> Measure:
-        """What was taken from one time to another; the time before the parting does not count."""
+        """Return the measure between two times. Time before the runs parted does not count."""
         if began is not None and self._parted_at is not None:
             began = max(began, self._parted_at)
-        # A node may have been left before, and have routed behind.
+        # A node may have ended before the parting and routed after it.
         lasted = max((ended - began).total_seconds(), 0.0) if began and ended else None
         return Measure(lasted, usage.input_tokens, usage.output_tokens, cost)
 
     def _given(self) -> dict[str, Any]:
-        """What the run was given: input, arguments and options in force, other members of the start, environment."""
+        """Return the start of the run: input, effective arguments and options, other members, environment."""
         message = self._accepted.start
         others = {name: value for name, value in message.items() if name not in _GIVEN_ELSEWHERE}
         if (forked := self._accepted.forked_from) is not None and forked.variables:
@@ -186,7 +190,7 @@ def _walk(node: Node) -> Iterator[Node]:
 
 
 def _spent(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
-    """What effects have used of models, and what that cost."""
+    """Sum up the model usage of effects, and its cost."""
     usage = sum((effect.usage for effect in effects if effect.usage), Usage())
     costs = [effect.cost for effect in effects if effect.cost]
     return usage, added(costs) if costs else None

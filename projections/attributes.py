@@ -1,7 +1,8 @@
-"""Attributes: what a run is found by that stands in its input or its output, at paths that were named for it.
+"""Attributes: named values from a run's input, arguments or output by which callers find the run.
 
-A path is ``input``, ``arguments`` or ``output``, and the members on the way, with dots between: ``input.customer.id``,
-``output.items.0.sku``. What is there is an attribute if it is a text, a number or a boolean, or a list of such.
+A path starts with ``input``, ``arguments`` or ``output``, followed by members separated by dots:
+``input.customer.id``, ``output.items.0.sku``. A value is an attribute if it is a text, a number or a boolean, or a
+list of those.
 """
 
 import re
@@ -13,17 +14,17 @@ ROOTS = ("input", "arguments", "output")
 PATH = re.compile(rf"(?:{'|'.join(ROOTS)})(?:\.[^.]+)*")
 
 VALUES_MAX = 32
-"""Values of a list that are looked at."""
+"""Maximum number of values taken from a list."""
 
 VALUE_CHARS_MAX = 256
-"""How much of a text is looked at."""
+"""Maximum number of characters taken from a text."""
 
 Value = str | int | float | bool
 Values = Value | list[Value]
 
 
 def attributes(paths: Mapping[str, str], documents: Mapping[str, Any]) -> dict[str, Values]:
-    """Return what stands at paths, by the names that they have; ``documents`` are those of the roots that are known."""
+    """Return the values at named paths, by name. ``documents`` has a document for each root that is known so far."""
     found: dict[str, Values] = {}
     for name, path in paths.items():
         root, *steps = path.split(".")

@@ -1,8 +1,8 @@
-"""Causes: why a run failed, told as a failure with those that led to it and the place of each.
+"""Causes: why a run failed, as a failure with the failures that led to it and the place of each.
 
-A failure's record does not know its places, and not all that it links is its cause: a flow's ``previous`` may be one
-that was caught before and has nothing to do with it, and what made a Gather fail stands among its details. The log
-knows which node each failure left, and where it was caught.
+The record of a failure does not say where it arose, and not every failure that it links to is its cause: ``previous``
+of a flow's failure may be an unrelated one that was caught earlier, and the causes of a failed Gather are in its
+details. The log shows which nodes each failure left, and where it was caught.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,25 +16,27 @@ from callboard.bus.events import Event, NodeExit, Payload, Route
 from callboard.projections.effects import failure_of
 
 FAILURES_MAX = 1_000
-"""Different failures whose places are remembered; the oldest is forgotten first."""
+"""Maximum number of different failures whose places are remembered. The oldest is forgotten first."""
 
 DEPTH_MAX = 16
-"""How many failures below each other are told."""
+"""Maximum depth of a chain of causes."""
 
 DISPATCHES_MAX = 3
-"""Kinds of failures that are told of a Gather's dispatches."""
+"""Maximum number of different failures that are reported for the dispatches of a Gather."""
 
 UNMET = "System.GatherCompletionUnmet"
 STOPPED = frozenset({"System.GatherDispatchCancelled", "System.GatherDispatchSkipped"})
-"""Codes of dispatches that others had stopped."""
+"""Failure codes of dispatches that were stopped because of other dispatches."""
 
 
 class Cause(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A failure: ``place`` is the path of the node that it arose in, ``expression`` what it is about, if anything;
-    ``traceback`` and ``printed`` are what a tool left behind that raised it.
+    """A failure and the failures that led to it.
 
-    ``causes`` are those that it came of. One that has ``caught`` is no cause: it came before, and the step of that path
-    took it on. One of dispatches has their indices; ``more`` counts the dispatches whose failures are left out.
+    ``place`` is the path of the node where it arose, and ``expression`` the expression that failed, if any.
+    ``traceback`` and ``printed`` are the traceback and the output of the tool that raised it. A failure among
+    ``causes`` that has ``caught`` is not a cause: it occurred earlier, and the step at that path caught it.
+    ``dispatches`` are the indices of the dispatches that had this failure. ``more`` counts the dispatches whose
+    failures are left out.
     """
 
     code: str
@@ -51,14 +53,14 @@ class Cause(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class _Known(Struct):
-    """Where a failure arose, and the step that has caught it since."""
+    """The place where a failure arose, and the step that has caught it since."""
 
     place: str
     caught: str = ""
 
 
 class Causes:
-    """Folds one run into what is known of its failures."""
+    """Folds one run into the places of its failures."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Known] = {}
@@ -76,7 +78,10 @@ class Causes:
                 pass
 
     def _leaves(self, path: str, failure: bytes) -> None:
-        """A failure leaves a node: the innermost is where it arose, unless it was caught and is now raised again."""
+        """Record that a failure leaves a node.
+
+        It arose in the innermost node that it left, unless it was caught and is now raised again.
+        """
         self._left[path] = failure
         known = self._known.get(failure)
         if known is not None and (known.caught or _is_below(known.place, path)):
@@ -87,11 +92,14 @@ class Causes:
             del self._known[next(iter(self._known))]
 
     def of(self, error: Failure) -> Cause:
-        """Return a failure with what is known of it."""
+        """Return a failure with its place and its causes."""
         return self._told(error, DEPTH_MAX)
 
     def _told(self, error: Failure, levels: int, within: str = "") -> Cause:
-        """Tell a failure; one that arose ``within`` a dispatch has its place there, even if others had a like one."""
+        """Describe a failure with up to ``levels`` levels of causes.
+
+        The place of a failure ``within`` a dispatch is in that dispatch, even if other dispatches had an equal failure.
+        """
         known = self._known.get(_key(error), _Known(""))
         place = error.path or known.place
         if within and not _is_below(place, within):
@@ -131,15 +139,15 @@ class Causes:
 
 
 def gathered(error: Failure) -> list[tuple[int, Failure]]:
-    """Return the failures of the dispatches that a Gather failed of, with their indices; stopped ones come last."""
+    """Return the dispatch failures that made a Gather fail, with their indices; stopped dispatches are last."""
     found = list(_evidence(error)) if error.code == UNMET else []
     return sorted(found, key=lambda one: one[1].code in STOPPED)
 
 
 def brief(error: Failure, line: Callable[[str], str] = lambda text: " ".join(text.split())) -> str:
-    """Say in one line why something failed; of a Gather with the first failure that it failed of.
+    """Return one line that says why something failed. A Gather's line includes the first failure that caused it.
 
-    ``line`` makes a line of a message.
+    ``line`` turns a message into one line.
     """
     told = f"{error.code}: {line(error.message)}".removesuffix(": ")
     for index, failure in gathered(error)[:1]:
@@ -148,7 +156,7 @@ def brief(error: Failure, line: Callable[[str], str] = lambda text: " ".join(tex
 
 
 def _key(error: Failure) -> bytes:
-    """What makes a failure the same one, wherever it is recorded."""
+    """Return the identity of a failure, equal in all the events that record it."""
     chain: list[Any] = []
     link: Failure | None = error
     while link is not None:
@@ -168,11 +176,11 @@ def _evidence(error: Failure) -> Iterator[tuple[int, Failure]]:
 
 
 def _detail(error: Failure, name: str) -> str:
-    """A text among a failure's details, where what it says alone leads nowhere."""
+    """Return a text from a failure's details; empty if there is none."""
     text = error.details.get(name) if isinstance(error.details, dict) else None
     return text if isinstance(text, str) else ""
 
 
 def _is_below(path: str, above: str) -> bool:
-    """Whether a path is that of something inside of what has the other one, or the same."""
+    """Return whether ``path`` equals ``above`` or lies inside it."""
     return bool(above) and path.startswith(above) and path[len(above) : len(above) + 1] in ("", "/", "[", ":", ".")

@@ -1,4 +1,4 @@
-"""What each event of a run has cost, by the prices of whoever looks."""
+"""The cost of each event of a run, at the prices that the reader passes."""
 
 from callboard.bus.effects import ModelUsage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
@@ -10,7 +10,7 @@ from callboard.projections.projection import known
 
 
 class Charges:
-    """Takes the events of one run in their order; the list prices count if no others are given."""
+    """Folds the events of one run, in order, into costs. ``prices`` defaults to the list prices."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -18,7 +18,7 @@ class Charges:
         self._parting = PartingFold()
 
     def of(self, event: Event) -> Cost | None:
-        """Return what the next event has cost; None: it has used nothing, or it is a fork's origin that has paid."""
+        """Return the cost of the next event; None if it used nothing, or if a fork's origin has paid for it."""
         payload = known(event)
         if payload is None:
             return None
@@ -31,7 +31,7 @@ class Charges:
 
 
 def used_in(payload: Payload, closed: Opened | None) -> list[ModelUsage]:
-    """Return what an event says was used of which models; ``closed`` is the effect that it is the outcome of."""
+    """Return the model usage that an event reports. ``closed`` is the effect that the event closes."""
     match payload:
         case ModelResult():
             return used_by(model_of(payload, closed), payload)
@@ -44,7 +44,7 @@ def used_in(payload: Payload, closed: Opened | None) -> list[ModelUsage]:
 
 
 def model_of(result: ModelResult, closed: Opened | None) -> str:
-    """Return the model that was asked, or what stood in for it."""
+    """Return the model of a turn, or the stand-in that answered for it."""
     if closed and isinstance(closed.payload, ModelCall):
         return model_name(closed.payload)
     return result.model or result.response_model or ""

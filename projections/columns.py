@@ -1,7 +1,7 @@
-"""The columns of a run's events: what lists and timelines need of each, apart from its content, in few bytes.
+"""The columns of a run's events: the members that lists and timelines need, without contents, in few bytes.
 
-A member of an event that repeats is an index into a dictionary; numbers that grow are differences. It compresses well,
-and a hundred thousand events are read in one go.
+Members that repeat are indices into dictionaries, and growing numbers are differences. The result compresses well, so
+that a client can read a hundred thousand events in one response.
 """
 
 import datetime as dt
@@ -25,13 +25,13 @@ _MS = dt.timedelta(milliseconds=1)
 
 
 class Columns(Struct, frozen=True):
-    """Some of a run's events, the member of each at the same place of every column.
+    """Some of a run's events: each event has the same index in every column.
 
-    ``n``, ``sequence`` (in the stream) and ``time`` (ms since 1970) are differences to the one before, the first of
-    them to ``after``, to 0 and to 0. ``type``, ``path``, ``slot``, ``name`` and ``outcome`` are places in the lists of
-    the same name; the effect key is ``path#iteration.attempt!slot``, or what ``keys`` has for the number of the event.
-    ``tokens`` are those of a model's answer, ``size`` are bytes in the log; ``costs`` has, by the
-    number of the event, what those have cost that used some.
+    ``n``, ``sequence`` (in the stream) and ``time`` (ms since 1970) are differences to the previous event; the first
+    ones are differences to ``after``, 0 and 0. ``type``, ``path``, ``slot``, ``name`` and ``outcome`` are indices into
+    the lists with the plural names. The effect key is ``path#iteration.attempt!slot``, unless ``keys`` has another one
+    for the event's number. ``tokens`` are those of a model's answer, and ``size`` is in bytes in the log. ``costs`` has
+    the cost of each event that has one, by the event's number.
     """
 
     types: list[str]
@@ -56,7 +56,7 @@ class Columns(Struct, frozen=True):
 
 
 class Row(NamedTuple):
-    """An event with its sequence in the stream, its size in the log, and what it has cost, if it used anything."""
+    """An event with its sequence in the stream, its size in the log, and its cost, if it has one."""
 
     sequence: int
     size: int
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 class _Words:
-    """A dictionary that grows: the place of each word."""
+    """A growing dictionary: the index of each word."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
@@ -78,7 +78,7 @@ class _Words:
 
 
 def columns(rows: Iterable[Row], after: int) -> Columns:
-    """Return the columns of a run's events, which come in order, behind number ``after``."""
+    """Return the columns of a run's events after number ``after``, which must be in order."""
     types, paths, slots, names, outcomes = (_Words() for _ in range(5))
     found = Columns([], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], [], {}, {})
     n, sequence, time = after, 0, 0
@@ -112,7 +112,7 @@ def columns(rows: Iterable[Row], after: int) -> Columns:
 
 
 def _slot(event: Event, keys: dict[int, str]) -> str:
-    """The slot of an event's key; a key that is not made of its place stands in ``keys``."""
+    """Return the slot of an event's key. Store the key in ``keys`` if it cannot be derived from the event's place."""
     if not event.key:
         return ""
     slot = event.key.rpartition("!")[2]
@@ -123,7 +123,7 @@ def _slot(event: Event, keys: dict[int, str]) -> str:
 
 
 class About(NamedTuple):
-    """What an event is about, how it came out, and the tokens that it took."""
+    """The subject of an event, its outcome, and the tokens that it used."""
 
     name: str = ""
     outcome: str = ""
@@ -131,7 +131,7 @@ class About(NamedTuple):
 
 
 def about(event: Event) -> About:
-    """Say what an event is about; of one whose members are stored beside it, nothing."""
+    """Return the subject, outcome and tokens of an event; all empty if its members are stored outside the event."""
     try:
         payload = known(event)
     except msgspec.ValidationError:

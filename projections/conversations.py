@@ -1,4 +1,4 @@
-"""Conversations: what the models of a run are asked, whole, from events that hold only what is new of it."""
+"""Conversations: the whole requests to a run's models, rebuilt from events that hold only the new messages."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,7 +21,7 @@ class _Spoken(Struct):
 
 
 class Conversations:
-    """Folds one run; `asked` and `news` are about the call that was folded last."""
+    """Folds one run. `asked` and `news` are about the call that was folded last."""
 
     def __init__(self) -> None:
         self._memory = Memory()
@@ -46,11 +46,14 @@ class Conversations:
                 pass
 
     def asked(self, event: Event) -> Request | None:
-        """Return the whole request of a ``model.call``; None if it quotes what is not in this log, or not there."""
+        """Return the whole request of a ``model.call``; None if it refers to messages that this log does not have."""
         return self._resolved(request_of, event)
 
     def news(self, event: Event) -> list[Message] | None:
-        """Return what the turn that a ``model.call`` continues had not, the answer to that included; as `asked`."""
+        """Return the messages that a ``model.call`` adds to the turn it continues, including that turn's answer.
+
+        None in the same cases as `asked`.
+        """
         return self._resolved(news_of, event)
 
     def _resolved(self, resolve: Callable[[Spoken, str, Memory], T], event: Event) -> T | None:

@@ -1,4 +1,4 @@
-"""The diagram of a run: its definition's outline, coloured by what has happened, as data."""
+"""The diagram of a run as data: the outline of its definition, coloured by the run's events."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Direction = Literal["TB", "LR"]
 NodeColour = Literal["current", "success", "failed", "skipped", "cancelled"]
 
 NodeLook = Literal["current", "success", "failed", "skipped", "cancelled", "unreached", "plain"]
-"""How a node is drawn: in its colour; without one it is unreached once anything has happened, and else plain."""
+"""How a node is drawn. A node without a colour is unreached if any other node has a colour, else plain."""
 
 _COLOUR_OF: dict[str, NodeColour] = {
     "ok": "success",
@@ -27,12 +27,12 @@ _COLOUR_OF: dict[str, NodeColour] = {
 }
 
 _URGENCY: Sequence[NodeColour] = ("current", "failed", "cancelled", "success", "skipped")
-"""Which of several colours a node has that stands for several executions."""
+"""Colours by priority, for a node that represents several executions."""
 
 
 class Diagram(Struct, frozen=True):
-    """An outline with the colour of each node, how often each edge (by index) was taken, where it all began, and how
-    often each node was entered."""
+    """An outline with the colour of each node, how often each edge (by index) was taken, the entry node, and how often
+    each node was entered."""
 
     outline: Outline
     colours: dict[str, NodeColour]
@@ -42,10 +42,10 @@ class Diagram(Struct, frozen=True):
 
 
 class DiagramFold:
-    """Folds one run into a `Diagram`. What the outline does not show (inner nodes, the end) is left out.
+    """Folds one run into a `Diagram`. Nodes that are not in the outline (inner nodes, the end) are left out.
 
-    Where one node of the outline stands for several, as that of a Gather's subflow does for all dispatches, it is
-    coloured by what asks most for attention: what is going on, what failed, what was cancelled.
+    If one node of the outline represents several executions, as a node of a Gather's subflow does for all dispatches,
+    it has the most urgent colour among them: running, then failed, then cancelled.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class DiagramFold:
         return Diagram(self._outline, colours, dict(self._taken), self._entry, dict(self._entered))
 
     def _edge(self, path: str, route: Route) -> int | None:
-        """Find the edge by the names that the route has, else, in an outline of paths, beside the node's own path."""
+        """Find the edge by the names in the route, else, if the outline has paths, by the target next to ``path``."""
         index = self._ways.index(route.source, route.target, route.edge)
         here = self._shown.id_of(path)
         if index is None and here is not None:
@@ -109,18 +109,18 @@ class DiagramFold:
 
 
 def _calls_of(outline: Outline) -> dict[str, int]:
-    """Return the edges that lead down, by the path of what they lead into: no route tells of them, but its enter."""
+    """Return the edges into subflows, by the path of the subflow. The log has no routes for them, only enters."""
     downward = [(index, edge) for index, edge in enumerate(outline.edges) if parent(edge.target) != parent(edge.source)]
     return {parent(edge.target): index for index, edge in downward if holder(parent(edge.target)) == edge.source}
 
 
 def entry_of(outline: Outline) -> str | None:
-    """Before the first enter: the first node that no edge leads to, else the first of all."""
+    """Return the entry before the first enter: the first node without an incoming edge, else the first node."""
     targets = {edge.target for edge in outline.edges}
     ids = [node.id for node in outline.nodes]
     return next((name for name in ids if name not in targets), ids[0] if ids else None)
 
 
 def look_of(diagram: Diagram, node: str) -> NodeLook:
-    """Say how a node is to be drawn."""
+    """Return how to draw a node."""
     return diagram.colours.get(node) or ("unreached" if diagram.colours else "plain")

@@ -1,8 +1,8 @@
-"""What differs between two runs: definition, start, sources, the way taken, nodes and their results, status.
+"""Differences between two runs: definition, start, sources, the path taken, nodes and their results, status.
 
-A pure comparison of two `Account`s, each folded from a log of its own. Durations, tokens and costs are measures: they
-are told and never make a difference. Of a fork and its origin, and of forks of the same run, what lies behind their
-parting is compared.
+This is a pure comparison of two `Account`s, each folded from one run's log. Durations, tokens and costs are measures:
+they are reported and never count as a difference. A fork and its origin, and forks of the same run, are compared from
+the event where they parted.
 """
 
 import difflib
@@ -25,14 +25,14 @@ from callboard.projections.values import Difference, differences
 
 
 class Pair(Struct, frozen=True):
-    """What each side has; None for nothing."""
+    """The values of both sides; None for a side that has none."""
 
     left: Any
     right: Any
 
 
 class DefinitionChange(Struct, frozen=True, omit_defaults=True):
-    """How two definitions differ: hashes, nodes and edges of their outlines, and their texts as a unified diff."""
+    """The differences of two definitions: hashes, nodes and edges of their outlines, their texts as a unified diff."""
 
     hash: Pair
     name: Pair
@@ -46,7 +46,7 @@ class DefinitionChange(Struct, frozen=True, omit_defaults=True):
 
 
 class SourceDrift(Struct, frozen=True, omit_defaults=True):
-    """A source, by its field, that is not what it was: hash and origin of each side, and the text as a unified diff."""
+    """A source, named by its field, that differs: hash and origin of each side, and the text as a unified diff."""
 
     field: str
     hash: Pair
@@ -55,9 +55,9 @@ class SourceDrift(Struct, frozen=True, omit_defaults=True):
 
 
 class Parting(Struct, frozen=True, omit_defaults=True):
-    """Where the ways of two runs first part: behind ``after`` (``node#iteration``; empty: at the beginning).
+    """The point where the paths of two runs first part: after ``after`` (``node#iteration``; empty at the beginning).
 
-    ``left`` and ``right`` are the targets taken from there, ``reasons`` why.
+    ``left`` and ``right`` are the targets of the routes taken from there, and ``reasons`` their reasons.
     """
 
     after: str
@@ -67,7 +67,7 @@ class Parting(Struct, frozen=True, omit_defaults=True):
 
 
 class NodeChange(Struct, frozen=True, omit_defaults=True):
-    """An execution that came out differently. One that a side does not have has no outcome there."""
+    """An execution with different outcomes or results. A side without this execution has no outcome."""
 
     path: str
     iteration: int
@@ -80,17 +80,17 @@ class NodeChange(Struct, frozen=True, omit_defaults=True):
 
 
 class Measures(Struct, frozen=True):
-    """Durations, tokens and costs: of the runs, and of the executions that both have, by ``node#iteration``."""
+    """Durations, tokens and costs of the runs, and of the executions that both have, by ``node#iteration``."""
 
     run: Pair
     executions: dict[str, Pair]
 
 
 class RunDiff(Struct, frozen=True, kw_only=True):
-    """The comparison of two runs. ``equal`` says that nothing but measures differs.
+    """The comparison of two runs. ``equal`` is true if only measures differ.
 
-    ``shared`` are the events that both have, of which no more is told; ``sight`` the first turn of a model that was
-    shown something else.
+    ``shared`` describes the events that both runs have; they are not compared. ``sight`` is the first model turn whose
+    request differs.
     """
 
     left: str
@@ -114,7 +114,7 @@ class RunDiff(Struct, frozen=True, kw_only=True):
 
 
 def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices | None = None) -> RunDiff:
-    """Compare two runs; those that have events in common from their parting on. ``prices`` as `Accounting` has them."""
+    """Compare two runs, from their parting if they share events. ``prices`` are those of `Accounting`."""
     common = shared(left, right)
     after = common.n if common is not None else 0
     one, other = (fold(Accounting(prices, after), side) for side in (left, right))
@@ -122,7 +122,7 @@ def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices |
 
 
 def compare(left: Account, right: Account, common: Shared | None = None, sight: Sight | None = None) -> RunDiff:
-    """Compare two runs, with what they have in common and what their models saw."""
+    """Compare two accounts. ``common`` are the shared events, ``sight`` the first model turn that differs."""
     ways = Pair([label(each) for each in left.executions], [label(each) for each in right.executions])
     found: dict[str, Any] = {
         "definition": _definition(left, right),
@@ -177,7 +177,7 @@ def _definition(left: Account, right: Account) -> DefinitionChange | None:
 
 
 def _sources(left: Account, right: Account) -> list[SourceDrift]:
-    """Compare sources by their hashes; one without is compared by its content."""
+    """Compare sources by their hashes, or by their contents if a side has no hash."""
     found: list[SourceDrift] = []
     for field in dict.fromkeys((*left.sources, *right.sources)):
         ours, theirs = left.sources.get(field, {}), right.sources.get(field, {})
@@ -195,12 +195,12 @@ def _sources(left: Account, right: Account) -> list[SourceDrift]:
 
 
 def _text(left: str, right: str) -> list[str]:
-    """Return a unified diff, without its two lines of names."""
+    """Return a unified diff without its two header lines."""
     return list(difflib.unified_diff(left.splitlines(), right.splitlines(), lineterm="", n=1))[2:]
 
 
 def _parting(left: Account, right: Account) -> Parting | None:
-    """Find the first execution, in the order of the left run, from which the runs went on differently."""
+    """Find the first execution, in the order of the left run, after which the runs took different routes."""
     first = [next((label(each) for each in side.executions), "") for side in (left, right)]
     if first[0] != first[1]:
         left_first, right_first = ([name] if name else [] for name in first)
@@ -248,7 +248,7 @@ def _node(left: Execution | None, right: Execution | None) -> NodeChange | None:
 
 
 def _errors(left: Failure | None, right: Failure | None) -> Pair | None:
-    """Compare failures by what they say, without the places that they say it of."""
+    """Compare failures without the places that they name."""
     one, other = (msgspec.to_builtins(error) if error else None for error in (left, right))
     return Pair(left, right) if differences(one, other) else None
 

@@ -1,4 +1,4 @@
-"""Which edge of a definition's outline a route followed."""
+"""The edges of an outline that routes follow."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from callboard.bus.events import Outline, OutlineEdge, Route
 
 DEFAULT = "default"
 CAUGHT = "catch "
-"""How the condition of a way begins that only failures take."""
+"""The prefix of the condition of an edge that only failures take."""
 
 
 class Ways:
-    """The edges of an outline, found by the node that they lead from."""
+    """The edges of an outline, by the node that they lead from."""
 
     def __init__(self, outline: Outline) -> None:
         self._edges: Sequence[OutlineEdge] = outline.edges
@@ -19,11 +19,11 @@ class Ways:
             self._from.setdefault(edge.source, []).append(index)
 
     def index(self, source: str, target: str, edge: int | str | None) -> int | None:
-        """Return the index of the edge between two nodes; None for none.
+        """Return the index of the edge between two nodes; None if there is no such edge.
 
-        It is the one that ``edge`` says: an index of the outline; ``case.1`` or ``catch.0``, a place among the ways out
-        of the node, or among those for failures; ``default`` and ``next``, the way without a condition. Where it says
-        nothing, or what does not lead there, it is the first.
+        ``edge`` selects one of several: it is an index into the outline; or ``case.1`` or ``catch.0``, a position among
+        the node's edges or among those for failures; or ``default`` or ``next``, the edge without a condition. If
+        ``edge`` is None, or the edge does not lead to ``target``, the first edge between the nodes is returned.
         """
         ways = self._from.get(source, [])
         between = [index for index in ways if self._edges[index].target == target]
@@ -46,5 +46,5 @@ class Ways:
 
 
 def edge_index(outline: Outline, route: Route) -> int | None:
-    """Return the index of the edge that a route followed, by the names that it has; None for no edge."""
+    """Return the index of the edge that a route followed, by the names in the route; None if there is no such edge."""
     return Ways(outline).index(route.source, route.target, route.edge)

@@ -1,4 +1,4 @@
-"""Effects as views tell them: the kind and the name of what an intent announces, and how an outcome ended it."""
+"""Effects as views show them: the kind and the name of an intent's effect, and the result of its outcome."""
 
 from typing import Any
 
@@ -20,17 +20,17 @@ from callboard.bus.events import (
 from callboard.bus.stand_ins import model_name, stands_in
 
 PROVIDER = "provider"
-"""The kind of an effect that a flow's provider carries out: its value is a Result, which may be a failure."""
+"""The kind of an effect that a flow's provider executes. Its value is a Result, which may be a failure."""
 
 
 def provider_model(call: ModelCall) -> str:
-    """Return that model's name at its provider, as OpenTelemetry has it; what stands in for one has its own."""
+    """Return the model's name at its provider, as OpenTelemetry expects it. A stand-in keeps its own name."""
     name = model_name(call)
     return name.partition(":")[0] if stands_in(name) else name.removeprefix(f"{call.provider}:")
 
 
 def kind_and_name(payload: Payload) -> tuple[str, str]:
-    """Say what kind of effect an intent announces, and which one."""
+    """Return the kind and the name of the effect that an intent announces."""
     match payload:
         case ModelCall():
             return "model", model_name(payload)
@@ -55,7 +55,7 @@ def kind_and_name(payload: Payload) -> tuple[str, str]:
 
 
 def outcome_of(payload: Payload) -> tuple[str, Failure | None]:
-    """Say how an outcome ended its effect (ok, failed, cancelled, timeout) and the failure that says why."""
+    """Return how an outcome ended its effect (ok, failed, cancelled, timeout), and the failure if there is one."""
     match payload:
         case EffectCancelled():
             return "cancelled", payload.cause
@@ -83,14 +83,14 @@ def external_outcome(payload: Payload) -> str:
 
 
 def failed_result(value: Any) -> Failure | None:
-    """Return the failure that a provider answered with; that it was reached at all is what its effect tells."""
+    """Return the failure that a provider answered with. The effect itself succeeded, because the provider answered."""
     return failure_of(value.get("result")) if isinstance(value, dict) else None
 
 
 def failure_of(result: Any) -> Failure | None:
-    """Read a flow's Result as the record of a failure; None if it is none.
+    """Read a flow's Result as the record of a failure; None if it is not a failure.
 
-    Providers make them too, with members of any kind: what does not fit the record is left out.
+    Providers create Results too, with members of any type. Members that do not fit the record are left out.
     """
     match result:
         case {"type": str(kind), "code": str(code)} if kind != "success":
@@ -108,13 +108,13 @@ def failure_of(result: Any) -> Failure | None:
 
 
 def short_uri(uri: str) -> str:
-    """The name in a provider's URI, without its namespace and its version: ``mwl:provider.call/mwl/mock/v1``."""
+    """Return the name in a provider's URI without namespace and version: ``mwl:provider.call/mwl/mock/v1``."""
     names = uri.split("/")[2:] or [uri]
     return "/".join(names[:-1] if len(names) > 1 else names)
 
 
 def _definition_told(start: ChildStart) -> str:
-    """A definition as it was asked for: its name or file, the beginning of its hash, or the language of its text."""
+    """Name the definition of a child as the start named it: name, file, start of its hash, or language of its text."""
     given = start.definition
     named = given.get("name") or given.get("file") or str(given.get("hash") or "")[:12]
     return str(named or given.get("language") or "")

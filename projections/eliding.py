@@ -1,4 +1,4 @@
-"""A trace with fewer lines: of many dispatches of one node, some that are worth a look, and one line for the rest."""
+"""Shorter traces: if a node has many dispatches, only some are shown, and one line represents the rest."""
 
 import datetime as dt
 import re
@@ -10,22 +10,22 @@ import msgspec
 from callboard.projections.tree import Effect, Node, Trace
 
 DISPATCHES_MAX = 10
-"""How many dispatches of one node are shown, unless more of them did not succeed."""
+"""The maximum number of dispatches shown for one node, unless more of them did not succeed."""
 
 FAILED_MAX = 20
-"""How many that did not succeed, or have not yet, are shown."""
+"""The maximum number of dispatches shown that did not succeed or have not ended."""
 
 ELIDED = "elided"
-"""The kind of a node that stands for others."""
+"""The kind of a node that represents the dispatches left out."""
 
 
 def elided(trace: Trace) -> Trace:
-    """Return the trace with many dispatches told in few: the first ones, and those that did not succeed."""
+    """Return the trace with only some of many dispatches: the first ones, and those that did not succeed."""
     return msgspec.structs.replace(trace, root=_node(trace.root))
 
 
 def _node(node: Node) -> Node:
-    """Elide what is inside of a node; a node of which nothing is left out is returned as it is."""
+    """Elide dispatches inside a node. A node from which nothing is left out is returned unchanged."""
     children = [_node(child) for child in node.children]
     effects = node.effects
     ended: dict[int, list[str | None]] = {}
@@ -49,7 +49,7 @@ _DISPATCH = re.compile(r"\[(\d+)\]")
 
 
 def _index(node: Node, address: str) -> int | None:
-    """The index of the dispatch that something right below a node is of; None for what is no dispatch."""
+    """Return the index of the dispatch that an address directly below a node belongs to; None if it is not in one."""
     if not address.startswith(f"{node.path}["):
         return None
     found = _DISPATCH.match(address, len(node.path))
@@ -57,7 +57,7 @@ def _index(node: Node, address: str) -> int | None:
 
 
 def _kept(ended: dict[int, list[str | None]]) -> set[int | None]:
-    """Choose the dispatches to show; what is no dispatch, of index None, is always among them."""
+    """Choose the dispatches to show. Index None, for children that are not dispatches, is always included."""
     odd = [index for index, ends in ended.items() if set(ends) != {"ok"}]
     first = list(ended)[: max(DISPATCHES_MAX - len(odd), 1)]
     return {None, *first, *odd[:FAILED_MAX]}

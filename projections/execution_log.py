@@ -1,4 +1,4 @@
-"""The log of a run for its users: what has happened, entry by entry, in words."""
+"""The log of a run for its users: one entry in words per event that matters to them."""
 
 import datetime as dt
 from typing import Any, Literal
@@ -24,13 +24,13 @@ from callboard.projections.parting import PartingFold
 from callboard.projections.projection import known
 
 MILESTONE = "workflow.milestone"
-"""The signal by which somebody outside tells a milestone: ``data`` has ``message``, ``user_message`` and ``data``."""
+"""The signal that reports a milestone from outside: its data has ``message``, ``user_message`` and ``data``."""
 
 Level = Literal["INFO", "WARNING", "ERROR"]
 
 
 class LogEntry(Struct, frozen=True, kw_only=True):
-    """An entry; ``id`` is the number of its event, ``timestamp`` in milliseconds of the epoch."""
+    """An entry. ``id`` is the number of its event, and ``timestamp`` is in milliseconds since the epoch."""
 
     id: int
     timestamp: int
@@ -89,7 +89,7 @@ class ExecutionLog:
         return list(self._entries)
 
     def since(self, count: int) -> list[LogEntry]:
-        """The entries behind so many."""
+        """Return the entries after the first ``count``."""
         return self._entries[count:]
 
     def _exit(self, event: Event, outcome: str, error: str) -> None:

@@ -1,4 +1,4 @@
-"""The fate of a question: how it was asked, whether it is open, and who has answered it; of one run's events."""
+"""The state of a question, folded from one run's events: how it was asked, whether it is open, who answered it."""
 
 import datetime as dt
 
@@ -8,13 +8,14 @@ from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsk
 from callboard.projections.projection import known
 
 TYPES = tuple(one.type for one in (HumanAsked, HumanAnswered, HumanClosed, EffectCancelled, RunEnd, RunQuarantined))
-"""What the fold takes."""
+"""The event types that the fold reads."""
 
 
 class Fate(Struct, frozen=True):
-    """What became of a question; ``asked`` None: it was never asked.
+    """The state of a question. ``asked`` is None if it was never asked.
 
-    ``outcome`` is how it was closed, empty while it is open; ``by`` and ``at`` say who gave the answer that counted.
+    ``outcome`` is how it was closed, empty while it is open. ``by`` and ``at`` are the person who gave the accepted
+    answer, and its time.
     """
 
     asked: HumanAsked | None = None
@@ -24,7 +25,7 @@ class Fate(Struct, frozen=True):
 
 
 class FateFold:
-    """Folds the events of one run into the fate of one of its questions."""
+    """Folds the events of one run into the state of one of its questions."""
 
     def __init__(self, key: str) -> None:
         self._key = key

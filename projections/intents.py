@@ -1,4 +1,4 @@
-"""The open intents of a run: effects that were announced and not yet closed, matched to outcomes by type and key."""
+"""The open intents of a run: announced effects without an outcome. Outcomes match intents by type and key."""
 
 from collections.abc import Iterator
 
@@ -17,9 +17,9 @@ class Opened(Struct, frozen=True):
 
 
 def address_closed(event: Event, payload: Payload) -> tuple[str, str] | None:
-    """Return type and key of the intent that an outcome closes; None if the payload is no outcome.
+    """Return type and key of the intent that an outcome closes; None if the payload is not an outcome.
 
-    A ``timer.fired`` without ``timer.set`` and a signal without key have an address too; nothing is open there.
+    A ``timer.fired`` without ``timer.set`` and a signal without key have an address too, but no intent is open there.
     """
     if isinstance(payload, EffectCancelled):
         return payload.of, event.key
@@ -28,13 +28,13 @@ def address_closed(event: Event, payload: Payload) -> tuple[str, str] | None:
 
 
 class OpenIntents:
-    """A table of what is open, in the order in which it was announced."""
+    """A table of the open intents, in the order in which they were announced."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], Opened] = {}
 
     def apply(self, event: Event, payload: Payload) -> Opened | None:
-        """Take an event; return the intent that it closes, if it closes one."""
+        """Apply an event. Return the intent that it closes, if it closes one."""
         if payload.kind == "intent":
             self._open[payload.type, event.key] = Opened(event, payload)
             return None
@@ -42,7 +42,7 @@ class OpenIntents:
         return self._open.pop(address, None) if address else None
 
     def clear(self) -> None:
-        """Forget all; nothing is open behind the end of a run."""
+        """Remove all intents, because none is open after the end of a run."""
         self._open.clear()
 
     def __iter__(self) -> Iterator[Opened]:

@@ -1,7 +1,7 @@
-"""Spans as a file that the Jaeger UI loads in the browser, without any server: its legacy JSON form.
+"""Spans as a file in Jaeger's legacy JSON format, which the Jaeger UI loads in the browser without a server.
 
 Shape: ``{"data": [{traceID, processes, spans}]}``, times in microseconds, ids in lower-case hex. Links to other traces
-stand in tags and not in references: the UI takes a reference it cannot follow for an orphan.
+are in tags and not in references, because the UI treats a span with an unknown reference as an orphan.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
-"""Keyframes: copies of a fold on its way, so that what it was behind any event is found without folding from the first.
+"""Keyframes: copies of a fold at intervals, so that its state after any event is found without folding from the first.
 
-A copy shares whatever never changes. The fold must be made of plain objects, containers and structs, as projections
-are.
+A copy shares all values that never change. The fold must consist of plain objects, containers and structs, as
+projections do.
 """
 
 import copy
@@ -15,16 +15,16 @@ from callboard.bus.events import Event
 from callboard.projections.projection import Projection
 
 EVERY_EVENTS = 1_024
-"""How far keyframes are apart, at first."""
+"""The initial number of events between keyframes."""
 
 KEPT_MAX = 32
-"""Keyframes kept; where there would be more, every second one goes, and the others are twice as far apart."""
+"""The maximum number of keyframes. Above it, every second one is dropped, which doubles the interval."""
 
 F = TypeVar("F", bound=Projection[Any])
 
 
 class Keyframes(Generic[F]):
-    """The keyframes of one run's fold, which ``make`` begins."""
+    """The keyframes of one run's fold. ``make`` creates an empty fold."""
 
     def __init__(self, make: Callable[[], F]) -> None:
         self._make = make
@@ -32,7 +32,7 @@ class Keyframes(Generic[F]):
         self._every = EVERY_EVENTS
 
     def at(self, events: Sequence[Event], n: int) -> F:
-        """Return the fold of the first ``n`` of a run's events; it is the caller's own."""
+        """Return the fold of the first ``n`` of a run's events. The caller may change it."""
         near = max((frame for frame in self._frames if frame <= n), default=0)
         fold = copied(self._frames[near]) if near else self._make()
         for place in range(near, n):
@@ -53,7 +53,7 @@ V = TypeVar("V")
 
 
 def copied(value: V) -> V:
-    """Return a copy of a fold that does not change with it."""
+    """Return an independent copy of a fold."""
     found: Any = value
     match value:
         case dict():

@@ -19,7 +19,7 @@ _CLASSES: Mapping[NodeLook, str] = {
 }
 
 _NO_NAME = "–"
-"""Label of a node without a name: Mermaid takes no empty one."""
+"""The label of a node without a name, because Mermaid does not accept an empty label."""
 
 _TAKEN_LINK = "stroke:#2b8a3e,stroke-width:3px"
 _OTHER_LINK = "stroke:#adb5bd,stroke-dasharray:5 4"
@@ -28,9 +28,9 @@ _OTHER_LINK = "stroke:#adb5bd,stroke-dasharray:5 4"
 def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None = None) -> str:
     """Return the diagram as a Mermaid flowchart, with a newline at its end.
 
-    The entry has a play mark, and is a stadium unless its type has a shape of its own; what stands inside a node (a
-    subflow, the dispatches of a Gather) is a subgraph. Edges that were taken are thick and say how often, others are
-    dashed once anything has happened; those that only failures take are dotted.
+    The entry has a play mark and is a stadium, unless its type has another shape. The inside of a node (a subflow, the
+    dispatches of a Gather) is a subgraph. Edges that were taken are thick and show how often. Other edges are dashed
+    after the first event of a node. Edges that only failures take are dotted.
     """
     lines = ["---", f"title: {_quoted(title)}", "---"] if title else []
     lines.append(f"flowchart {direction}")
@@ -55,7 +55,7 @@ def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None 
 
 
 def _nodes(diagram: Diagram) -> list[str]:
-    """Write the nodes, those inside of others in subgraphs, each behind the node that it belongs to."""
+    """Write the nodes. Inner nodes are in subgraphs, each after the node that contains it."""
     inside: dict[str, list[OutlineNode]] = {}
     ids = {node.id for node in diagram.outline.nodes}
     for node in diagram.outline.nodes:
@@ -75,7 +75,7 @@ def _nodes(diagram: Diagram) -> list[str]:
 
 
 def _box_of(node: str) -> str:
-    """The path of what a node stands inside of: a call or a dispatch; empty for the outermost level."""
+    """Return the path of the call or the dispatch that contains a node; empty for the outermost level."""
     box = parent(node)
     return box if INNER.search(box.rpartition("/")[2]) else ""
 
@@ -96,7 +96,7 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
     "Return": ("([", "])"),
     "Raise": ("{{", "}}"),
 }
-"""How a node is drawn by its type; others are boxes, and stadiums where it all begins."""
+"""The shapes of nodes by type. Other types are boxes, or stadiums for the entry."""
 
 
 def _node(node: OutlineNode, entry: bool) -> str:
@@ -117,9 +117,9 @@ def _edge(source: str, target: str, when: str | None, count: int) -> str:
 
 
 def _mermaid_id(node: str) -> str:
-    """Spell any id with letters, digits and underscores, so that different ids stay different.
+    """Encode an id in letters, digits and underscores, so that different ids stay different.
 
-    The prefix keeps it from being a word of Mermaid's own, such as ``end``.
+    The prefix prevents a reserved word of Mermaid, such as ``end``.
     """
     return "n_" + "".join(_spelled(character) for character in node)
 

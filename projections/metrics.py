@@ -46,7 +46,7 @@ EXTERNAL: frozenset[EffectKind] = frozenset({"channel", "http", "provider", "ser
 """The kinds of effects that ask somebody else's system, beside the turns of models."""
 
 RUNS_MAX = 100_000
-"""Runs remembered at the same time; the oldest is forgotten first and then counts as not active."""
+"""The maximum number of runs in memory. The oldest is forgotten first and then counts as not active."""
 
 
 class _Run(Struct):
@@ -59,7 +59,7 @@ class _Run(Struct):
 
 
 class Metrics:
-    """Records events on the instruments of a meter; each run's events come in order, those of runs may interleave."""
+    """Records events on the instruments of a meter. Each run's events must be in order; runs may interleave."""
 
     def __init__(self, meter: "Meter", runs_max: int = RUNS_MAX, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -85,7 +85,7 @@ class Metrics:
         self._unknown = meter.create_counter(semconv.COST_UNKNOWN, "", "Tokens whose price the table does not have.")
 
     def apply(self, event: Event, tenant: str = "") -> None:
-        """Take the next event of any run, of a tenant: two tenants may have runs of one id."""
+        """Record the next event of any run. Pass the tenant, because two tenants may have runs with the same id."""
         payload = known(event)
         if payload is None:
             return
@@ -184,7 +184,7 @@ class Metrics:
             self._external.add(1, labels)
 
     def _count_unannounced(self, run: _Run, event: Event, payload: Payload) -> None:
-        """Count what was used where the intent was not told here: it is from before, or of a fork's origin."""
+        """Count the usage of an outcome whose intent this fold has not seen: it is older, or of a fork's origin."""
         if isinstance(payload, ModelResult | EffectResult) and payload.model:
             name, _, model = payload.model.partition(":")
             operation = semconv.CHAT if isinstance(payload, ModelResult) else semconv.EMBEDDINGS

@@ -1,11 +1,11 @@
 """The OTLP exporter: sends finished spans to an OpenTelemetry backend over HTTP.
 
-Endpoint, headers, timeout, compression and certificates come from the usual ``OTEL_EXPORTER_OTLP_*`` variables, the
+Endpoint, headers, timeout, compression and certificates come from the usual ``OTEL_EXPORTER_OTLP_*`` variables, and the
 resource from ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``. The SDK is imported where it is used.
 
-This is the one place that builds the SDK's ``ReadableSpan`` by hand, which the SDK leaves to its tracers: the spans
-are long over, so there is nothing to trace live, and ids, times and parents have to stay those of the log. Limits and
-sampling of the SDK do not apply here; the fold has cut what was too long.
+This is the only module that builds the SDK's ``ReadableSpan`` directly instead of through a tracer: the spans have
+already ended, and their ids, times and parents must be those of the log. The SDK's limits and sampling do not apply
+here. The fold has already cut values that are too long.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 BATCH_SPANS_MAX = 512
 BATCH_CHARS_MAX = 2 * 1024 * 1024
-"""Spans, and characters of their attributes, sent in one request; collectors take some megabytes."""
+"""Limits per request: spans, and characters of their attributes. Collectors accept some megabytes."""
 
 
 class SpanExportFailed(Exception):
-    """Raised by `OtlpExporter.export` when the backend did not take the spans; ``sent`` of ``total`` had gone before.
+    """Raised by `OtlpExporter.export` if the backend did not accept all spans; it accepted ``sent`` of ``total``.
 
-    Try again later with those behind ``sent``: a span that was sent twice is the same span.
+    Retry later with the spans after ``sent``. A span that is sent twice has the same id, so that it is not duplicated.
     """
 
     def __init__(self, sent: int, total: int) -> None:
@@ -42,7 +42,7 @@ class SpanExportFailed(Exception):
 
 
 class OtlpExporter:
-    """Sends spans; blocking, so an event loop calls it in a thread. Arguments beat the environment."""
+    """Sends spans. It blocks, so call it in a thread from an event loop. Arguments override the environment."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class OtlpExporter:
     def export(self, spans: Sequence[Span]) -> None:
         """Send spans, in order, in batches.
 
-        :raises SpanExportFailed: if the backend did not take them all, after the exporter's own retries
+        :raises SpanExportFailed: if the backend did not accept all spans after the exporter's retries
         """
         from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -77,7 +77,7 @@ class OtlpExporter:
 
 
 def batches(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """Share spans out over requests, in order."""
+    """Split spans into requests, in order."""
     batch: list[Span] = []
     room = BATCH_CHARS_MAX
     for span in spans:
@@ -134,7 +134,7 @@ def _link(link: SpanLink) -> "Link":
 
 
 def resource_of(service: str = semconv.SCOPE) -> "Resource":
-    """Return who it is that exports: this service in our version, as far as the environment does not say otherwise."""
+    """Return the exporting resource: this service with Callboard's version, unless the environment overrides it."""
     from opentelemetry.sdk.resources import Resource
 
     said = Resource.create()

@@ -1,16 +1,16 @@
-"""An outline of paths: which of its nodes stands for what happens at a path, and what stands inside of what."""
+"""Outlines whose ids are paths: the node for the events at a path, and the nesting of nodes."""
 
 import re
 from collections.abc import Sequence
 
 INNER = re.compile(r"[\[:].*$")
-"""What a path's last segment has behind the id: the index of a dispatch, the aspect of a call."""
+"""The part of a path's last segment after the id: the index of a dispatch, or the aspect of a call."""
 
 _INDEX = re.compile(r"\[\d*\]")
 
 
 class Shown:
-    """The nodes of an outline, found by the paths of what they stand for: ``fan[]/fetch`` is any ``fan[3]/fetch``."""
+    """The nodes of an outline, found by the paths of executions: ``fan[]/fetch`` matches any ``fan[3]/fetch``."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = frozenset(ids)
@@ -19,7 +19,7 @@ class Shown:
             self._for_many.setdefault(_INDEX.sub("[]", one), []).append(one)
 
     def id_of(self, path: str, *names: str) -> str | None:
-        """Return the node that stands for a path, or else has one of the names; None if there is none."""
+        """Return the node that represents a path, else the one with one of the names; None if there is none."""
         if path in self._ids:
             return path
         for one in self._for_many.get(_INDEX.sub("[]", path), []):
@@ -30,6 +30,6 @@ class Shown:
 
 
 def holder(box: str) -> str:
-    """The node that what is inside of a box belongs to."""
+    """Return the node that a box belongs to."""
     head, slash, segment = box.rpartition("/")
     return f"{head}{slash}{INNER.sub('', segment)}"

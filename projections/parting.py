@@ -1,7 +1,8 @@
-"""Where a fork parts from its origin, as a fold of its events: what it shares, and when it went on by itself.
+"""The parting of a fork from its origin, as a fold of the fork's events: shared events, and the time it resumed.
 
-The shared events keep the times that they had at the origin. So a fork has not lasted from its first event on: it
-began when it went on, and of what was under way at the parting the time until then does not count.
+Shared events keep the times that they had in the origin. The duration of a fork therefore starts with its first own
+event. For nodes and effects that were in progress at the parting, the time between the last shared event and the first
+own event does not count.
 """
 
 import datetime as dt
@@ -13,8 +14,11 @@ from callboard.bus.events import Event, ForkedFrom, Payload, RunAccepted
 
 
 class Parting(Struct, frozen=True):
-    """A fork has the events 2 to ``n`` of ``origin``, the last of them as old as ``then``; its own first one behind
-    those is as old as ``gone_on``. Either is None as long as it is not there."""
+    """The parting of a fork, which shares the events 2 to ``n`` with ``origin``.
+
+    ``then`` is the time of the last shared event, and ``gone_on`` the time of the fork's first own event after it. Each
+    is None until that event was folded.
+    """
 
     origin: str
     n: int
@@ -23,7 +27,7 @@ class Parting(Struct, frozen=True):
 
 
 class PartingFold:
-    """Folds one run into its `Parting`; one that is no fork has none."""
+    """Folds one run into its `Parting`, None if the run is not a fork."""
 
     def __init__(self) -> None:
         self.parting: Parting | None = None
@@ -39,24 +43,24 @@ class PartingFold:
             self.parting = msgspec.structs.replace(self.parting, gone_on=event.time)
 
     def is_shared(self, event: Event) -> bool:
-        """Whether an event is the origin's: what it tells was done there, and paid for."""
+        """Return whether an event is shared with the origin, which executed it and paid for it."""
         return self.parting is not None and 1 < event.n <= self.parting.n
 
     def begins_anew(self, intent: Event, last: int) -> bool:
-        """Whether the fork does by itself what an intent of its origin asks for, that is open behind event ``last``."""
+        """Return whether the fork executes a shared intent itself, because it was open after event ``last``."""
         return self.is_shared(intent) and self.parting is not None and last >= self.parting.n
 
     def began(self, accepted: dt.datetime) -> dt.datetime | None:
-        """When the run began by itself, whose first event tells ``accepted``; None as long as it has not.
+        """Return when the run began: ``accepted``, or the time of the first own event of a fork; None before that.
 
-        The first event of a fork is read with a time before those that it shares.
+        A fork's first event has a time before the events that it shares, so its time is not used.
         """
         if self.parting is None or self.parting.n == 1:
             return accepted
         return self.parting.gone_on
 
     def lasted_s(self, begin: dt.datetime, end: dt.datetime) -> float:
-        """How long something lasted, in seconds, without the time between the parting and the going on."""
+        """Return a duration in seconds, without the time between the last shared and the first own event."""
         seconds, parting = (end - begin).total_seconds(), self.parting
         if parting is None or parting.then is None or parting.gone_on is None or parting.n == 1:
             return seconds

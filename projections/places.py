@@ -1,8 +1,8 @@
-"""Which node execution contains which: the tree of a run, read off its paths and the order of its enters.
+"""The tree of a run's node executions, derived from their paths and the order of their enters.
 
 The parent of ``main/fan-out[3]/fetch`` is the execution of the nearest path above it that was entered
-(``main/fan-out[3]``, else ``main/fan-out``, else ``main``), else the run. Entered several times, the iteration counts
-that is open, and among several the latest.
+(``main/fan-out[3]``, else ``main/fan-out``, else ``main``), else the run. If that path was entered several times, the
+parent is the open iteration, and the latest one if several are open.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ RUN = Place("", 0)
 def above(path: str) -> Iterator[str]:
     """Yield the paths above a path, the nearest first, without the run itself.
 
-    One step takes away an aspect's last word, else the whole aspect, else the index, else the segment.
+    Each step removes an aspect's last word, else the whole aspect, else the index, else the segment.
     """
     while path:
         head, slash, segment = path.rpartition("/")
@@ -46,19 +46,19 @@ def above(path: str) -> Iterator[str]:
 
 
 class Places:
-    """The node executions entered so far and which of them are open."""
+    """The node executions entered so far, and those of them that are open."""
 
     def __init__(self) -> None:
         self._open: dict[str, list[int]] = {}
         self._entered: dict[str, int] = {}
 
     def enter(self, place: Place) -> None:
-        """A node execution begins."""
+        """Record that a node execution begins."""
         self._open.setdefault(place.path, []).append(place.iteration)
         self._entered[place.path] = place.iteration
 
     def exit(self, place: Place) -> None:
-        """A node execution is over."""
+        """Record that a node execution has ended."""
         still = self._open.get(place.path)
         if still and place.iteration in still:
             still.remove(place.iteration)
@@ -66,7 +66,7 @@ class Places:
                 del self._open[place.path]
 
     def parent(self, path: str, *, only_open: bool = False) -> Place:
-        """Return the execution that contains whatever happens below it at ``path``."""
+        """Return the execution that contains ``path``."""
         for candidate in above(path):
             if candidate in self._open:
                 return Place(candidate, self._open[candidate][-1])
@@ -77,8 +77,8 @@ class Places:
     def owner(self, path: str, iteration: int, *, only_open: bool = False) -> Place:
         """Return the execution that an event with this path and iteration belongs to, itself or the nearest above.
 
-        With ``only_open`` an execution that is over owns nothing more: what follows a node's exit, such as the routing
-        question, belongs to whatever contains the node.
+        With ``only_open``, events after a node's exit, such as the routing question, belong to the execution that
+        contains the node.
         """
         if iteration in self._open.get(path, ()):
             return Place(path, iteration)

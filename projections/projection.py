@@ -1,8 +1,8 @@
-"""The projection port: a pure fold of events into a view, and the checkpoint that says how far it has come.
+"""The projection port: a pure fold of events into a view, and the checkpoint that records its progress.
 
-A projection takes the events of one run in the order of its log (one that takes several runs says so) and never looks
-anywhere else, so that a view grown event by event and one rebuilt from the whole log are the same. Event types it does
-not know it skips. It may fail or lag without harm: no run waits for it.
+A projection takes the events of one run in the order of its log, unless it says that it takes several runs. It reads
+nothing else, so that a view built event by event equals one that is rebuilt from the whole log. It skips event types
+that it does not know. A projection that fails or lags does no harm, because runs do not wait for it.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ class Projection(Protocol[V]):
     """A fold of events into a view of type ``V``."""
 
     def apply(self, event: Event) -> None:
-        """Take the next event."""
+        """Apply the next event."""
         ...
 
     def view(self) -> V:
-        """Return what the events so far amount to; a later `apply` does not change it."""
+        """Return the view of the events so far. A later `apply` does not change it."""
         ...
 
 
@@ -43,7 +43,7 @@ def known(event: Event) -> Payload | None:
 
 
 class OutOfOrder(Exception):
-    """Raised by `Checkpoint.take` if events are missing before the one that came."""
+    """Raised by `Checkpoint.take` if events are missing before the given one."""
 
     def __init__(self, run: str, expected: int, came: int) -> None:
         super().__init__(f"run {run}: expected event {expected}, event {came} came; rebuild the view from event 1")
@@ -53,18 +53,18 @@ class OutOfOrder(Exception):
 
 
 class Checkpoint(Struct):
-    """How far a projection has come: the number of the last event it has taken, per run.
+    """The progress of a projection: the number of the last event it has taken, per run.
 
-    A stream delivers at least once; an event that was taken already is told apart by its number. ``gapless`` is False
-    for a projection that is fed a selection of event types. The follower keeps the stream's sequence beside this and
-    calls `forget` for runs that ended, so that the table does not grow for ever.
+    A stream delivers at least once, and the number identifies an event that was already taken. ``gapless`` is False
+    for a projection that receives only some event types. The follower stores the stream's sequence next to this, and
+    calls `forget` for runs that ended, so that the table does not grow without limit.
     """
 
     last: dict[str, int] = {}
     gapless: bool = True
 
     def take(self, event: Event) -> bool:
-        """Say whether the event is the next one; False if it was taken before.
+        """Record an event and return True; return False if it was already taken.
 
         :raises OutOfOrder: if the checkpoint is gapless and events are missing before this one
         """
@@ -77,5 +77,5 @@ class Checkpoint(Struct):
         return True
 
     def forget(self, run: str) -> None:
-        """Drop a run of which nothing more will come."""
+        """Remove a run that has no more events."""
         self.last.pop(run, None)

@@ -1,4 +1,4 @@
-"""The data of a question as lines of text, for the person who answers. Pure."""
+"""The data of a question as lines of text, for the person who answers it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,15 +8,14 @@ import msgspec
 from callboard.bus.effects import JSON
 
 DATA_CHARS_MAX = 8_000
-"""Characters of a question's data that are shown; the last line says how many more there are."""
+"""The maximum number of characters of a question's data that are shown. The last line says how many more there are."""
 
 ON_ONE_LINE_CHARS_MAX = 100
-"""Data that is no longer than this is shown on one line."""
+"""The maximum length of data that is shown on one line."""
 
 
 def data_lines(data: JSON, question: str = "", chars_max: int = DATA_CHARS_MAX) -> list[str]:
-    """Return the data of a question as lines, none if there is nothing to show. Members that are empty, or repeat the
-    question, are left out."""
+    """Return the data of a question as lines. Members that are empty or repeat the question are left out."""
     shown = told(data, question)
     if shown is None:
         return []
@@ -32,7 +31,7 @@ def data_lines(data: JSON, question: str = "", chars_max: int = DATA_CHARS_MAX) 
 
 
 def told(data: JSON, question: str = "") -> JSON:
-    """Return what of the data says something: None if nothing does."""
+    """Return the data without empty members and repetitions of the question; None if nothing remains."""
     if isinstance(data, Mapping):
         found = {name: value for name, value in data.items() if not _is_empty(value) and value != question}
         return found or None

@@ -1,4 +1,4 @@
-"""The open questions: who is asked what, in all runs, folded from their ``human.*`` events and ends alone."""
+"""The open questions to people in all runs, folded only from ``human.*`` events and the ends of runs."""
 
 import datetime as dt
 from typing import Any
@@ -17,21 +17,21 @@ from callboard.bus.events import (
 from callboard.projections.projection import known
 
 TYPES = (HumanAsked.type, HumanClosed.type, RunEnd.type, RunQuarantined.type)
-"""What the fold takes; all else it skips unread."""
+"""The event types that the fold reads. It skips all others."""
 
 
 class Option(Struct, frozen=True):
-    """One of the answers that a question offers: what is answered and what is shown."""
+    """One of the answers that a question offers: its value, and the label that is shown."""
 
     value: JSON
     label: str
 
 
 class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A question that waits for somebody. An answer names its ``run`` and its ``key``.
+    """An open question. An answer names its ``run`` and its ``key``.
 
-    ``who`` is the channel that it goes to, empty for anybody; ``schema`` is the JSON Schema of the response; ``until``
-    is when it is too late, None if it never is.
+    ``who`` is the channel that it is sent to, empty if anyone may answer. ``schema`` is the JSON Schema of the answer.
+    ``until`` is the deadline, if it has one.
     """
 
     run: str
@@ -51,9 +51,9 @@ class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Questions:
-    """Folds many runs, each in its order, into the questions that are open, the oldest first.
+    """Folds many runs, each in its order, into the open questions, the oldest first.
 
-    Of more than ``open_max`` those of the run that has waited longest are let go of: they are in the log still.
+    Above ``open_max`` questions, the fold drops those of the run that has waited longest. They remain in the log.
     """
 
     def __init__(self, open_max: int | None = None) -> None:

@@ -14,7 +14,7 @@ from callboard.projections.eliding import ELIDED
 from callboard.projections.tree import Effect, Node, Trace
 
 WATERFALL_WIDTH = 100
-"""Columns of a waterfall unless told otherwise."""
+"""The default width of a waterfall in columns."""
 
 _WIDTH_MIN = 40
 _LABEL_SHARE = 0.4
@@ -27,7 +27,7 @@ _DISPATCH = re.compile(r"\[\d+\]")
 
 
 class StepRow(Struct, frozen=True):
-    """A node execution as a row. ``duration_s`` is None while it goes on; ``usage`` is that of its own model turns."""
+    """A node execution as a row. ``duration_s`` is None until it ends. ``usage`` is that of its own model turns."""
 
     path: str
     iteration: int
@@ -90,7 +90,7 @@ def _cells(row: StepRow) -> tuple[str, ...]:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Write a duration for people: ``12 ms``, ``3.40 s``, ``5 min 02 s``, ``2 h 05 min``, ``3 d 04 h``."""
+    """Format a duration: ``12 ms``, ``3.40 s``, ``5 min 02 s``, ``2 h 05 min``, ``3 d 04 h``."""
     if seconds is None:
         return "…"
     if seconds < 1:
@@ -108,8 +108,8 @@ def duration_text(seconds: float | None) -> str:
 def waterfall(trace: Trace, width: int = WATERFALL_WIDTH) -> str:
     """Return one line per node execution and effect, in ``width`` columns: its name, its bar, its duration.
 
-    The bars share one scale, from the first event to the last. What still goes on runs to the last event and ends in
-    an ellipsis. What a fork has of its origin stands right before it: its own bar begins behind that.
+    The bars share one scale, from the first event to the last. The bar of an execution that has not ended reaches the
+    last event and has an ellipsis. In a fork, the executions of its origin are directly before the fork's own bar.
     """
     width = max(width, _WIDTH_MIN)
     trace = closed_up(trace)
@@ -129,8 +129,11 @@ def waterfall(trace: Trace, width: int = WATERFALL_WIDTH) -> str:
 
 
 def closed_up(trace: Trace) -> Trace:
-    """Return a fork's trace as if it had gone on at once: what it has of its origin is moved up to its beginning, so
-    that the time between does not count. Any other trace is returned as it is."""
+    """Return a fork's trace as if it had continued at once: its origin's executions end where its own begin.
+
+    The time between the last shared event and the fork's first own event thus does not count. Other traces are
+    returned unchanged.
+    """
     then, gone_on = trace.shared_until, trace.root.entered_at
     if trace.parted_at <= 1 or then is None or gone_on is None:
         return trace
@@ -155,7 +158,7 @@ def _moved(node: Node, then: dt.datetime, by: dt.timedelta) -> Node:
 
 
 def _later(time: T, then: dt.datetime, by: dt.timedelta) -> T:
-    """A time up to the parting, moved."""
+    """Return ``time`` plus ``by`` if it is not after ``then``, else ``time`` itself."""
     return time + by if time is not None and time <= then else time
 
 
@@ -178,9 +181,9 @@ def node_label(node: Node) -> str:
 
 
 def effect_label(effect: Effect) -> str:
-    """Name an effect in one line: its kind, its name, and of a model what it was asked for (turn, route …).
+    """Name an effect in one line: its kind, its name, and the purpose of a model turn (turn, route …).
 
-    Of a child it names the run.
+    The label of a child includes the run.
     """
     label = effect.kind if effect.name in ("", effect.kind) else f"{effect.kind} {effect.name}"
     if effect.type == ModelCall.type:
@@ -193,7 +196,7 @@ def effect_label(effect: Effect) -> str:
 
 
 def placed_label(effect: Effect, node: Node) -> str:
-    """Name an effect of a node, with the index of the dispatch that it belongs to, if it belongs to one."""
+    """Name an effect of a node, with the index of its dispatch, if it has one."""
     found = _DISPATCH.match(effect.key, len(node.path)) if effect.key.startswith(f"{node.path}[") else None
     return effect_label(effect) + (f" {found.group()}" if found else "")
 
@@ -219,7 +222,7 @@ def _share(time: dt.datetime, begin: dt.datetime, until: dt.datetime) -> float:
 
 
 def _bar(start: float, end: float, width: int) -> str:
-    """A bar from ``start`` to ``end`` (shares of the whole), at least one eighth of a column wide."""
+    """Return a bar from ``start`` to ``end`` (fractions of the whole), at least one eighth of a column wide."""
     first = min(int(start * width), width - 1)
     eighths = max(1, min(round((end * width - first) * 8), (width - first) * 8))
     bar = _FULL * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")

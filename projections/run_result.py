@@ -1,4 +1,4 @@
-"""The result of a run, also of one that is still going: status, output, usage, and how each node last ended."""
+"""The result of a run, also while it is running: status, output, usage, and the latest execution of each node."""
 
 import datetime as dt
 from typing import Self
@@ -40,7 +40,7 @@ from callboard.projections.warned import WarnedFold
 
 
 class NodeState(Struct, frozen=True, omit_defaults=True):
-    """The latest execution of a node. ``outcome`` is None while it goes on; ``result`` is the language's own record."""
+    """The latest execution of a node. ``outcome`` is None until it ends. ``result`` is the language's own record."""
 
     path: str
     iteration: int
@@ -53,7 +53,7 @@ class NodeState(Struct, frozen=True, omit_defaults=True):
 
 
 class OpenEffect(Struct, frozen=True, omit_defaults=True):
-    """An effect that was announced and not yet closed; ``run`` is the id of a child run."""
+    """An effect that was announced and has no outcome yet. ``run`` is the id of a child run."""
 
     key: str
     type: str
@@ -64,17 +64,18 @@ class OpenEffect(Struct, frozen=True, omit_defaults=True):
 
 
 class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one knows of a run. ``cause`` is its error with what led to it, and the places. ``warnings`` are those of
-    its admission, its nodes and its child runs, equal ones once, and that the log has lost events. ``trace_id`` is that
-    of its spans.
+    """The result of a run.
 
-    A fork names its ``origin``, and by ``parted_at`` the last event that they share. It was accepted and started when
-    it went on behind that, and has used what it has used since. Its nodes are told with the times of whoever carried
-    them out.
+    ``cause`` is its error with the failures that led to it, and their places. ``warnings`` are those of its admission,
+    its nodes and its child runs, without duplicates, and a warning if the log has lost events. ``trace_id`` is the
+    trace of its spans.
 
-    ``usage`` sums the run's own model turns, what its other effects took of a model, and what its child runs report;
-    ``usage_by_path`` does so per node, ``usage_by_model`` holds the run's own by the model that was asked, or what
-    stood in for it. ``cost``, likewise, is what that comes to by the reader's prices, None where nothing was used.
+    A fork names its ``origin``; ``parted_at`` is the last event that they share. The times of its acceptance and start,
+    and its usage, are those after that event. The times of its nodes are those of the run that executed them.
+
+    ``usage`` sums the tokens of the run's model turns, of its other effects that use a model, and of its child runs.
+    ``usage_by_path`` has the sums per node. ``usage_by_model`` has the run's own usage per requested model, or per
+    stand-in. The costs are computed with the reader's prices, and are None if nothing was used.
     """
 
     run: str = ""
@@ -104,9 +105,9 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     last_n: int = 0
 
     def raise_for_status(self) -> Self:
-        """Return this, if the run has completed.
+        """Return this result if the run has completed.
 
-        :raises RunNotCompleted: if it ended otherwise, or has not ended
+        :raises RunNotCompleted: if the run failed, was cancelled, or has not ended
         """
         if self.status != "completed":
             raise RunNotCompleted(self)
@@ -114,7 +115,7 @@ class RunResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RunNotCompleted(CallboardError):
-    """The run whose ``result`` this is has failed, was cancelled, or has not ended."""
+    """Raised if a run has failed, was cancelled, or has not ended. ``result`` is its result."""
 
     def __init__(self, result: RunResult) -> None:
         error = result.error
@@ -124,7 +125,7 @@ class RunNotCompleted(CallboardError):
 
 
 class Results:
-    """Folds one run into a `RunResult`, with what it has cost by ``prices``: if none are given, the list prices."""
+    """Folds one run into a `RunResult`. ``prices`` defaults to the list prices."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -202,12 +203,12 @@ class Results:
             ],
         )
 
-    def _began(self, told: dt.datetime | None) -> dt.datetime | None:
-        """When this run began by itself what its events tell of ``told``."""
-        return self._parting.began(told) if told is not None else None
+    def _began(self, time: dt.datetime | None) -> dt.datetime | None:
+        """Return ``time``, or for a fork the time of its first own event."""
+        return self._parting.began(time) if time is not None else None
 
     def _child_run(self, opened: Opened) -> str | None:
-        """The child run that is open: of what a fork has of its origin, its own, once they have parted."""
+        """Return the id of an open child run. For an intent shared with the origin, it is the fork's own child."""
         if not isinstance(opened.payload, ChildStart):
             return None
         begun_anew = self._parting.begins_anew(opened.event, self._last_n)
@@ -251,7 +252,7 @@ class Results:
             case NodeEnter():
                 self._nodes[path] = NodeState(path, event.iteration, max(event.attempt, 1), entered_at=event.time)
             case NodeRetry() if path in self._nodes and self._is_newest(event):
-                # What retries may be no node itself, such as a middleware around one.
+                # The path may not be a node's: a middleware around a node also retries.
                 self._nodes[path] = msgspec.structs.replace(self._nodes[path], attempt=payload.attempt + 1)
             case NodeExit() if self._is_newest(event):
                 before = self._nodes.get(path) or NodeState(path, event.iteration, max(event.attempt, 1))
@@ -267,7 +268,7 @@ class Results:
                 pass
 
     def _is_newest(self, event: Event) -> bool:
-        """Iterations of a path may overlap; the one entered last is the one to show."""
+        """Return whether an event belongs to the latest iteration of its path, because iterations may overlap."""
         state = self._nodes.get(event.path)
         return state is None or state.iteration <= event.iteration
 
@@ -298,5 +299,5 @@ def _costs(bills: dict[str, Bill]) -> dict[str, Cost]:
 
 
 def _child_of(closed: Opened | None) -> str:
-    """The child run whose start an event has closed, if it has."""
+    """Return the child run that an event closes; empty if it does not close one."""
     return closed.payload.child if closed and isinstance(closed.payload, ChildStart) else ""

@@ -1,4 +1,4 @@
-"""The texts of a run that are looked for: of its input, its output and its error, as they come with its events."""
+"""The searchable texts of a run: those of its input, its output and its error, taken from its events."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.events import Event, RunAccepted, RunEnd, RunFailed
 
 TEXT_CHARS_MAX = 20_000
-"""How much of an input, an output or an error is looked into."""
+"""The maximum number of characters of an input, an output or an error that are searched."""
 
 
 class Texts(Struct, frozen=True):
-    """What an event adds; None of what it says nothing about."""
+    """The texts that an event adds. A member is None if the event does not set it."""
 
     input: str | None = None
     output: str | None = None
@@ -40,7 +40,7 @@ class _Ended(Struct, frozen=True):
 
 
 def texts(event: Event) -> Texts | None:
-    """Return what an event, with its large values put back in, adds to a run's texts; None if it adds nothing."""
+    """Return the texts that an event adds to a run's; None if it adds none. Its large values must be resolved."""
     match event.type:
         case RunAccepted.type:
             start = decode_json(event.payload, type=_Accepted).start
@@ -54,7 +54,7 @@ def texts(event: Event) -> Texts | None:
 
 
 def _flat(value: Any) -> str:
-    """The texts and numbers in a value, in their order, as far as they are looked into."""
+    """Return the texts and numbers in a value, in their order, up to `TEXT_CHARS_MAX`."""
     found: list[str] = []
     size = 0
     left: list[Any] = [value]

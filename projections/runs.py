@@ -1,8 +1,8 @@
 """The listing of runs: one row per run, folded over many runs from their ``run.*`` events alone.
 
-Other events are skipped unread (``cancel.requested`` is taken if it comes, and not missed if it does not), so that a
-follower may subscribe to ``run.>`` of every run only. What a run that is not parked waits for is in the results
-projection.
+Other events are skipped without reading them, so that a follower may subscribe only to ``run.>`` of every run.
+``cancel.requested`` is used if it arrives, but not required. The results projection shows the waits of runs that are
+not parked.
 """
 
 import datetime as dt
@@ -39,36 +39,36 @@ from callboard.projections.status import RunStatus
 from callboard.projections.warned import codes
 
 RowStatus = Literal[RunStatus, "waiting"]
-"""The words that the results projection has too; ``waiting`` is said of a run that was parked without saying for what,
-as old logs have it."""
+"""The statuses of the results projection, and ``waiting`` for a parked run whose event does not say for what, as in old
+logs."""
 
 
 STATUSES: list[RowStatus] = [*get_args(RunStatus), "waiting"]
 
 AT_WORK: tuple[RowStatus, ...] = ("running", "paused")
-"""The list's words for runs that may wait for something, or be about to end, unless they are parked."""
+"""The statuses in the list of runs that are not parked. They may be waiting for something, or about to end."""
 
 TOLD_BY_EVENTS = {status for status in STATUSES if status in (*AT_WORK, "cancelling") or status.startswith("waiting")}
-"""The statuses that a run at work can have."""
+"""The statuses that a run in progress can have."""
 
 WORDS_MAX = 10_000
-"""Names of definitions, hashes and workers that rows share."""
+"""The maximum number of shared texts: names of definitions, hashes and workers."""
 
 _STATUSES: dict[str, RowStatus] = {status: status for status in get_args(RunStatus)}
 
 
 class RunRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One run. If it is parked, ``awaits`` names the keys, ``deadline`` the next instant it wakes by itself.
+    """One run. If it is parked, ``awaits`` has the keys that it waits for, and ``deadline`` the time of its next timer.
 
-    Of a run at work the ``status`` is coarse: that it waits, or is being cancelled, its own events say.
+    The ``status`` of a run that is not parked is coarse: only its own events show whether it waits or is being
+    cancelled. ``error`` is the code of the failure that ended it. ``warnings`` are the codes of its warnings; those of
+    its nodes are included when it has ended. ``duration_s`` (from its start), ``tokens`` and ``models`` (the usage by
+    model, with its children) are known when it has ended. ``cost`` is computed with the prices of the reader.
 
-    ``error`` is the code of the failure it ended with; ``warnings`` are the codes of its warnings, those of its nodes
-    once it has ended; ``duration_s`` (from its beginning) and ``tokens`` are known when it has ended. ``tags`` are its
-    start's, ``attributes`` what stands at the paths that were named for it (`callboard.projections.attributes`),
-    ``origin`` is the run that it is a fork of, and ``parted_at`` the last event that they share: tokens, cost and
-    duration are what lies behind; ``parent`` is the one whose child it is, ``encryption_key`` names the key
-    that it is encrypted with. ``models`` is what it has used, with its children, once it has ended; ``cost`` is what
-    that comes to by the prices of whoever lists it.
+    ``tags`` are those of its start. ``attributes`` are the values at the paths that its start names
+    (`callboard.projections.attributes`). ``origin`` is the run that it is a fork of, and ``parted_at`` the last event
+    that they share; tokens, cost and duration cover later events. ``parent`` is the run that started it as a child.
+    ``encryption_key`` is the name of the key that encrypts it.
     """
 
     run: str
@@ -122,8 +122,10 @@ class _Start(Struct, frozen=True):
 
 
 class _Admission(Struct, frozen=True):
-    """What a row needs of ``run.accepted``: not the source, which may be long, nor what the start brings, unless it
-    names paths in that."""
+    """The members of ``run.accepted`` that a row needs.
+
+    The source, which may be long, is not among them. The input is read separately, if the start names attributes.
+    """
 
     definition: _Ref
     warnings: list[Problem] = []
@@ -139,7 +141,7 @@ _read_start = decoder(_Start).decode
 
 
 class RunFold(Struct):
-    """One run, folded from its ``run.*`` events: its row, and what the next of them needs besides."""
+    """One run, folded from its ``run.*`` events: its row, and the state that later events need."""
 
     row: RunRow
     paused: list[str] = []
@@ -150,7 +152,7 @@ class RunFold(Struct):
     paths: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
-        """Take the next event of the run behind its first. What a fork has of its origin is told there."""
+        """Apply the next event of the run, after its first. Events that a fork shares with its origin are skipped."""
         if event.n <= self.row.parted_at:
             return
         payload = known(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
@@ -171,7 +173,7 @@ class RunFold(Struct):
         return "running" if self.row.started_at else "accepted"
 
     def price(self, prices: Prices) -> None:
-        """Say what it has cost, if it has ended."""
+        """Compute the run's cost if it has ended."""
         if self.row.ended_at is not None and self.row.models:
             self.change(cost=prices.bill(self.row.models, self.row.ended_at).cost)
 
@@ -180,7 +182,7 @@ class RunFold(Struct):
 
 
 def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
-    """Begin the fold of a run with its first event; ``word`` holds a word once that many rows have."""
+    """Begin the fold of a run with its first event. ``word`` returns one shared copy of a text that many rows have."""
     payload = _read(event.payload)
     ref = payload.definition
     paths = payload.start.attributes
@@ -204,7 +206,7 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
 
 
 def unadmitted(event: Event) -> RunFold:
-    """Begin the fold of a run whose first event is missing from the log, with the first one that is there."""
+    """Begin the fold of a run whose first event is missing from the log, with the first event that the log has."""
     row = RunRow(
         run=event.run,
         definition=event.definition,
@@ -253,7 +255,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
                 run.diverged = False
                 run.change(error=None)
             if run.row.parted_at > 1 and run.row.started_at is None:
-                # It goes on: what a run begins with is its origin's.
+                # A fork resumes and has no start event, because that is its origin's.
                 run.change(started_at=event.time)
             run.change(worker=payload.worker, claims=run.row.claims + 1, awaits=[], deadline=None)
         case RunStart():
@@ -297,8 +299,11 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
 
 
 def _models(end: RunEnd, *, shares: bool) -> list[ModelUsage]:
-    """What a run has used, as its end says. What an older one does not say is of no model that is known; what a fork's
-    sum has beyond that, its origin has paid for."""
+    """Return a run's usage by model from its end.
+
+    In old logs, usage that no model accounts for belongs to an unknown model. In a fork, such usage was paid for by its
+    origin, and is left out.
+    """
     return end.models if shares else parts(end.usage, end.models)
 
 

@@ -1,7 +1,7 @@
-"""Names of span attributes and metrics: OpenTelemetry's semantic conventions for generative AI, pinned, and our own.
+"""Names of span attributes and metrics: OpenTelemetry's semantic conventions for generative AI, and Callboard's own.
 
-The GenAI conventions are still in development and rename things; every name that leaves this project stands here and
-nowhere else. Pinned to version 1.41 of the semantic conventions.
+The GenAI conventions are still in development, and names change. All exported names are therefore in this module. They
+are pinned to version 1.41 of the semantic conventions.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE: Final = "callboard"
-"""Name of the instrumentation scope of all our spans and metrics."""
+"""The name of the instrumentation scope of all spans and metrics of Callboard."""
 
 # -- operations --------------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ REQUEST_PARAMETERS: Final[Mapping[str, str]] = {
     name: f"gen_ai.request.{name}"
     for name in ("top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed")
 }
-"""Parameters of a turn that have an attribute of their own."""
+"""The attribute of each parameter of a turn that has one."""
 RESPONSE_ID: Final = "gen_ai.response.id"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
 RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
@@ -44,7 +44,7 @@ USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 USAGE_CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
 USAGE_CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
 USAGE_CACHE_CREATION: Final = "gen_ai.usage.cache_creation.input_tokens"
-"""The former name of the same; backends know one or the other."""
+"""The former name of `USAGE_CACHE_WRITE`. Backends know one or the other."""
 
 OUTPUT_TYPE: Final = "gen_ai.output.type"
 OUTPUT_TYPE_JSON: Final = "json"
@@ -55,7 +55,7 @@ TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_TYPE_FUNCTION: Final = "function"
 TOKEN_TYPE: Final = "gen_ai.token.type"
 
-# Content: only where somebody has asked for it.
+# Content, which is exported only if it was requested.
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
@@ -64,11 +64,11 @@ TOOL_CALL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT: Final = "gen_ai.tool.call.result"
 
 CAPTURE_CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The variable that asks for it; what it may say has changed over time."""
+"""The environment variable that requests content. Its values have changed over time."""
 
 _CAPTURED: Final = frozenset({"true", "span_only", "span_and_event"})
 
-# -- OpenInference: for what the GenAI conventions have no word --------------------------------------------------------
+# -- OpenInference: names that the GenAI conventions do not have -------------------------------------------------------
 
 SPAN_KIND: Final = "openinference.span.kind"
 SPAN_KIND_CHAIN: Final = "CHAIN"
@@ -104,7 +104,7 @@ ERROR_TYPE: Final = "error.type"
 SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
 
-# -- our own -----------------------------------------------------------------------------------------------------------
+# -- Callboard's own ---------------------------------------------------------------------------------------------------
 
 TENANT: Final = "callboard.tenant"
 RUN_ID: Final = "callboard.run.id"
@@ -128,7 +128,7 @@ UNFINISHED: Final = "callboard.unfinished"
 DROPPED_EVENTS: Final = "callboard.dropped_events"
 CANCEL_CAUSE: Final = "callboard.cancel.cause"
 OMITTED: Final = "callboard.omitted"
-"""What was too large to be told: followed by the name of the attribute, how much of it is missing."""
+"""The prefix of an attribute that says how much of another attribute was left out because it was too large."""
 
 PROVIDER_URI: Final = "callboard.provider.uri"
 MODEL_CHOICES: Final = "callboard.model.choices"
@@ -175,36 +175,36 @@ RUNS_ACTIVE: Final = "callboard.runs.active"
 NODE_DURATION: Final = "callboard.node.duration"
 QUEUE_DURATION: Final = "callboard.run.queue.duration"
 COST: Final = "callboard.cost.usd"
-"""On a span, too: no convention has a name for what a turn costs."""
+"""Also an attribute of spans, because no convention has a name for the cost of a turn."""
 COST_UNKNOWN: Final = "callboard.cost.unknown_tokens"
 
 TOKEN_BUCKETS: Final = tuple(4**exponent for exponent in range(14))
-"""Boundaries that the conventions fix for token counts: 1, 4, 16 … 67108864."""
+"""The boundaries that the conventions define for token counts: 1, 4, 16 … 67108864."""
 
 DURATION_BUCKETS_S: Final = tuple(round(0.01 * 2**exponent, 2) for exponent in range(14))
-"""Boundaries that the conventions fix for durations in seconds: 0.01, 0.02 … 81.92."""
+"""The boundaries that the conventions define for durations in seconds: 0.01, 0.02 … 81.92."""
 
 LONG_DURATION_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400, 604800)
-"""Boundaries for what may wait for people, in seconds, up to a week."""
+"""The boundaries for durations that may include waiting for people, in seconds, up to a week."""
 
 
 _PROVIDER_NAMES = {"gemini": "gcp.gemini"}
 
 
 _OF_A_KIND: Final = frozenset({CHAT, EMBEDDINGS, EXECUTE_TOOL, INVOKE_AGENT})
-"""Operations from which every backend knows what kind of span it has before it."""
+"""The operations whose names tell every backend the kind of span."""
 
 
 def of_a_kind(operation: object) -> bool:
-    """Whether an operation's name tells every backend what kind of span it is; to others we say it ourselves."""
+    """Return whether an operation's name is enough for backends to know the kind of span; others need an attribute."""
     return operation in _OF_A_KIND
 
 
 def captures_content(env: Mapping[str, str]) -> bool:
-    """Whether an environment asks for contents of messages and calls on spans."""
+    """Return whether the environment requests contents of messages and calls on spans."""
     return env.get(CAPTURE_CONTENT, "").strip().lower() in _CAPTURED
 
 
 def provider_name(provider: str) -> str:
-    """Return a provider's name as the conventions have it, where that is another than ours."""
+    """Return the name of a provider in the conventions."""
     return _PROVIDER_NAMES.get(provider, provider)

@@ -1,4 +1,4 @@
-"""What two runs have in common of which one is a fork of the other, or both are forks of the same run."""
+"""The events that two runs share, if one is a fork of the other, or both are forks of the same run."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,11 +11,11 @@ from callboard.projections.projection import known
 from callboard.projections.values import Difference, differences
 
 _TOLD_ELSEWHERE = frozenset({RunStart.type, SourcesResolved.type})
-"""What a run was given is compared by itself."""
+"""Event types whose payloads are not compared here, because the starts of runs are compared separately."""
 
 
 class Replaced(Struct, frozen=True):
-    """A shared event that the runs have otherwise: where their payloads differ."""
+    """A shared event with different payloads, and the differences."""
 
     n: int
     type: str
@@ -24,17 +24,17 @@ class Replaced(Struct, frozen=True):
 
 
 class Shared(Struct, frozen=True):
-    """The events up to number ``n`` are the same; ``replaced`` are those of which one side has another payload."""
+    """The events up to number ``n`` are shared. ``replaced`` are those with different payloads."""
 
     n: int
     replaced: list[Replaced]
 
 
 def shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
-    """Return what two runs share; None if neither is a fork, or they have nothing in common.
+    """Return the events that two runs share; None if neither is a fork, or they share no events.
 
-    Each run has a first event of its own. The others are the same if they happened at the same time: a log of a fork
-    tells its direct origin only, and one that was exported need not have that either.
+    The first event of each run is never shared. Other events are shared if they have the same time. Their origins
+    cannot be compared, because a fork's log names only its direct origin, and an exported log may not even have that.
     """
     if not (_is_fork(left) or _is_fork(right)):
         return None

@@ -1,7 +1,7 @@
-"""What models saw: the first turn at which two runs have shown them something else.
+"""The first model turn whose request differs between two runs.
 
-Turns are compared by what is new in each, put together word for word: digests cover what a call records, and that
-quotes values which one of the runs may have otherwise.
+Turns are compared by the full text of their new messages. The digest that a call records is not enough, because a call
+refers to earlier values, which may differ between the runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,7 @@ from callboard.projections.values import Difference, differences
 
 
 class Sight(Struct, frozen=True):
-    """A turn at which a model was shown something else: its effect key, the event of each side that asked, and where
-    the two requests differ."""
+    """A model turn whose request differs: its effect key, the event of the call in each run, and the differences."""
 
     key: str
     path: str
@@ -30,7 +29,7 @@ class Sight(Struct, frozen=True):
 
 
 def first_sight(left: Sequence[Event], right: Sequence[Event], after: int = 0) -> Sight | None:
-    """Return the first turn, in the order of the left run, that both have behind event ``after`` and that differs."""
+    """Return the first turn after event ``after``, in the left run's order, that both runs have and that differs."""
     theirs = {event.key: (event, digest) for event, digest in _turns(right, after)}
     for event, digest in _turns(left, after):
         other, others = theirs.get(event.key, (None, b""))
@@ -41,14 +40,14 @@ def first_sight(left: Sequence[Event], right: Sequence[Event], after: int = 0) -
 
 
 def _turns(events: Sequence[Event], after: int) -> Iterator[tuple[Event, bytes]]:
-    """Yield every turn with a digest of what is new in it."""
+    """Yield every turn with a digest of its new messages."""
     for event, call, conversations in _calls(events):
         if event.n > after:
             yield event, sha256(msgspec.json.encode((_told(call, call), conversations.news(event)))).digest()
 
 
 def _request(events: Sequence[Event], called: Event) -> dict[str, Any]:
-    """Return the whole request of a turn; of one that cannot be put together what it records."""
+    """Return the whole request of a turn, or only the recorded part if the rest is not available."""
     call, conversations = next((call, so_far) for event, call, so_far in _calls(events) if event.n == called.n)
     request = conversations.asked(called) or call
     return msgspec.to_builtins({**_told(call, request), "messages": request.messages})
@@ -62,7 +61,7 @@ def _told(call: ModelCall, request: Request | ModelCall) -> dict[str, Any]:
 
 
 def _calls(events: Sequence[Event]) -> Iterator[tuple[Event, ModelCall, Conversations]]:
-    """Yield every call of a model, with all that was said until then."""
+    """Yield every model call, with the conversations up to it."""
     conversations = Conversations()
     for event in events:
         payload = known(event)

@@ -1,4 +1,4 @@
-"""A finished span as plain data, free of any SDK, and the draft that it grows from."""
+"""A finished span as plain data, independent of any SDK, and the draft from which it is built."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ SpanKind = Literal["internal", "client"]
 StatusCode = Literal["unset", "error"]
 
 EVENTS_PER_SPAN_MAX = 1024
-"""Span events kept per span; later ones are only counted (``callboard.dropped_events``)."""
+"""The maximum number of events per span. Later ones are only counted (``callboard.dropped_events``)."""
 
 ATTRIBUTE_CHARS_MAX = 16_384
-"""Characters kept of a text attribute; a longer one ends in an ellipsis."""
+"""The maximum number of characters of a text attribute. A longer one ends in an ellipsis."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -45,8 +45,10 @@ class SpanEvent(Struct, frozen=True):
 
 
 class SpanLink(Struct, frozen=True):
-    """A span of another trace that this one has to do with; ``kind`` is child, parent or fork, or caller: who started
-    the run. ``state`` is what the other trace's vendors said with it (``tracestate``)."""
+    """A related span of another trace. ``kind`` is child, parent, fork, or caller for the span that started the run.
+
+    ``state`` is the ``tracestate`` of the other trace.
+    """
 
     trace_id: str
     span_id: str
@@ -55,7 +57,7 @@ class SpanLink(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A finished span. Ids are lower-case hex, times nanoseconds since 1970; a root has an empty ``parent_id``."""
+    """A finished span. Ids are lower-case hex, times are nanoseconds since 1970. A root has an empty ``parent_id``."""
 
     trace_id: str
     span_id: str
@@ -84,14 +86,14 @@ class Draft(Struct):
     events: list[SpanEvent] = field(default_factory=list[SpanEvent])
     links: list[SpanLink] = field(default_factory=list[SpanLink])
     executed: bool = True
-    """Whether a worker carries it out, and does so again after a claim; False for what the outside answers."""
+    """True if a worker executes the effect, again after each claim; False if it is answered from outside."""
     executions: int = 1
     status: StatusCode = "unset"
     status_message: str = ""
     dropped: int = 0
 
     def put(self, attributes: Mapping[str, Attribute | None], *, cut: bool = True) -> None:
-        """Add attributes; None and empty texts say nothing and are left out, long texts are ``cut``."""
+        """Add attributes. None and empty texts are left out; long texts are cut if ``cut`` is true."""
         for name, value in attributes.items():
             if value is None or value in ("", ()):
                 continue

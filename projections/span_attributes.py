@@ -1,4 +1,4 @@
-"""What the span of an effect is called and what it says, from the payloads of its intent and its outcome."""
+"""Names and attributes of the spans of effects, from the payloads of their intents and outcomes."""
 
 from collections.abc import Mapping
 
@@ -71,11 +71,11 @@ SPENDING = frozenset(
         semconv.COST,
     }
 )
-"""Attributes that backends add up."""
+"""The attributes that backends add up."""
 
 
 def outcome_attributes(payload: Payload) -> Attributes:
-    """Return what an outcome adds to the span of its intent."""
+    """Return the attributes that an outcome adds to the span of its intent."""
     match payload:
         case ModelResult():
             return _reply(payload)
@@ -88,7 +88,7 @@ def outcome_attributes(payload: Payload) -> Attributes:
 
 
 def agent_attributes(call: ModelCall, name: Attribute, title: Attribute | None) -> Attributes:
-    """Return what the span of a node says as soon as the node asks a model: it is an agent's."""
+    """Return the attributes of a node's span from its first model call on, which makes it the span of an agent."""
     return {
         semconv.OPERATION_NAME: semconv.INVOKE_AGENT,
         semconv.AGENT_NAME: name,
@@ -112,7 +112,7 @@ def _chat(call: ModelCall) -> dict[str, Attribute | None]:
 
 
 def _attribute(value: JSON) -> Attribute | None:
-    """A parameter of a turn as an attribute; what is neither a number nor texts is none."""
+    """Return a parameter of a turn as an attribute; None if it is not a number, a text or a list of texts."""
     match value:
         case [*items] if items and all(isinstance(item, str) for item in items):
             return tuple(items)
@@ -151,7 +151,7 @@ def _tool(call: ToolCall) -> dict[str, Attribute | None]:
 
 
 def wait_note(payload: Payload, content: bool) -> Attributes | None:
-    """Return what a span event says of a wait, a retry, a route or a remark; None for events that are no such thing."""
+    """Return the attributes of a span event for a wait, a retry, a route or a note; None for other events."""
     match payload:
         case TimerSet():
             return {semconv.DUE: payload.due.isoformat(), semconv.TIMER_PURPOSE: payload.purpose}

@@ -1,8 +1,8 @@
-"""Contents of spans: whole conversations as the models saw them, inputs and outputs, for those who ask for them.
+"""Contents of spans, exported on request: whole conversations as the models received them, inputs and outputs.
 
-Messages are in the form of the GenAI conventions: a role and typed parts, as JSON. Each output of a tool is a message
-of its own, as some backends show one per message. What is too large is left out whole, the oldest messages first, and
-the span says of which attribute something is missing.
+Messages have the form of the GenAI conventions: a role and typed parts, as JSON. Each output of a tool is a separate
+message, because some backends show only one output per message. If an attribute is too large, whole messages are left
+out, the oldest first, and the span says which attribute is incomplete.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,19 +31,19 @@ from callboard.projections.conversations import Conversations
 from callboard.projections.span import Attribute, as_text
 
 CONTENT_CHARS_MAX = 128 * 1024
-"""Characters of content in one attribute; messages beyond that are left out."""
+"""The maximum number of characters of content in one attribute. Messages beyond that are left out."""
 
 Attributes = dict[str, Attribute | None]
 
 
 class Contents:
-    """Folds one run; `of` returns what an event says as attributes of the span that it opens or closes."""
+    """Folds one run. `of` returns the contents of an event as attributes of the span that it opens or closes."""
 
     def __init__(self) -> None:
         self._conversations = Conversations()
 
     def of(self, event: Event, payload: Payload) -> Attributes:
-        """Take the next event; return the contents that it has."""
+        """Apply the next event. Return its contents."""
         self._conversations.apply(event, payload)
         match payload:
             case NodeEnter():
@@ -101,7 +101,7 @@ def _replied(reply: ModelResult) -> Attributes:
 
 
 def _told_apart(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Put messages into the conventions' words; outputs of tools are those of the role ``tool``."""
+    """Convert messages to the form of the conventions. Outputs of tools have the role ``tool``."""
     told: list[dict[str, Any]] = []
     for message in messages:
         outputs = [part for part in message.parts if isinstance(part, ToolOutput)]
@@ -112,7 +112,7 @@ def _told_apart(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _message(role: str, parts: Sequence[Any]) -> dict[str, Any]:
-    """Texts that follow each other are one: what is quoted between words was recorded apart from them only."""
+    """Return a message. Consecutive texts are joined, because quoted values were only recorded separately."""
     told: list[dict[str, Any]] = []
     for part in map(_part, parts):
         if told and told[-1]["type"] == part["type"] == "text":
@@ -146,7 +146,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
 
 
 def _messages(name: str, messages: Sequence[dict[str, Any]]) -> Attributes:
-    """Return messages as one attribute: the latest that there is room for."""
+    """Return messages as one attribute: the latest ones that fit."""
     texts: list[str] = []
     room = CONTENT_CHARS_MAX
     for message in reversed(messages):
@@ -168,7 +168,7 @@ def _output(value: Any) -> Attributes:
 
 
 def _value(name: str, value: Any, mime_type: str = "") -> Attributes:
-    """Return a value as an attribute, which is JSON; where its type can be told, a text stands for itself."""
+    """Return a value as an attribute in JSON. A text is unquoted if ``mime_type`` names an attribute for its type."""
     if value is None:
         return {}
     plain = mime_type != "" and isinstance(value, str)

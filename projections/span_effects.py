@@ -1,7 +1,7 @@
-"""Spans of effects that are neither turns nor calls of tools: named by what they are, in the conventions of their kind.
+"""Spans of effects that are neither model turns nor tool calls, with the conventions of their kind.
 
 An HTTP request has the attributes of HTTP, a request on NATS those of messaging, a toolbox with MCP servers those of
-MCP. Of an address the query is left out, since that is where secrets stand.
+MCP. The query of a URL is left out, because it may contain secrets.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ Attributes = dict[str, Attribute | None]
 
 _HTTP = "mwl:provider.call/callboard/http/"
 _NATS = "mwl:provider.call/callboard/nats/"
-"""What the URIs of the shipped providers that speak so begin with; their version follows."""
+"""The prefix of the URIs of the built-in NATS providers; the version follows."""
 
 _NATS_TOOLS = "nats:"
-"""What the server of a tool of NATS begins with; its subject follows."""
+"""The prefix of the server of a NATS tool; the subject follows."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -109,7 +109,7 @@ def _toolbox(sources: list[dict[str, Any]]) -> tuple[str, SpanKind, Attributes]:
         return "toolbox", "internal", {}
     names = tuple(str(server.get("name", "")) for server in servers)
     attributes: Attributes = {semconv.MCP_METHOD: semconv.MCP_TOOLS_LIST, semconv.TOOL_SERVERS: names}
-    # Of several servers no one address is that of the span.
+    # With several servers, the span has no single address.
     return semconv.MCP_TOOLS_LIST, "client", {**attributes, **(_transport(servers[0]) if len(servers) == 1 else {})}
 
 
@@ -122,7 +122,7 @@ def _transport(server: Mapping[str, Any]) -> Attributes:
 
 
 def effect_outcome(result: EffectResult) -> Attributes:
-    """Return what the outcome of an effect adds to its span."""
+    """Return the attributes that the outcome of an effect adds to its span."""
     metadata = result.value.get("metadata") if isinstance(result.value, dict) else None
     told: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
     status, subject, redirects = told.get("status"), told.get("subject"), told.get("redirects")
@@ -142,14 +142,14 @@ def effect_outcome(result: EffectResult) -> Attributes:
 
 
 class Catalogue:
-    """What a run has learnt of its tools: what they do, and how their servers are reached."""
+    """The descriptions of a run's tools and the transports of their servers, collected from its events."""
 
     def __init__(self) -> None:
         self._descriptions: dict[str, str] = {}
         self._servers: dict[str, Attributes] = {}
 
     def learn(self, payload: Payload) -> None:
-        """Take the next event of the run."""
+        """Apply the next event of the run."""
         match payload:
             case ModelCall(tools=tools):
                 self._descriptions |= {spec.name: spec.description for spec in tools}
@@ -163,7 +163,7 @@ class Catalogue:
                 pass
 
     def of(self, call: ToolCall) -> Attributes:
-        """Return what is known of a tool that is called."""
+        """Return the known attributes of the tool of a call."""
         known: Attributes = {semconv.TOOL_DESCRIPTION: self._descriptions.get(call.tool)}
         if (transport := self._servers.get(call.server)) is not None:
             return {**known, semconv.MCP_METHOD: semconv.MCP_TOOLS_CALL, **transport}

@@ -1,9 +1,9 @@
-"""Deterministic OpenTelemetry ids: the same run has the same trace and spans, whoever exports it and however often.
+"""Deterministic OpenTelemetry ids: every export of a run has the same trace and span ids.
 
-A run is one trace. Its ids are hashes of the store, the tenant and the run's id: run ids are people's choice, and two
-tenants, or two stores that send to one backend, may choose the same. The store is named by a mark that was recorded
-with the run, so that a log has its ids wherever it is read. Hash bits are as good as random ones for samplers that look
-at the ids.
+A run is one trace. Its ids are hashes of the store, the tenant and the run's id. The run's id alone is not enough,
+because callers choose it, and two tenants, or two stores that export to one backend, may choose the same. The store's
+identifier is recorded with the run, so that a log has the same ids wherever it is read. Samplers that use the ids can
+treat hash bits as random bits.
 """
 
 from hashlib import sha256
@@ -16,11 +16,11 @@ _TRACE_ID_BYTES = 16
 _SPAN_ID_BYTES = 8
 
 RUN_ADDRESS = ""
-"""Address of a run's root span; a node's is ``path#iteration``, an effect's its type and key."""
+"""The address of a run's root span. A node's address is ``path#iteration``, an effect's is its type and key."""
 
 
 class SpanIds(Struct, frozen=True):
-    """The ids of all runs of one tenant in one store; of runs recorded without either, if both are empty."""
+    """The ids of all runs of one tenant in one store. Both are empty for runs recorded without them."""
 
     store: str = ""
     tenant: str = ""
@@ -38,7 +38,7 @@ class SpanIds(Struct, frozen=True):
 
 
 def ids_of(accepted: RunAccepted) -> SpanIds:
-    """Return the ids of a run, and of those beside it, as its first event has them."""
+    """Return the ids for a run, and for its tenant's other runs in the store, from its first event."""
     trace = accepted.trace
     return SpanIds(trace.store, trace.tenant) if trace is not None else SpanIds()
 
@@ -49,7 +49,7 @@ def effect_address(intent: str, key: str) -> str:
 
 
 def _nonzero(kind: str, text: str, size: int) -> str:
-    # All zeros mean "no id" in OpenTelemetry; a hash that comes out so is hashed again.
+    # All zeros mean "no id" in OpenTelemetry. Such a hash is hashed again.
     value = sha256(f"{kind}\0{text}".encode()).digest()
     while not any(value[:size]):
         value = sha256(value).digest()

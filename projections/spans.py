@@ -1,12 +1,13 @@
 """The spans projection: folds one run's log into finished OpenTelemetry spans, each returned once, the root last.
 
-One run is one trace. The run is ``invoke_workflow``, the execution of a node that asks a model ``invoke_agent``, a
-model turn ``chat``, a tool call ``execute_tool``; other nodes and effects are named by what they are. Waits (timers,
-questions, signals, pauses), retries, routes, progress and warnings are events on the span they belong to. A child run
-has a trace of its own; its root and the span of the effect that started it are linked both ways, and the root also to
-whatever span of others the run was started from. The trace of a fork has the spans of what it shares with its origin,
-too, marked as such and without what that has used: backends add it up, and the origin's trace has it. Content of
-messages and calls is left out unless asked for. Names are those of `semconv`.
+One run is one trace. The run is ``invoke_workflow``, the execution of a node that calls a model ``invoke_agent``, a
+model turn ``chat``, a tool call ``execute_tool``; other nodes and effects have the name of their kind. Waits (timers,
+questions, signals, pauses), retries, routes, progress and warnings are events on the span that they belong to.
+
+A child run has a separate trace. Its root and the span of the effect that started it are linked both ways. The root is
+also linked to the caller's span, if the run was started from one. The trace of a fork includes the spans that it shares
+with its origin. They are marked and have no usage, because backends add usage up, and the origin's trace has it.
+Content of messages and calls is left out unless requested. Names are those of `semconv`.
 """
 
 from callboard.bus.child_ids import child_id
@@ -53,10 +54,10 @@ from callboard.projections.span_ids import RUN_ADDRESS, SpanIds, effect_address,
 
 
 class SpanFold:
-    """Folds one run; `apply` returns the spans that an event finished.
+    """Folds one run. `apply` returns the spans that an event finished.
 
-    A node is over at its exit: what follows it, such as a routing question, belongs to whatever contains the node.
-    Spans still open at ``run.end`` (a killed run) are closed there and marked ``callboard.unfinished``.
+    A node's span ends at its exit. Later effects, such as a routing question, belong to the execution that contains the
+    node. Spans still open at ``run.end`` (of a killed run) are closed there and marked ``callboard.unfinished``.
     """
 
     def __init__(self, *, content: bool = False, prices: Prices | None = None) -> None:
@@ -72,7 +73,7 @@ class SpanFold:
         self._ids = SpanIds()
 
     def apply(self, event: Event) -> list[Span]:
-        """Take the next event; return the spans it closes, inner ones first."""
+        """Apply the next event. Return the spans that it closes, inner ones first."""
         payload = known(event)
         self._parting.apply(event, payload)
         closed = self._take(event, payload) if payload is not None else []
@@ -107,7 +108,7 @@ class SpanFold:
         return []
 
     def open(self) -> int:
-        """How many spans are open."""
+        """Return the number of open spans."""
         return len(self._nodes) + len(self._effects)
 
     # -- the run --
@@ -123,7 +124,7 @@ class SpanFold:
         return SpanLink(self._ids.trace(run), self._ids.span(run, address), kind)
 
     def _common(self, event: Event) -> dict[str, Attribute | None]:
-        """What every span says: whose it is, where it is, and the number of the event that opened it."""
+        """Return the attributes of every span: tenant, run, place, and the number of the event that opened it."""
         return {
             semconv.TENANT: self._ids.tenant,
             semconv.RUN_ID: event.run,
@@ -139,7 +140,7 @@ class SpanFold:
             case RunAccepted(definition=ref):
                 name = event.definition or ref.name or ref.hash[:12]
                 root.name = f"{semconv.INVOKE_WORKFLOW} {name}"
-                # A workflow is an agent, too, in the conventions that are to come.
+                # Upcoming conventions treat a workflow as an agent, too.
                 root.put({semconv.WORKFLOW_NAME: name, semconv.AGENT_NAME: name, semconv.DEFINITION: name})
                 root.put({semconv.DEFINITION_HASH: ref.hash, semconv.RUN_LANGUAGE: ref.language})
                 if payload.parent is not None:
@@ -170,11 +171,11 @@ class SpanFold:
             return
         for draft in (*self._nodes.values(), *self._effects.values()):
             draft.executions += draft.executed
-        # Its origin was another run.
+        # Claims of the origin do not count for the run's own span.
         self._nodes[RUN].executions = max(self._own_claims, 1)
 
     def _begin_anew(self, event: Event) -> None:
-        """Behind what a fork shares, it has child runs of its own, whichever its origin had under way."""
+        """Link open child effects to the fork's own child runs, which replace those of its origin after the parting."""
         for (intent, key), draft in self._effects.items():
             if intent == ChildStart.type:
                 child = child_id(event.run, key)
@@ -227,7 +228,7 @@ class SpanFold:
         return [draft.finish(event)]
 
     def _asks(self, node: Draft, call: ModelCall, run: str) -> None:
-        """A node asks a model: it is an agent, with the model that it asks first."""
+        """Mark the span of a node that calls a model as an agent, with the first model that it calls."""
         name = node.attributes.get(semconv.NODE_NAME)
         if name is None or semconv.OPERATION_NAME in node.attributes:
             return
@@ -282,7 +283,7 @@ class SpanFold:
         return [draft.finish(event)]
 
     def _cost(self, event: Event, payload: Payload) -> Attributes:
-        """What a turn has cost, if that is known; child runs have spans of their own."""
+        """Return the cost of a turn, if it is known. Costs of child runs are on the spans of the child runs."""
         if not isinstance(payload, ModelResult | EffectResult) or not payload.model or not payload.usage.tokens:
             return {}
         cost = self._prices.bill(used_by(payload.model, payload), event.time).cost
@@ -296,7 +297,7 @@ class SpanFold:
 
 
 def _settle(draft: Draft, outcome: str, error: Failure | None) -> None:
-    """Failures are errors; a cancellation or a person's silence is not, its cause is only named."""
+    """Set the status of a span. Only a failure is an error; of a cancellation or a timeout, only the cause is added."""
     if outcome == "failed":
         draft.fail(error)
     elif error:

@@ -1,4 +1,4 @@
-"""The standing of a run behind one of its events: its result so far, and how its diagram is coloured then."""
+"""The state of a run after one of its events: its result so far, and the colours of its diagram."""
 
 import datetime as dt
 
@@ -12,8 +12,8 @@ from callboard.projections.run_result import Results, RunResult
 
 
 class Colours(Struct, frozen=True):
-    """What happened to the nodes of an outline: the colour of each, how often its edges (by index) were taken, how
-    often each node was entered, and where it began."""
+    """The state of an outline: the colour of each node, how often each edge (by index) was taken, how often each node
+    was entered, and the entry node."""
 
     colours: dict[str, NodeColour]
     taken: dict[int, int]
@@ -22,7 +22,7 @@ class Colours(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """How a run stands behind event ``n``. In ``result`` the nodes are told without what they resulted in."""
+    """The state of a run after event ``n``. The nodes in ``result`` have no results."""
 
     n: int
     time: dt.datetime
@@ -31,7 +31,7 @@ class Standing(Struct, frozen=True):
 
 
 class Standings:
-    """Folds one run into its `Standing`; there is one as soon as there is an event."""
+    """Folds one run into its `Standing`. The view needs at least one event."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._results = Results(prices)

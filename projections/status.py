@@ -1,4 +1,4 @@
-"""The status of a run in the common words, as a fold of its events."""
+"""The status of a run, as a fold of its events. The statuses are the same for all languages."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -41,16 +41,16 @@ RunStatus = Literal[
 ]
 
 WAITING_TIMERS = frozenset({"sleep", "delay", "wait"})
-"""Purposes of a timer that a run itself waits for; the others accompany something (a retry, a question)."""
+"""Purposes of timers that a run itself waits for. Other timers accompany a retry or a question."""
 
 _COMPANION_TIMERS = frozenset({"answer", "warning", "expiry"})
 
 
 def waiting_for(opened: Iterable[Payload]) -> RunStatus | None:
-    """Say what a run waits for, given the intents that are open; None if it is at work.
+    """Return the waiting status for the open intents of a run; None if it is working.
 
-    A question to a person wins, then a tool that the caller answers; a signal, a child run or a timer count only if
-    nothing else is open.
+    A question to a person has priority, then a tool that the caller answers. A signal, a child run or a timer count
+    only if no other intent is open.
     """
     found: set[RunStatus] = set()
     busy = False
@@ -79,14 +79,14 @@ def waiting_for(opened: Iterable[Payload]) -> RunStatus | None:
 
 
 def standing(opened: Iterable[Payload], *, paused: bool, cancelling: bool) -> RunStatus:
-    """The status of a run that has started and not ended, given the intents that are open."""
+    """Return the status of a run that has started and not ended, from its open intents."""
     if cancelling:
         return "cancelling"
     return "paused" if paused else waiting_for(opened) or "running"
 
 
 class StatusFold:
-    """The run's open intents and its status."""
+    """Folds one run into its open intents and its status."""
 
     def __init__(self) -> None:
         self.open = OpenIntents()
@@ -96,7 +96,7 @@ class StatusFold:
         self._final: RunStatus | None = None
 
     def apply(self, event: Event, payload: Payload) -> Opened | None:
-        """Take an event; return the intent that it closes, if it closes one."""
+        """Apply an event. Return the intent that it closes, if it closes one."""
         closed = self.open.apply(event, payload)
         match payload:
             case RunStart():
@@ -121,7 +121,7 @@ class StatusFold:
 
     @property
     def status(self) -> RunStatus:
-        """The status now."""
+        """Return the status after the events so far."""
         if self._final:
             return self._final
         if self._diverged:

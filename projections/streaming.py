@@ -1,4 +1,4 @@
-"""Streams of runs: what is told of a run as it goes, from its events and from what its models say at the moment."""
+"""Live streams of runs, made from their events and from the text that their models are producing."""
 
 from typing import Literal, Protocol
 
@@ -20,8 +20,8 @@ class Piece(Struct, frozen=True):
 class Told(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An event of the stream.
 
-    ``text`` is content, and takes the place of all that the step has said so far if ``reset``; ``status``, tokens,
-    latency and ``output`` are a finished step's; ``message`` and ``code`` say why one failed.
+    ``text`` is content. With ``reset``, it replaces all the text of the step so far. ``status``, tokens, latency and
+    ``output`` belong to a finished step. ``message`` and ``code`` describe why a step failed.
     """
 
     type: Literal["content", "done", "error"]
@@ -42,31 +42,31 @@ class RunStream(Protocol):
     """Merges the events of one run, in their order, with the pieces of its models' answers, as they come."""
 
     def piece(self, piece: Piece) -> list[Told]:
-        """Take a piece of text; return what is to be told now."""
+        """Take a piece of text. Return the stream events to send now."""
         ...
 
     def event(self, event: Event) -> list[Told]:
-        """Take the next event of the run; return what is to be told now."""
+        """Take the next event of the run. Return the stream events to send now."""
         ...
 
 
 class Onward(Struct):
-    """Leaves out what somebody has been told already, who has the ``id`` of the last thing."""
+    """Filters out the stream events that a client already has, given the ``id`` of the last one."""
 
     n: int = 0
     characters: int = 0
 
     @classmethod
     def behind(cls, id: str) -> "Onward":
-        """Go on behind an id.
+        """Return a filter that resumes after an id.
 
-        :raises ValueError: if it is none
+        :raises ValueError: if the id is invalid
         """
         n, _, k = id.partition(".")
         return cls(int(n), int(k or 0))
 
     def new(self, told: Told) -> Told | None:
-        """Return what of an event is new, None if nothing is."""
+        """Return the new part of a stream event; None if it has no new part."""
         n, _, k = told.id.partition(".")
         if int(n) != self.n or told.reset:
             return told if int(n) >= self.n else None

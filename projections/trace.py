@@ -35,7 +35,7 @@ from callboard.projections.tree import Attempt, Effect, Node, Note, Step, Trace
 
 
 class TraceFold:
-    """Folds one run into a `Trace`, with what was spent by ``prices``: if none are given, the list prices."""
+    """Folds one run into a `Trace` with costs. ``prices`` defaults to the list prices."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -59,7 +59,7 @@ class TraceFold:
             self._part(event, parting)
 
     def _part(self, event: Event, parting: Parting) -> None:
-        """Say whose fork it is, since when, and what it begins anew."""
+        """Record the origin of a fork, the parting, and the child runs that the fork starts again."""
         self._trace = msgspec.structs.replace(
             self._trace, origin=parting.origin, parted_at=parting.n, shared_until=parting.then
         )
@@ -70,7 +70,7 @@ class TraceFold:
                 self._begin_anew(opened, event.run)
 
     def _begin_anew(self, opened: Opened, run: str) -> None:
-        """Give a fork's own name to a child run that its origin had under way."""
+        """Set the id of a child run that was open at the parting to that of the fork's own child run."""
         if isinstance(opened.payload, ChildStart):
             place, index = self._effects[opened.payload.type, opened.event.key]
             effects = self._nodes[place].effects
@@ -80,7 +80,7 @@ class TraceFold:
         return msgspec.structs.replace(self._trace, root=self._grown(RUN))
 
     def _grown(self, place: Place) -> Node:
-        """A node with its subtree; lists are copied, so that the view stays as it is."""
+        """Return a node with its subtree. Lists are copied, so that the view does not change later."""
         node = self._nodes[place]
         return msgspec.structs.replace(
             node,
@@ -184,7 +184,7 @@ class TraceFold:
         elif closed:
             place, index = self._effects.pop((closed.payload.type, closed.event.key))
             effects = self._nodes[place].effects
-            # What a fork has of its origin, that has paid for.
+            # The origin has paid for the events that a fork shares with it.
             prices = None if self._parting.is_shared(event) else self._prices
             effects[index] = _closed(effects[index], event, payload, prices)
             if isinstance(payload, ChildEnd):
@@ -194,7 +194,7 @@ class TraceFold:
 
 
 def _blank(place: Place, kind: str, node: str) -> Node:
-    """A node whose lists are its own: they grow in place until a view copies them."""
+    """Return a node with new lists, which grow in place until a view copies them."""
     return Node(
         path=place.path,
         iteration=place.iteration,
@@ -245,7 +245,7 @@ def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices | Non
 
 
 def _used(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsage]]:
-    """What an effect has used, if it is one that may use something of a model, and of which."""
+    """Return the usage of an effect, None if it cannot use a model, and the usage by model."""
     match payload:
         case ModelResult(usage=usage):
             return usage, used_by(effect.name, payload)

@@ -1,6 +1,6 @@
 """The trace of a run as plain data: its tree of node executions with effects, retries, routes, progress and warnings.
 
-The same for all languages; views in a language's own shape are made from events or from this.
+The tree is the same for all languages. Views in a language's own shape are made from events or from this tree.
 """
 
 import datetime as dt
@@ -12,9 +12,9 @@ from callboard.bus.prices import Cost
 
 
 class Attempt(Struct, frozen=True, omit_defaults=True):
-    """A retry: the ``number``-th (from 1) of its iteration, and why the attempt before it did not do.
+    """A retry: its ``number`` within the iteration, from 1, and the reason why the previous attempt failed.
 
-    ``path`` is that of what retries where it is no node itself, such as a middleware: ``main/fetch:mw0``.
+    ``path`` is set if a part of a node retries and not the node itself, such as a middleware: ``main/fetch:mw0``.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Step(Struct, frozen=True, omit_defaults=True):
-    """A way taken on from a node; names as in the definition."""
+    """A route taken from a node, with the names of the definition."""
 
     at: dt.datetime
     source: str
@@ -47,10 +47,10 @@ class Step(Struct, frozen=True, omit_defaults=True):
 class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An effect from its intent to its outcome.
 
-    ``kind`` is model, tool, timer, human, signal, child, pause or the kind of an ``effect.call``; ``name`` the model,
-    tool, purpose or question; ``outcome`` ok, failed, cancelled or (a question) timeout, None while it is open.
-    ``executions`` counts how often workers have taken it on: one more for each claim of the run that it was open
-    across. ``run`` is the id of a child run. ``cost`` is what ``usage`` comes to by the reader's prices.
+    ``kind`` is model, tool, timer, human, signal, child, pause or the kind of an ``effect.call``. ``name`` is the
+    model, tool, purpose or question. ``outcome`` is ok, failed, cancelled or (for a question) timeout, and None while
+    it is open. ``executions`` counts how often workers have executed it: one more for each claim of the run while it
+    was open. ``run`` is the id of a child run. ``cost`` is that of ``usage`` at the reader's prices.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Effect(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Node(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A node execution with all below it; the run itself is the root, with path ``""`` and kind ``run``."""
+    """A node execution with its subtree. The root is the run itself, with path ``""`` and kind ``run``."""
 
     path: str
     iteration: int
@@ -94,11 +94,10 @@ class Node(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A run's tree with its times; ``until`` is the time of the last event, ``claims`` how often it was taken on.
+    """A run's tree with its times. ``until`` is the time of the last event; ``claims`` counts the claims of the run.
 
-    A fork names its ``origin``, and by ``parted_at`` the last event that they share, which is as old as
-    ``shared_until``; the run itself began when it went on. Nodes and effects have the times that they had at its
-    origin, as far as they were carried out there.
+    A fork names its ``origin``. ``parted_at`` is the last event that they share, and ``shared_until`` its time. The
+    root begins when the fork resumed. Nodes and effects that the origin executed have the times of the origin.
     """
 
     run: str

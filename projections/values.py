@@ -1,7 +1,7 @@
-"""Where two JSON values differ: a list of places, as JSON pointers (RFC 6901), each with what stands there.
+"""The differences of two JSON values: a list of JSON pointers (RFC 6901), each with the values there.
 
-Lists are compared from both ends: what is the same at their beginning and at their end is no difference, whatever was
-put in or taken out between.
+Lists are compared from both ends, so that equal items at the beginning and at the end are not differences if items
+were inserted or removed between them.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Difference(Struct, frozen=True, omit_defaults=True):
-    """A place where two values differ; a side that has nothing there is unset. The pointer of the whole is empty."""
+    """A place where two values differ. A side without a value there is unset. The pointer of the root is empty."""
 
     pointer: str
     left: Any | UnsetType = UNSET
@@ -59,7 +59,7 @@ def _lists(left: list[Any], right: list[Any], pointer: str) -> Iterator[Differen
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; true and 1 are not, 1 and 1.0 are."""
+    """Return whether two JSON values are equal. 1 and 1.0 are equal; true and 1 are not."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -70,5 +70,5 @@ def same(left: Any, right: Any) -> bool:
 
 
 def token(name: str) -> str:
-    """Write a member's name as a pointer has it."""
+    """Escape a member's name for a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,4 +1,4 @@
-"""Other waits: what one run waits for of somebody outside, besides the answers that people give to its questions."""
+"""The waits of a run for input from outside, except its questions to people."""
 
 import datetime as dt
 from typing import Any, Literal
@@ -14,8 +14,10 @@ Kind = Literal["pause", "tool", "signal"]
 
 
 class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A pause, a tool that a caller answers, or a signal; ``key`` is what an answer names, ``until`` is when it is too
-    late, None if it never is, or nobody knows."""
+    """A pause, a tool that a caller answers, or a signal. An answer names ``key``.
+
+    ``until`` is the deadline, None if there is no known deadline.
+    """
 
     run: str
     kind: Kind
@@ -28,7 +30,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Waits:
-    """Folds one run into what it waits for."""
+    """Folds one run into its waits."""
 
     def __init__(self) -> None:
         self._status = StatusFold()

@@ -1,4 +1,4 @@
-"""The warnings of a run: what its admission, its nodes and its child runs had to say, like ones once."""
+"""The warnings of a run, from its admission, its nodes and its child runs, without duplicates."""
 
 from collections.abc import Iterable
 
@@ -7,20 +7,20 @@ import msgspec
 from callboard.bus.events import ChildEnd, NodeWarning, Payload, Problem, RunAccepted, Warned
 
 WARNINGS_MAX = 50
-"""Different warnings that are told of a run; what there are beyond that is counted."""
+"""The maximum number of different warnings of a run. Further ones are only counted."""
 
 MORE = "warnings.more"
 
 
 class WarnedFold:
-    """Folds a run's warnings; ``view`` is what its ``run.end`` says of them."""
+    """Folds a run's warnings. ``view`` returns the warnings for its ``run.end``."""
 
     def __init__(self) -> None:
         self._warned: list[Warned] = []
         self._more = 0
 
     def apply(self, path: str, payload: Payload, child: str = "") -> None:
-        """Take an event's payload; ``path`` is its node's, ``child`` the run that a ``child.end`` is about."""
+        """Apply an event's payload. ``path`` is that of its node, and ``child`` the run that a ``child.end`` names."""
         match payload:
             case RunAccepted():
                 self.admitted(payload.warnings)
@@ -32,16 +32,16 @@ class WarnedFold:
                 pass
 
     def admitted(self, warnings: Iterable[Problem]) -> None:
-        """Take what an admission warned of; the nodes that it is about say so, once it comes to that."""
+        """Add the warnings of an admission. Nodes repeat those about them when they run, so they count 0 times here."""
         for problem in warnings:
             self._add(Warned(problem.code, problem.message, times=0, where=problem.where))
 
     def noted(self, path: str, code: str, reason: str) -> None:
-        """Take what a node has warned of."""
+        """Add a warning of a node."""
         self._add(Warned(code, reason, path))
 
     def ended(self, path: str, child: str, warnings: Iterable[Warned]) -> None:
-        """Take what a child run of a node has told in its end."""
+        """Add the warnings in the end of a node's child run."""
         for warned in warnings:
             self._add(msgspec.structs.replace(warned, path=path, run=warned.run or child))
 
@@ -62,11 +62,11 @@ class WarnedFold:
 
 
 def _alike(known: Warned, warned: Warned) -> bool:
-    """Whether a warning is one that is known: what admission warned of at one place, nodes may say in their turn."""
+    """Return whether a warning repeats a known one. A node may repeat a warning that admission gave for one place."""
     same = (known.code, known.reason, known.run) == (warned.code, warned.reason, warned.run)
     return same and (known.where == warned.where or not warned.where)
 
 
 def codes(warned: Iterable[Warned]) -> list[str]:
-    """The codes of warnings, each once."""
+    """Return the codes of warnings without duplicates."""
     return list(dict.fromkeys(one.code for one in warned))

@@ -1,6 +1,6 @@
-"""Results of runs in the terms of their languages: a module each, found by the language's name.
+"""Results of runs in the terms of their languages: one module per language, found by the language's name.
 
-A language that is installed beside us names its `View` by an entry point of the group `GROUP`, under its own name.
+A language from another package declares its `View` as an entry point of the group `GROUP`, under the language's name.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ GROUP = "callboard.results"
 
 @cache
 def view_of(language: str) -> View | None:
-    """Return how a language shows its runs; None if it has nothing of its own, and the common result stands in."""
+    """Return the view of a language's runs; None if the language has none and uses the common result."""
     if language.isidentifier() and find_spec(f"{__name__}.{language}") is not None:
         return getattr(import_module(f"{__name__}.{language}"), "VIEW", None)
     for point in entry_points(group=GROUP, name=language):

@@ -1,7 +1,8 @@
-"""A run of a flow in the language's own terms: its Result, and what its frames did, step by step.
+"""A run of a flow in the language's own terms: its Result, and a trace of its frames, step by step.
 
-A frame holds the passes of its steps in order; a step what it dispatched, providers' work and frames of subflows, what
-its middleware did, and the way on. Times are those of the log; the specification fixes no form for a trace.
+A frame has the passes of its steps in order. A step has its dispatches (effects of providers and frames of subflows),
+the actions of its middleware, and the route that it took. Times are those of the log. The specification does not define
+a format for traces.
 """
 
 import datetime as dt
@@ -20,7 +21,7 @@ from callboard.projections.tree import Attempt, Effect, Node, Step
 
 
 class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An effect: what a provider was asked, a timer, a question; ``error`` is the failure's code."""
+    """An effect: a provider's request, a timer or a question. ``error`` is the failure's code."""
 
     kind: str
     name: str
@@ -33,7 +34,7 @@ class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A gap of a Retry: after which failure, and for how long; ``middleware`` is its place in the stack: ``mw0``."""
+    """A retry by the Retry middleware: the failure and the delay. ``middleware`` is its place in the stack: ``mw0``."""
 
     middleware: str
     number: int
@@ -43,7 +44,7 @@ class Retry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Way(Struct, frozen=True, omit_defaults=True):
-    """Where a step led; ``edge`` is the field that says so: ``next``, ``case.0``, ``default``, ``catch.1``."""
+    """The route that a step took. ``edge`` is the field that names the target: ``next``, ``case.0``, ``catch.1``."""
 
     next: str
     edge: str
@@ -51,7 +52,7 @@ class Way(Struct, frozen=True, omit_defaults=True):
 
 
 class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When something began and ended, and how: ok, failed, cancelled; None while it goes on."""
+    """The times of an execution, and its outcome: ok, failed, cancelled, or None while it is running."""
 
     entered_at: dt.datetime | None = None
     exited_at: dt.datetime | None = None
@@ -60,7 +61,7 @@ class Execution(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Phase(Execution, frozen=True, omit_defaults=True, kw_only=True):
-    """A phase that a middleware acted at: its place in the stack and the phase, ``mw1.onAlways``."""
+    """A phase in which a middleware acted: its place in the stack and the phase, ``mw1.onAlways``."""
 
     phase: str
     middleware: str
@@ -68,9 +69,9 @@ class Phase(Execution, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Dispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A call's target at work: a provider's effects, or the frames of a flow, one for each time it was run.
+    """The execution of a call's target: the effects of a provider, or the frames of a flow, one per execution.
 
-    ``index`` is that of a Gather's dispatch.
+    ``index`` is the index of a Gather's dispatch.
     """
 
     index: int | None = None
@@ -79,7 +80,7 @@ class Dispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class StepPass(Execution, frozen=True, omit_defaults=True, kw_only=True):
-    """One pass of a step. ``result`` is its Result, of a Gather its results; ``iteration`` counts passes from 1."""
+    """One pass of a step. ``result`` is its Result; for a Gather, its results. ``iteration`` counts passes from 1."""
 
     step: str
     iteration: int
@@ -93,7 +94,7 @@ class StepPass(Execution, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Frame(Execution, frozen=True, omit_defaults=True, kw_only=True):
-    """A flow in execution, by its path; ``flow`` is its name, ``flow`` for one that has none."""
+    """An execution of a flow, by its path. ``flow`` is the flow's name, ``"flow"`` if it is unnamed."""
 
     path: str
     iteration: int
@@ -106,14 +107,14 @@ class Frame(Execution, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class FlowExecution(Struct, frozen=True, omit_defaults=True):
-    """The root frame's Result, null while there is none, and the root frame."""
+    """The root frame's Result, null until it ends, and the root frame."""
 
     result: dict[str, Any] | None
     trace: Frame | None = None
 
 
 class FlowTrace:
-    """Folds one run of a flow into its `FlowExecution`, also while it is going on."""
+    """Folds one run of a flow into its `FlowExecution`, also while it is running."""
 
     def __init__(self) -> None:
         self._trace = TraceFold()
@@ -137,7 +138,7 @@ class FlowTrace:
 
 
 class _Telling:
-    """Tells a tree of nodes as frames, steps and phases."""
+    """Converts a tree of nodes into frames, steps and phases."""
 
     def __init__(self, outline: Outline) -> None:
         self._shown = Shown([node.id for node in outline.nodes])
@@ -184,7 +185,7 @@ class _Telling:
         ]
 
     def _dispatches(self, node: Node) -> list[Dispatch]:
-        """Gather what a step's calls, or a clean-up's, did: by the index of the dispatch, if they have one."""
+        """Collect the executions of the calls of a step or a clean-up, by the index of the dispatch, if any."""
         found: dict[int | None, Dispatch] = {}
         for effect in node.effects:
             path = _path(effect)
@@ -198,7 +199,7 @@ class _Telling:
             if child.kind == "frame":
                 found[index].frames.append(self.frame(child))
             else:
-                # What a provider that is made of several effects does in all.
+                # A provider that is composed of several effects: list all of them.
                 found[index].work.extend(_work(effect) for effect in child.effects)
         return [found[index] for index in sorted(found, key=lambda index: -1 if index is None else index)]
 
@@ -217,7 +218,7 @@ def _path(effect: Effect) -> str:
 
 
 def _of_call(node: Node, path: str) -> bool:
-    """Whether an effect of a node is its call's, and not its own: a pause, the gap of a Retry."""
+    """Return whether an effect of a node belongs to its call, and not to the node, as a pause or a retry's delay."""
     behind = path[len(node.path) :]
     return behind.startswith("[") or behind in (":call", ".call")
 

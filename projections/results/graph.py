@@ -1,7 +1,7 @@
-"""A run of a graph in the design document's own shape: the Execution with its NodeExecutions, also while it goes on.
+"""A run of a graph in the design document's own shape: the Execution with its NodeExecutions, also while it is running.
 
-Section 3 of the document; times are milliseconds of the epoch. With it come the rows of people in the loop
-(`callboard.projections.results.graph_people`).
+The shape is in section 3 of the document. Times are milliseconds since the epoch. The result includes the rows of
+people in the loop (`callboard.projections.results.graph_people`).
 """
 
 import datetime as dt
@@ -48,15 +48,15 @@ _STATUS: dict[RunStatus, str] = {
     "failed": "ERROR",
     "expired": "TIMEOUT",
 }
-"""The document's word for each status of a run; for others it is RUNNING."""
+"""The document's word for each status of a run. Other statuses are RUNNING."""
 
 _NODE_STATUS = {"ok": "COMPLETED", "failed": "FAILED", "cancelled": "FAILED", "skipped": "SKIPPED"}
 
 
 class Execution(Struct, frozen=True, kw_only=True):
-    """What one knows of an execution. ``next_nodes`` is the interpreter's own affair, and null.
+    """An execution as the design document defines it. ``next_nodes`` is internal to the interpreter, and null.
 
-    That of a fork has the run's own id, and started when that went on; it has used what lies behind the parting.
+    The execution of a fork has the fork's run id. Its start and its usage are those after the parting.
     """
 
     id: str
@@ -83,7 +83,7 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Run:
-    """One run of a node, as far as it has come."""
+    """One run of a node, with its progress so far."""
 
     node: OutlineNode
     path: str = ""
@@ -276,7 +276,7 @@ class GraphExecution:
 
     @property
     def _execution_id(self) -> str:
-        """What the definition knows the run by: a fork as its origin."""
+        """Return the execution id that the definition sees: for a fork, that of its origin."""
         return (self._start.execution_id if self._start else "") or self._run
 
     @property
@@ -294,7 +294,7 @@ class GraphExecution:
         return {**given, "trigger_data": self._start.input, "timestamp": timestamp or _ms(self._started)}
 
     def _told(self, name: str, otherwise: Any) -> Any:
-        """What the end says, which knows the order in which nodes that overlapped are told."""
+        """Return a member of the end's results, in which nodes that overlapped have their final order."""
         results = self._end.results if self._end else None
         return results.get(name, otherwise) if isinstance(results, dict) else otherwise
 
@@ -351,7 +351,7 @@ _RESULT = (
 
 
 def _node_result(told: dict[str, JSON]) -> JSON:
-    """What the snapshot for interfaces has of a node."""
+    """Return the members of a node that the snapshot for user interfaces has."""
     return {**{name: told[name] for name in _RESULT}, "logs": []}
 
 

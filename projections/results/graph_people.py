@@ -1,4 +1,4 @@
-"""The people in the loop of a graph's run, as the design document keeps them: interactions, and pauses of an execution.
+"""The people in the loop of a graph's run, as the design document stores them: interactions and pauses of an execution.
 
 Tables *hil_interactions* and *workflow_execution_pauses* of its section 7.3. An id is unlike any in another execution;
 the ``interaction_key`` is the key of the question within its run, which is what an answer names.
@@ -15,7 +15,7 @@ from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsk
 from callboard.bus.paths import interaction_id, last_id
 
 HUMAN = "human_interaction"
-"""Why an execution pauses for a person."""
+"""The reason of a pause for a person."""
 
 _STATUS = {"answered": "completed", "timeout": "timeout", "cancelled": "cancelled"}
 _REASON = {"answered": "human_response", "timeout": "timeout_reached", "cancelled": "cancelled"}
@@ -23,7 +23,7 @@ _WARNING = "!warning"
 
 
 class HilInteraction(Struct, frozen=True, kw_only=True):
-    """A question to a person; ``status`` pending, completed, timeout or cancelled."""
+    """A question to a person. ``status`` is pending, completed, timeout or cancelled."""
 
     id: str
     interaction_key: str
@@ -45,7 +45,7 @@ class HilInteraction(Struct, frozen=True, kw_only=True):
 
 
 class ExecutionPause(Struct, frozen=True, kw_only=True):
-    """A pause of an execution; ``status`` active or resumed."""
+    """A pause of an execution. ``status`` is active or resumed."""
 
     id: str
     execution_id: str
@@ -61,7 +61,7 @@ class ExecutionPause(Struct, frozen=True, kw_only=True):
 
 
 class People:
-    """Folds the questions of one run into its rows."""
+    """Folds the questions of one run into rows."""
 
     def __init__(self) -> None:
         self._interactions: dict[str, HilInteraction] = {}
@@ -150,7 +150,7 @@ class People:
 
 
 def _response(answered: HumanAnswered) -> JSON:
-    """What was answered, as an object."""
+    """Return an answer as an object."""
     response, data = answered.user_response, answered.response_data
     said = response if isinstance(response, dict) else {"response": response}
     return {**(data if isinstance(data, dict) else {}), **said}

@@ -1,4 +1,4 @@
-"""How runs of playbooks are shown."""
+"""The view of playbook runs."""
 
 from collections.abc import Sequence
 

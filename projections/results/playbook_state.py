@@ -1,8 +1,8 @@
 """A run of a playbook in the specification's own shape: the state document that an execution is saved as.
 
-The members of the specification's example, and besides: every step with its status, tokens and latency, what is waited
-for, and ``next_step``, the place of the step to go on at. Latency is the time of a step's model turns and tool calls,
-without that of people.
+The document has the members of the specification's example, and additionally every step with its status, tokens and
+latency, the inputs that the run waits for, and ``next_step``, the index of the step to continue with. Latency is the
+time of a step's model turns and tool calls, without waiting for people.
 """
 
 import datetime as dt
@@ -39,7 +39,7 @@ from callboard.projections.status import RunStatus, StatusFold
 STEP, SUB_STEP = "step", "substep"
 
 ELICITED = "__elicit_step_"
-"""Begins the name under which the response to a step's question is kept."""
+"""The prefix of the name under which the response to a step's question is stored."""
 
 Status = Literal[
     "pending",
@@ -64,11 +64,11 @@ _STATUS: dict[RunStatus, Status] = {
     "waiting:human": "awaiting_input",
     "waiting:tool": "tool_call",
 }
-"""The specification's word for a status; any other is ``running``."""
+"""The specification's word for each status of a run. Other statuses are ``running``."""
 
 
 class StepState(Struct, frozen=True, omit_defaults=True):
-    """How a step or sub-step stands: pending, running, completed, failed, skipped, paused or awaiting_input."""
+    """A step or sub-step. Its status is pending, running, completed, failed, skipped, paused or awaiting_input."""
 
     label: str
     title: str
@@ -80,9 +80,10 @@ class StepState(Struct, frozen=True, omit_defaults=True):
 
 
 class Awaited(Struct, frozen=True, omit_defaults=True):
-    """What somebody is waited for: a response (``kind`` input, confirm, select) or a tool's result (``tool``).
+    """An input that the run waits for: a person's response (``kind`` input, confirm, select) or a tool's result
+    (``tool``).
 
-    ``key`` is what an answer names as its ``interaction``; ``tool`` and ``input`` are those of a call.
+    An answer names ``key`` as its ``interaction``. ``tool`` and ``input`` are those of a tool call.
     """
 
     key: str
@@ -97,7 +98,7 @@ class Awaited(Struct, frozen=True, omit_defaults=True):
 
 
 class StateDocument(Struct, frozen=True, kw_only=True):
-    """The state of an execution; a start with it as ``state`` goes on from there. Steps are keys as texts."""
+    """The state of an execution. A start with this ``state`` continues from it. Keys of steps are texts."""
 
     execution_id: str
     playbook_id: str
@@ -117,7 +118,7 @@ class StateDocument(Struct, frozen=True, kw_only=True):
 
 
 class PlaybookState:
-    """Folds one run of a playbook into its `StateDocument`, also while it is going on."""
+    """Folds one run of a playbook into its `StateDocument`, also while it is running."""
 
     def __init__(self) -> None:
         self._status = StatusFold()
@@ -170,7 +171,7 @@ class PlaybookState:
         )
 
     def step(self, path: str, iteration: int) -> StepState | None:
-        """Return how one execution of a step stands, if there has been one."""
+        """Return the state of one execution of a step, if there is one."""
         return self._steps.get((path, iteration))
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class PlaybookState:
             case "failed":
                 self._change(place, status="failed", error=node_exit.error)
             case "cancelled":
-                pass  # it stays as it stood
+                pass  # the step keeps its status
         if is_step and node_exit.outcome in ("ok", "skipped"):
             self._next += 1
 
@@ -273,7 +274,7 @@ class PlaybookState:
             self._steps[place] = msgspec.structs.replace(step, **fields)
 
     def _listed(self) -> list[StepState]:
-        """All steps in their order, those that were not reached as pending, sub-steps behind the step around them."""
+        """Return all steps in order. Steps not reached are pending. Sub-steps follow the step that contains them."""
         found: list[StepState] = []
         for node in self._outline.nodes:
             if node.type != STEP:
@@ -313,7 +314,7 @@ class PlaybookState:
 
 
 def _number(path: str) -> int:
-    """The number of the step that a path is of, or leads into."""
+    """Return the number of the step that a path names or is inside."""
     return int(decode_id(path.partition("/")[0]))
 
 
@@ -327,5 +328,5 @@ def _texts(values: JSON) -> dict[str, str]:
 
 
 def _text(value: JSON) -> str:
-    """A value as the text that it acts as."""
+    """Return a value as text: a text unchanged, other values as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -19,7 +19,7 @@ from callboard.projections.streaming import Piece, Told
 
 
 class _Turn(Struct):
-    """What a model has been heard to say so far; ``next_k`` None if a piece was missed."""
+    """The text of a model received so far. ``next_k`` is None if a piece was missed."""
 
     step: str
     epoch: int = 0
@@ -43,16 +43,16 @@ class PlaybookStream:
         """Executions of steps that have told something of a turn that has failed."""
 
     def piece(self, piece: Piece) -> list[Told]:
-        """Take a piece of text; return what is to be told now."""
+        """Take a piece of text. Return the stream events to send now."""
         if piece.n in self._ended:
             return []
         turn = self._turns.setdefault(piece.n, _Turn(last_id(piece.path), piece.epoch))
         reset = piece.epoch > turn.epoch
         if reset:
-            # Another worker asks again, from the beginning.
+            # Another worker repeats the call, so that the text starts again.
             turn.epoch, turn.next_k = piece.epoch, 0
         if piece.epoch < turn.epoch or piece.k != turn.next_k:
-            # One was missed: the result will have the whole.
+            # A piece was missed. The result will have the whole text.
             turn.next_k = None if piece.epoch == turn.epoch else turn.next_k
             return []
         turn.next_k = piece.k + 1
@@ -61,7 +61,7 @@ class PlaybookStream:
         return [_content(piece.n, turn, piece.text, reset=reset)] if turn.called else []
 
     def event(self, event: Event) -> list[Told]:
-        """Take the next event of the run; return what is to be told now."""
+        """Take the next event of the run. Return the stream events to send now."""
         self._state.apply(event)
         match known(event):
             case ModelCall():

@@ -1,4 +1,4 @@
-"""How a language shows its runs: the projections that are its own."""
+"""The view of a language's runs: its own projections."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from callboard.projections.streaming import RunStream
 
 
 class StepRow(NamedTuple):
-    """A line of the table; zero tokens are none that a model was paid for."""
+    """A line of the table of steps. The tokens are zero if the step used no model."""
 
     number: str
     title: str
@@ -21,9 +21,11 @@ class StepRow(NamedTuple):
 
 
 class View(Struct, frozen=True):
-    """``result`` is the specification's own result of a run, ``state`` the document from which another run goes on, as
-    its start's ``state``, ``stream`` what is told of a run as it goes. ``steps`` returns the
-    rows of a run's summary, where its steps are more than its nodes, ``summary_title`` stands above it.
+    """The projections of a language.
+
+    ``result`` folds a run into the specification's own result. ``state`` folds it into a document with which another
+    run continues, as its start's ``state``. ``stream`` makes the live stream of a run. ``steps`` returns the rows of a
+    run's summary if its steps are not its nodes, and ``summary_title`` is the heading of the summary.
     """
 
     result: Callable[[], Projection[Any]]

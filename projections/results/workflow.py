@@ -1,7 +1,7 @@
 """A run of a SWEny workflow in the specification's own shapes: ExecutionResult and the stream of ExecutionEvents.
 
-Sections *Trace*, *Execution result* and *Observer events* of the specification's execution page. Neither has times,
-models or tokens; `callboard.projections.trace` has.
+They are defined in the sections *Trace*, *Execution result* and *Observer events* of the specification's execution
+page. They have no times, models or tokens; `callboard.projections.trace` has those.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ from callboard.projections.projection import known
 from callboard.projections.results.view import View
 
 END = "(end)"
-"""Target of a route that follows no edge."""
+"""The target of a route that does not follow an edge."""
 
 ONLY_PATH = "only path"
-"""Reason of an edge without a condition."""
+"""The reason of an edge without a condition."""
 
 _STATUS = {"ok": "success", "skipped": "skipped"}
 
@@ -65,14 +65,14 @@ class WorkflowTrace(Struct, frozen=True):
 
 
 class ExecutionResult(Struct, frozen=True):
-    """``results`` holds the last NodeResult per node."""
+    """The result of a run. ``results`` has the last NodeResult of each node."""
 
     results: dict[str, dict[str, Any]]
     trace: WorkflowTrace
 
 
 class WorkflowExecution:
-    """Folds one run of a workflow into its `ExecutionResult`, also while it is going on."""
+    """Folds one run of a workflow into its `ExecutionResult`, also while it is running."""
 
     def __init__(self) -> None:
         self._outline = Outline()
@@ -110,13 +110,13 @@ class WorkflowExecution:
 
 
 def edge_reason(outline: Outline, route: Route) -> str:
-    """The reason a trace gives for an edge: its ``when`` text, or ``only path`` without one."""
+    """Return the reason for an edge in a trace: its ``when`` text, or ``only path`` without one."""
     index = edge_index(outline, route)
     return (route.reason if index is None else outline.edges[index].when) or ONLY_PATH
 
 
 def node_result(node_exit: NodeExit) -> dict[str, Any]:
-    """Return the NodeResult of an exit; one is made up if the node ended without (cancelled, internal error)."""
+    """Return the NodeResult of an exit. If the node ended without one (cancelled, internal error), create it."""
     if isinstance(node_exit.result, dict) and "status" in node_exit.result:
         return cast("dict[str, Any]", node_exit.result)
     data = {} if node_exit.error is None else {"error": _text(node_exit.error)}
@@ -128,9 +128,9 @@ def _text(failure: Failure) -> str:
 
 
 def execution_event(event: Event) -> dict[str, Any] | None:
-    """Return the ExecutionEvent that observers of a workflow get for an event; None if they get none.
+    """Return the ExecutionEvent that observers of a workflow receive for an event; None if they receive none.
 
-    A failed tool call is reported as ``output: {"error": …}``, so that every ``tool:call`` that came to an end has its
+    A failed tool call is reported as ``output: {"error": …}``, so that every ended ``tool:call`` has a
     ``tool:result``.
     """
     payload = known(event)
