@@ -1,7 +1,7 @@
-"""The client that programs use: it starts runs on a server that stands, and talks to them.
+"""The client for programs: it starts runs on a running server, and controls them.
 
-It is `callboard.runtime.api.client` with what a program needs around it: settings, definitions from files, and a handle
-for each run that waits, reads and tells.
+It adds to `callboard.runtime.api.client` what a program needs: settings, definitions from files, and a handle for each
+run, with which the program waits for the run, reads its events and sends it commands.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -29,10 +29,11 @@ from callboard.starting import DefinitionFile, Start, start_message
 
 
 class Client:
-    """A connection to a server that stands: ``async with Client(nats_url="nats://…") as client``.
+    """A connection to a running server: ``async with Client(nats_url="nats://…") as client``.
 
-    Settings are those of ``docs/configuration.md``; what is not given is read from the environment and
-    ``callboard.toml``, as the command line does it. Without ``nats_url`` it is the server that runs over ``data_dir``.
+    Settings are those of ``docs/configuration.md``. Missing settings are read from the environment and
+    ``callboard.toml``, as on the command line. Without ``nats_url``, the client connects to the server that runs over
+    ``data_dir``.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -46,7 +47,7 @@ class Client:
 
         :raises ConfigInvalid: with every problem of the settings
         :raises NoServer: if no server is named and none runs over the data directory
-        :raises OperatorError: whatever else keeps the server from being usable
+        :raises OperatorError: if the server is not usable for another reason
         """
         config = load(arguments=self._settings).absolute()
         async with AsyncExitStack() as stack:
@@ -69,14 +70,14 @@ class Client:
         return self._messages
 
     async def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> "Run":
-        """Start a run and return its handle; it is admitted, and durable, when this returns.
+        """Start a run and return its handle. The run is admitted and durable when this returns.
 
-        ``file`` is the definition's; ``start`` says the rest, or what the definition is if it is in no file.
+        ``file`` is the file of the definition. ``start`` has the other options, and the definition if there is no file.
 
         :raises RequestRefused: with every problem of the definition, or of the start
         :raises UsageInvalid: if there is not exactly one definition
-        :raises NoVerdict: if no worker admitted or refused it in time
-        :raises StoreFull: if there is no room for it
+        :raises NoVerdict: if no worker admitted or rejected it in time
+        :raises StoreFull: if the store has no space for it
         :raises NoAnswer: if the log did not answer
         """
         messages = self._connected()
@@ -87,11 +88,11 @@ class Client:
         return Run(messages, verdict.run_id, warnings=[*made.warnings, *verdict.warnings])
 
     def get_run(self, run_id: str) -> "Run":
-        """Return the handle of a run that was started before, by whomever."""
+        """Return the handle of an existing run, which any client may have started."""
         return Run(self._connected(), run_id)
 
     async def questions(self) -> list[Question]:
-        """Return the questions that wait for an answer, of all runs, the oldest first.
+        """Return the open questions of all runs, the oldest first.
 
         :raises NoAnswer: if the log did not answer
         """
@@ -101,10 +102,10 @@ class Client:
 
 
 class Run:
-    """The handle of one run: its ``id``, and the ``warnings`` that its start was admitted with. A client makes it.
+    """The handle of one run, made by a client: its ``id``, and the ``warnings`` of its admission.
 
-    Whoever tells a run something gets the event that records it; None says that it is on its way, durably, and was not
-    recorded within five seconds.
+    Methods that send a command return the event that records it. They return None if the run did not record the command
+    within five seconds. The command is then stored and will be delivered.
     """
 
     def __init__(self, messages: Messages, id: str, *, warnings: list[Problem] | None = None) -> None:
@@ -118,21 +119,21 @@ class Run:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def result(self) -> RunResult:
-        """Wait until the run has ended, and return how.
+        """Wait until the run has ended, and return its result.
 
         :raises UnknownRun: if there is no such run
         """
         return result_of([event async for event in self.events()])
 
     async def show(self) -> RunResult:
-        """Return how the run stands now.
+        """Return the current state of the run.
 
         :raises UnknownRun: if there is no such run
         """
         return result_of(await self._messages.events(self.id))
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Yield the run's events, from the first one on and as they come, until it has ended or is quarantined.
+        """Yield the run's events, past and new ones, until it has ended or is quarantined.
 
         :raises UnknownRun: if there is no such run
         """
@@ -148,17 +149,18 @@ class Run:
                 if event.type in (RunEnd.type, RunQuarantined.type):
                     return
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     async def answer(
         self, response: Any, *, interaction: str = "", data: Any = None, by: str | None = None, id: str | None = None
     ) -> Event | None:
-        """Answer the open question; ``interaction``, the key of its event, says which if there are several.
+        """Answer the open question. ``interaction``, the key of the question's event, selects one of several.
 
-        Told again under the same ``id``, this and all that follow act once, and return the event of the first time.
+        A command that is repeated with the same ``id`` acts only once and returns the event of the first time. This
+        holds for all commands.
 
-        :raises NotTaken: if the run does not understand the answer, or it comes too late
-        :raises CallboardError: if nothing is asked
+        :raises NotTaken: if the answer is invalid or too late
+        :raises CallboardError: if no question is open
         """
         return await self._tell(
             "answer", interaction=interaction, user_response=response, response_data=data, by=by, id=id
@@ -167,21 +169,21 @@ class Run:
     async def signal(
         self, name: str, data: Any = None, *, by: str | None = None, id: str | None = None
     ) -> Event | None:
-        """Send the run a signal. One that nobody awaits yet is kept."""
+        """Send the run a signal. The run keeps a signal that it does not await yet."""
         return await self._tell("signal", name=name, data=data, by=by, id=id)
 
     async def cancel(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
-        """Cancel the run: what is going on is stopped, clean-up runs, and it ends cancelled."""
+        """Cancel the run: stop its effects, run its clean-up, and end it with the status cancelled."""
         return await self._tell("cancel", reason=reason, by=by, id=id)
 
     async def pause(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:
-        """Let the run come to a stand before its next node."""
+        """Pause the run before its next node."""
         return await self._tell("pause", reason=reason, by=by, id=id)
 
     async def resume(
         self, variables: Mapping[str, Any] | None = None, *, by: str | None = None, id: str | None = None
     ) -> Event | None:
-        """Let a paused run go on, with variables overridden where its language has any."""
+        """Resume a paused run, and override variables if its language has any."""
         return await self._tell("resume", variables=dict(variables or {}), by=by, id=id)
 
     async def kill(self, reason: str = "", *, by: str | None = None, id: str | None = None) -> Event | None:

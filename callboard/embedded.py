@@ -1,4 +1,4 @@
-"""The runtime inside of a program: server, worker and client in one block; and one run in one call."""
+"""The runtime inside a program: server, worker and client in one block, or one run in one call."""
 
 from contextlib import AsyncExitStack
 from typing import Any, Unpack
@@ -18,16 +18,16 @@ from callboard.starting import DefinitionFile, Start
 logger = structlog.get_logger(__name__)
 
 DRAIN_S = 5.0
-"""How long running effects may take to finish when the block is left."""
+"""The time for running effects to finish when the block ends."""
 
 
 class Runtime(Client):
-    """A client that brings a server and a worker: ``async with Runtime(data_dir="state") as runtime``.
+    """A client with a server and a worker: ``async with Runtime(data_dir="state") as runtime``.
 
-    Runs started here are performed here, so Python tools are functions that this program can import. What has not ended
-    when the block is left goes on when a worker opens the same store again. With ``nats_url`` the server is that one; a
-    server that another process runs over ``data_dir`` is joined. Unless the program has configured structlog, the log
-    goes to stderr, warnings and worse.
+    Runs started here are executed in this process, so Python tools are functions that the program can import. Runs that
+    have not ended when the block ends continue when a worker opens the same store again. With ``nats_url``, the runtime
+    connects to that server. If another process runs a server over ``data_dir``, the runtime connects to it. Unless the
+    program has configured structlog, warnings and errors are logged to stderr.
     """
 
     async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
@@ -46,14 +46,14 @@ class Runtime(Client):
 async def run(
     file: DefinitionFile | None = None, *, settings: dict[str, Any] | None = None, **start: Unpack[Start]
 ) -> RunResult:
-    """Perform one run in this program, to its end, and return how it came out.
+    """Execute one run in this program until it ends, and return its result.
 
-    It is a `Runtime` with these ``settings`` for as long as that takes; the log stays in its ``data_dir``. A run that
-    asks somebody, or waits for a signal, wants a `Runtime` and the handle that `Client.start` returns.
+    This opens a `Runtime` with these ``settings`` for the duration of the run. The log remains in its ``data_dir``. For
+    a run that asks a person or waits for a signal, use a `Runtime` and the handle that `Client.start` returns.
 
     :raises RequestRefused: with every problem of the definition, or of the start
     :raises UsageInvalid: if there is not exactly one definition
-    :raises OperatorError: whatever keeps server or worker from working
+    :raises OperatorError: if the server or the worker cannot work
     """
     async with Runtime(**(settings or {})) as runtime:
         started = await runtime.start(file, **start)

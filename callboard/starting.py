@@ -1,4 +1,4 @@
-"""What a start says: the definition, and what a run of it is given; and the start message that this amounts to."""
+"""The options of a start, and the start message that is made from them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ DefinitionFile = str | os.PathLike[str]
 
 
 class Start(TypedDict, total=False):
-    """What a start may say besides the file of its definition; see the start message in ``docs/messages.md``.
+    """The options of a start besides the file of its definition; see the start message in ``docs/messages.md``.
 
-    Without a file, ``source`` is the definition's text, or ``registered`` the name under which it is kept. ``language``
-    is needed only where a text could be of several. ``run_id`` is the idempotency key: who starts it twice gets the
-    same run. ``model`` is ``provider`` or ``provider:model``; a ``script``, or the file that one is in, stands in for
-    it. ``files`` are texts that a source names, by path; what a file names is read beside it. By its ``tags`` a run is
-    found, and by ``attributes``, paths in its input and output by name; what it says is encrypted with the key that
-    ``encryption_key`` names.
+    Without a file, ``source`` is the text of the definition, or ``registered`` the name of a registered one.
+    ``language`` is needed only if the text is valid in several languages. ``run_id`` is the idempotency key: a second
+    start with it returns the same run. ``model`` is ``provider`` or ``provider:model``. A ``script``, or the path of
+    one, replaces the model. ``files`` are the texts that a ``source`` refers to, by path; files that a definition file
+    refers to are read from its folder. ``tags`` and ``attributes`` (named paths in the input and the output) are for
+    searching. ``encryption_key`` names the key that encrypts the run's contents.
     """
 
     source: str
@@ -47,7 +47,7 @@ _DEFINITION = ("source", "language", "registered")
 
 
 def start_message(file: DefinitionFile | None, start: Start) -> Message:
-    """Make the start message; a definition that is a file is checked, and what it names is read.
+    """Make the start message. If the definition is a file, check it, and read the files that it refers to.
 
     :raises RequestRefused: with every problem of the definition
     :raises UsageInvalid: if there is not exactly one definition
@@ -56,14 +56,15 @@ def start_message(file: DefinitionFile | None, start: Start) -> Message:
     given: dict[str, Any] = {**start}
     unknown = given.keys() - Start.__annotations__.keys()
     if unknown:
-        raise UsageInvalid(f"a start has no {', '.join(sorted(unknown))}", "start")
+        options = "option" if len(unknown) == 1 else "options"
+        raise UsageInvalid(f"unknown start {options}: {', '.join(sorted(unknown))}", "start")
     if sum(one is not None for one in (file, start.get("source"), start.get("registered"))) != 1:
-        raise UsageInvalid("give one definition: a file, or source, or registered", "start")
+        raise UsageInvalid("pass exactly one definition: a file, source or registered", "start")
     rest = {name: value for name, value in given.items() if name not in _DEFINITION and value is not None}
     if isinstance(script := rest.get("script"), str | os.PathLike):
         rest["script"] = document_of(Path(script), "script", dict)
     if "script" in rest:
-        # A script is there to stand in for the model.
+        # A script replaces the model, unless the start names one.
         rest.setdefault("model", SCRIPTED)
     if file is None:
         names = {"source": "source", "language": "language", "registered": "name"}

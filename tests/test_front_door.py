@@ -236,9 +236,9 @@ async def test_a_definition_is_refused_with_every_problem(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        ({}, "give one definition"),
-        ({"source": GREETING, "registered": "greet"}, "give one definition"),
-        ({"source": GREETING, "sauce": 1}, "a start has no sauce"),
+        ({}, "pass exactly one definition"),
+        ({"source": GREETING, "registered": "greet"}, "pass exactly one definition"),
+        ({"source": GREETING, "sauce": 1}, "unknown start option: sauce"),
     ],
 )
 async def test_a_start_without_sense_is_refused(tmp_path: Path, start: dict[str, Any], words: str) -> None:

@@ -1,6 +1,6 @@
-"""The test kit: a definition of any language performed on an in-memory log under virtual time, with everybody scripted.
+"""The test kit: it executes a definition on an in-memory log in virtual time, with scripted models, tools and people.
 
-`Scenario` tells what happens to a run, step by step; the fixture of that name is in `callboard.testing.plugin`.
+`Scenario` controls a run step by step. The fixture ``scenario`` is in `callboard.testing.plugin`.
 """
 
 from callboard.bus.effects import ToolSpec

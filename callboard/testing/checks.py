@@ -1,4 +1,4 @@
-"""What must hold of a run's log when it is over: its order, its outcomes, and that a replay comes to the same end."""
+"""Checks of a finished run's log: its order, its outcomes, and that a replay reaches the same end."""
 
 import datetime as dt
 import itertools
@@ -15,7 +15,7 @@ from callboard.testing.virtual_time import BEGINNING
 
 
 def open_intents(events: Iterable[Event]) -> list[Event]:
-    """Intents without an outcome, in the order of the log."""
+    """Return the intents without an outcome, in the order of the log."""
     opened: dict[str, Event] = {}
     for event in events:
         kind = ev.TYPES[event.type].kind
@@ -31,8 +31,10 @@ def outcome_keys(events: Iterable[Event]) -> set[str]:
 
 
 def check_log(events: Sequence[Event]) -> None:
-    """Check what holds of every finished log: numbers, times, the end, that each intent has exactly one outcome, and
-    that a run is parked with the status that its events give."""
+    """Check a finished log: its numbers, its times and its end.
+
+    Each intent must have exactly one outcome, and a run must be parked with the status that its events give.
+    """
     assert [event.n for event in events] == list(range(1, len(events) + 1))
     assert all(a.time <= b.time and a.epoch <= b.epoch for a, b in itertools.pairwise(events))
     assert [event.type for event in events].count(ev.RunEnd.type) == 1
@@ -53,7 +55,7 @@ def check_log(events: Sequence[Event]) -> None:
             assert kind in (ev.OUTCOME_OF[of], ev.EffectCancelled), f"{event.key}: {of.type} closed by {kind.type}"
     assert set(intents) <= closed, f"left open: {set(intents) - closed}"
     fold = StatusFold()
-    # Where large values are elsewhere, not every event can be read here.
+    # Events whose large values are stored outside the log cannot be read here.
     for event in [] if any(event.blobs for event in events) else events:
         fold.apply(event, payload := ev.payload_of(event))
         assert not isinstance(payload, ev.RunParked) or payload.status == fold.status
@@ -63,7 +65,7 @@ def check_log(events: Sequence[Event]) -> None:
 
 
 class RefusingSink:
-    """A sink for replays of finished logs: everything has been written already."""
+    """A sink for replays of finished logs, which rejects every append."""
 
     def __init__(self, at: dt.datetime = BEGINNING) -> None:
         self._at = at
@@ -85,8 +87,8 @@ class RefusingSink:
 
 
 def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> Stage:
-    """Replay a finished log into a stage that may not append; return the stage."""
-    # The end is stated by the run and not by its interpreter.
+    """Replay a finished log into a stage that must not append. Return the stage."""
+    # The run appends these events, not the interpreter, so that a replay does not produce them.
     events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
     admission = admitted(events[0], language_of)
     stage, started = build_stage(admission, ref, events, RefusingSink())
@@ -96,7 +98,7 @@ def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> S
 
 
 def check_replay(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> None:
-    """Check that a replay of a finished log appends nothing and comes to the recorded end."""
+    """Check that a replay of a finished log appends nothing and reaches the recorded end."""
     stage = replayed(language_of, ref, events)
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)

@@ -1,4 +1,4 @@
-"""Crashes to order: an in-memory log whose writers die at chosen appends."""
+"""Crashes on demand: an in-memory log whose writers crash at chosen appends."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -9,7 +9,7 @@ from callboard.bus.subjects import RunRef
 
 
 class Crash(BaseException):
-    """The worker dies here."""
+    """Raised where a worker crashes."""
 
 
 CrashPoint = Literal["before", "after"] | None
@@ -20,7 +20,7 @@ def never(_entry: Entry) -> CrashPoint:
 
 
 class CrashingLog(MemoryLog):
-    """An in-memory log whose writers die at chosen appends, before the entry is stored or right after."""
+    """An in-memory log whose writers crash at chosen appends, directly before or after the entry is stored."""
 
     crash: Callable[[Entry], CrashPoint] = staticmethod(never)
 

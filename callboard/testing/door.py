@@ -1,4 +1,4 @@
-"""The door of a scenario: a start examined, planned and admitted, or refused with every problem, as at a server."""
+"""The admission of a scenario's run: a start is checked, planned and admitted, or rejected, as on a server."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from callboard.testing.services import Services
 
 
 def accepted(services: Services, file: DefinitionFile | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
-    """Admit a start; return the run, its first event, and the definition's name as subjects have it.
+    """Admit a start. Return the run, its first event, and the definition's name in subjects.
 
     :raises RequestRefused: with every problem of the definition, or of the start
     """

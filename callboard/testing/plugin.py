@@ -1,4 +1,4 @@
-"""The pytest plugin: its fixture `scenario` is there for those who name it in ``pytest_plugins``."""
+"""The pytest plugin with the fixture `scenario`. To use it, name this module in ``pytest_plugins``."""
 
 from collections.abc import Generator
 
@@ -9,6 +9,6 @@ from callboard.testing.scenario import Scenario
 
 @pytest.fixture
 def scenario() -> Generator[Scenario]:
-    """A scenario of one run, closed behind the test; `Scenario` itself takes scripted effects."""
+    """Provide a scenario of one run, closed after the test. For scripted effects, create a `Scenario` directly."""
     with Scenario() as opened:
         yield opened

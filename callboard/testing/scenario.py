@@ -1,4 +1,4 @@
-"""A scenario: one run on an in-memory log under virtual time, and what happens to it, step by step."""
+"""A scenario: one run on an in-memory log under virtual time, controlled step by step."""
 
 import asyncio
 import datetime as dt
@@ -38,29 +38,30 @@ from callboard.testing.toolsets import Listing
 from callboard.testing.virtual_time import VirtualClock, VirtualLoop
 
 ACTIVATIONS_MAX = 400
-"""A run that does not come to rest after so many activations never will."""
+"""The maximum number of activations until a run must be at rest."""
 
 FIRST_SEQUENCE = 1_000
-"""Commands are told apart by their place in the stream; these are beyond those of any event."""
+"""The first stream sequence of commands, which identifies them. It is higher than that of any event."""
 
 V = TypeVar("V")
 
 
 class _Step(Struct, frozen=True):
-    """What was done, so that it can be done again, and what it raised."""
+    """A step of a scenario, to be repeated, and the exception that it raised."""
 
     do: Callable[["Scenario"], object]
     raised: type[Exception] | None
 
 
 class Scenario:
-    """One run and what happens to it; ``with Scenario() as scenario``, or the fixture.
+    """One run that a test controls: ``with Scenario() as scenario``, or the fixture.
 
-    Every step returns when the run has come to rest: it waits for somebody or for a time, or has ended. ``effects`` are
-    answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, as HTTP is one; models and tools
-    answer as the start's ``script`` says. ``servers`` are what MCP servers list, by name. ``env`` are the worker's
-    variables; without it, the worker has whatever the definition wants. ``newest_first``: effects that are under way
-    together end in the opposite order of their intents. ``prices`` are as in the configuration, before the list's.
+    Every step returns when the run is at rest: it waits for input or for a timer, or has ended. ``effects`` are the
+    answers by kind of effect (``service``, ``code`` …) or by the URI of a provider, such as that of HTTP. Models and
+    tools answer from the start's ``script``. ``servers`` are the tools of MCP servers, by name. ``env`` are the
+    worker's variables; without it, the worker has all variables that the definition needs. With ``newest_first``,
+    concurrent effects end in the opposite order of their intents. ``prices`` are those of the configuration, which
+    override the list prices.
     """
 
     def __init__(
@@ -95,10 +96,10 @@ class Scenario:
         self.close()
 
     def close(self) -> None:
-        """Give the event loop back."""
+        """Close the event loop."""
         self._runner.close()
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------
 
     def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> Self:
         """Start the run, as `callboard.Client.start` does.
@@ -108,59 +109,59 @@ class Scenario:
         return self._step(lambda scenario: scenario._start(file, start))
 
     def answer(self, response: Any, *, interaction: str = "", data: Any = None) -> Self:
-        """Answer the question that stands open; ``interaction``, its key, says which if there are several.
+        """Answer the open question. If there are several, ``interaction``, the key of the question, selects one.
 
-        :raises NotTaken: if the run does not understand it, or nothing is asked
+        :raises NotTaken: if the answer is invalid, or no question is open
         """
-        return self._told("answer", interaction=interaction, user_response=response, response_data=data)
+        return self._send("answer", interaction=interaction, user_response=response, response_data=data)
 
     def signal(self, name: str, data: Any = None) -> Self:
         """Send the run a signal."""
-        return self._told("signal", name=name, data=data)
+        return self._send("signal", name=name, data=data)
 
     def pause(self) -> Self:
-        """Let the run come to a stand before its next node."""
-        return self._told("pause")
+        """Pause the run before its next node."""
+        return self._send("pause")
 
     def resume(self, variables: Mapping[str, Any] | None = None) -> Self:
-        """Let the paused run go on."""
-        return self._told("resume", variables=dict(variables or {}))
+        """Resume the paused run."""
+        return self._send("resume", variables=dict(variables or {}))
 
     def step(self, variables: Mapping[str, Any] | None = None) -> Self:
-        """Let the paused run go on by one node."""
-        return self._told("resume", variables=dict(variables or {}), step=True)
+        """Resume the paused run for one node."""
+        return self._send("resume", variables=dict(variables or {}), step=True)
 
     def cancel(self, reason: str = "", *, at: str = "") -> Self:
-        """Cancel the run; its clean-up runs. ``at``, the key of an effect, is not now but as soon as that is begun."""
+        """Cancel the run, which then runs its clean-up. With ``at``, cancel it when the effect with that key begins."""
         if at:
             return self._step(lambda scenario: scenario._cancel_at(at, reason))
-        return self._told("cancel", reason=reason)
+        return self._send("cancel", reason=reason)
 
     def advance(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> Self:
-        """Let time pass: whatever is due until then happens, in its order."""
+        """Advance the virtual time. Timers that become due fire in order."""
         delta = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return self._step(lambda scenario: scenario._run(scenario._advance(delta)))
 
-    # -- what is seen -------------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------------
 
     @property
     def events(self) -> list[Event]:
-        """The run's log so far."""
+        """The events of the run so far."""
         return self._run(self._read())
 
     @property
     def result(self) -> RunResult:
-        """How the run stands, or how it ended."""
+        """The current state of the run, or its result."""
         return result_of(self.events)
 
     @property
     def carried_out(self) -> list[str]:
-        """Keys of the effects in the order in which they were carried out, repetitions included."""
+        """The keys of the executed effects in order, including repetitions."""
         return list(self._services.carried)
 
     @property
     def turns(self) -> dict[str, ModelTurn]:
-        """What models were asked, by the key of the call: every message in full, as the model sees it."""
+        """The requests to models, by the key of the call, with all messages in full, as the model receives them."""
         return dict(self._services.turns)
 
     @property
@@ -177,18 +178,18 @@ class Scenario:
         return fold(projection, self.events)
 
     def payloads(self, event_type: str) -> list[ev.Payload]:
-        """The payloads of all events of a type, such as ``human.asked``."""
+        """Return the payloads of all events of a type, such as ``human.asked``."""
         return [ev.payload_of(event) for event in self.events if event.type == event_type]
 
-    # -- what must hold -----------------------------------------------------------------------------------------------
+    # -- checks -------------------------------------------------------------------------------------------------------
 
     def crash_everywhere(self, same: Callable[["Scenario"], object] = lambda _scenario: None) -> None:
-        """Repeat the scenario once for each event, with a worker that dies right after it, and compare.
+        """Repeat the scenario once for each event, with a worker that crashes directly after it, and compare.
 
-        ``same`` says what must come out the same besides status, output, error and nodes.
+        ``same`` returns further values that must not differ, besides status, output, error and nodes.
 
-        :raises AssertionError: if the run comes out otherwise, an effect is carried out again although its outcome
-            stood in the log, or the log, or its replay, is not sound
+        :raises AssertionError: if the run ends differently, if an effect is executed again although its outcome is in
+            the log, or if the log or its replay is invalid
         """
         self._check()
         expected = (*self._essence(), same(self))
@@ -209,7 +210,7 @@ class Scenario:
                 assert not again, f"with a death after event {n} ({event.type}) {again} were carried out twice"
 
     def _essence(self) -> tuple[Any, ...]:
-        """What must not depend on who died when."""
+        """Return the values that must not depend on crashes."""
         result = self.result
         left = {path: (node.iteration, node.outcome) for path, node in result.nodes.items()}
         code = result.error.code if result.error else None
@@ -232,7 +233,7 @@ class Scenario:
 
         self._log.crash = crash
 
-    # -- how it is done -----------------------------------------------------------------------------------------------
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     def _step(self, do: Callable[["Scenario"], object]) -> Self:
         raised: type[Exception] | None = None
@@ -265,7 +266,7 @@ class Scenario:
 
     def _start(self, file: DefinitionFile | None, given: Start) -> None:
         if self._ref is not None:
-            raise UsageInvalid("a scenario has one run", "start")
+            raise UsageInvalid("the scenario has already started its run", "start")
         self._ref, first, definition = accepted(self._services, file, given)
         self._run(self._admit(self._ref, first, definition))
 
@@ -273,11 +274,11 @@ class Scenario:
         runlog = RunLog(self._log, ref, writer="admission", clock=self._clock, beside=on_the_loop)
         runlog.definition = definition
         runlog.state(first)
-        with suppress(Crash):  # the event is stored: whoever comes next finds it
+        with suppress(Crash):  # the event is stored, so that the next worker finds it
             await runlog.append_queued()
         await self._to_rest()
 
-    def _told(self, verb: str, **fields: Any) -> Self:
+    def _send(self, verb: str, **fields: Any) -> Self:
         return self._step(lambda scenario: scenario._run(scenario._tell(verb, fields)))
 
     def _cancel_at(self, key: str, reason: str) -> None:
@@ -320,7 +321,7 @@ class Scenario:
         return payload.deadline if isinstance(payload, RunParked) else None
 
     async def _to_rest(self, *commands: Command) -> None:
-        """Activate the run, by another worker whenever one dies, until it is parked or has ended."""
+        """Activate the run until it is parked or has ended, with a new worker after each crash."""
         for _ in range(ACTIVATIONS_MAX):
             actor = self._acting = RunActor(self._known(), self._log, self._services, self._clock)
             for command in commands:
@@ -335,7 +336,7 @@ class Scenario:
                     raise
                 continue
             return
-        raise AssertionError(f"no rest after {ACTIVATIONS_MAX} activations")
+        raise AssertionError(f"the run is not at rest after {ACTIVATIONS_MAX} activations")
 
 
 def _command(sequence: int, verb: str, fields: dict[str, Any]) -> Command:

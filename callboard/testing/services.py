@@ -1,4 +1,4 @@
-"""What a worker lends its runs, by hand: a scripted model, scripted tools, and scripted effects of every kind."""
+"""The services of a test's worker: a scripted model, scripted tools, and scripted effects of every kind."""
 
 import datetime as dt
 import inspect
@@ -34,20 +34,20 @@ from callboard.runtime.run.pace import Pace
 from callboard.testing.toolsets import Listing, scripting
 
 Answers = Callable[[Any], JSON | Awaitable[JSON]] | Sequence[JSON]
-"""Answers effects of one kind: a function of the request, or values in order, the last one for ever."""
+"""The answers to effects of one kind: a function of the request, or values in order, of which the last one repeats."""
 
 KINDS = ("channel", "code", "memory", "prompt", "service")
-"""Kinds of effects that reach the world, and are therefore answered from the script alone."""
+"""Kinds of effects that reach external systems, and are therefore answered only from the script."""
 
 EFFECTS_AT_ONCE = 100
 MODEL_TIMEOUT_S = 60.0
 
 NEWEST_FIRST_S = 0.001
-"""Effects that are to end newest first take so long, divided by their event's number: the later, the shorter."""
+"""The duration of the effect of event 1 with ``newest_first``; divided by the event's number for later ones."""
 
 
 def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
-    """Answer an effect with a failure of this code."""
+    """Return an answer that fails with this code."""
 
     def answer(_request: Any) -> JSON:
         raise EffectFailed(Failure(code, message or code))
@@ -57,15 +57,15 @@ def fails(code: str, message: str = "") -> Callable[[Any], JSON]:
 
 @dataclass
 class Services:
-    """`callboard.runtime.run.activation.Services` over scripts."""
+    """An implementation of `callboard.runtime.run.activation.Services` with scripts."""
 
     definitions: Definitions
     effects_scripted: Mapping[str, Answers]
     """By kind of effect, or by the URI of a provider."""
     env: Mapping[str, str] | None = None
-    """The worker's variables; None: whatever is wanted is set."""
+    """The worker's variables; None if all needed variables are set."""
     servers: Mapping[str, Listing] = field(default_factory=dict[str, Listing])
-    """What MCP servers list, by name."""
+    """The tools of MCP servers, by name of the server."""
     newest_first: bool = False
     worker: str = "test"
     partitions: int = 1
@@ -73,16 +73,16 @@ class Services:
     inline_bytes_max: int = INLINE_BYTES_MAX
     always_replay: bool = False
     carried: list[str] = field(default_factory=list[str])
-    """Keys of effects in the order in which they were carried out, repetitions included."""
+    """The keys of the executed effects in order, including repetitions."""
     turns: dict[str, ModelTurn] = field(default_factory=dict[str, ModelTurn])
-    """What models were asked, by effect key."""
+    """The requests to models, by effect key."""
     instead: dict[str, Callable[[], object]] = field(default_factory=dict[str, Callable[[], object]])
-    """What happens instead of an effect, by its key: it never ends."""
+    """Functions to call instead of executing an effect, by its key. The effect then never ends."""
     prices: Prices = field(default_factory=list_prices)
-    """What models cost."""
+    """The prices of models."""
     clock: Callable[[], dt.datetime] = utc_now
     allowances: Allowances = field(default_factory=lambda: Allowances({}, list_prices()))
-    """What tenants and definitions may use: whatever they want."""
+    """The budgets of tenants and definitions: without limits."""
 
     def __post_init__(self) -> None:
         self.effects = anyio.CapacityLimiter(EFFECTS_AT_ONCE)
@@ -92,12 +92,12 @@ class Services:
 
     @property
     def arrivals(self) -> NoArrivals:
-        """Commands are handed to the run directly."""
+        """Return an empty queue, because the scenario passes commands to the run directly."""
         return NoArrivals()
 
     @property
     def children(self) -> "NoChildren":
-        """The door through which child runs come: it is shut."""
+        """Return an admission that rejects all child runs."""
         return NoChildren()
 
     def language(self, name: str) -> Language[Any]:
@@ -111,7 +111,7 @@ class Services:
         return self.offers(admission.start, admission.plan)
 
     def offers(self, start: StartRun, plan: Plan[Any]) -> Environment:
-        """Return what is recorded of this worker for a start."""
+        """Return the environment of this worker that is recorded for a start."""
         config: dict[str, str] = start.options.get("config", {})
         lacking = {} if self.env is None else plan.needs.unset({**self.env, **config})
         return Environment(
@@ -171,7 +171,7 @@ class Services:
             message = f"nothing is scripted for {kind}; it is asked for {request}"
             raise EffectFailed(Failure("testing.unscripted", message))
         if not callable(answers):
-            # An effect that is carried out again, because a worker died, is the same one.
+            # An effect that is executed again after a crash gets the same answer.
             asked = self._asked.setdefault(kind, [])
             if job.key not in asked:
                 asked.append(job.key)
@@ -181,7 +181,7 @@ class Services:
 
 
 class _Watched(Carrier):
-    """A carrier whose services know what it does, and may have it done otherwise."""
+    """A carrier that reports its effects to the services, which may replace them."""
 
     def __init__(self, services: Services, **means: Any) -> None:
         super().__init__(**means)
@@ -202,11 +202,11 @@ class _Watched(Carrier):
 
 
 class NoChildren:
-    """Refuses child runs: a scenario has one run."""
+    """An admission that rejects all child runs, because a scenario has only one run."""
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        expected = "a Runtime over a temporary folder, which performs them"
-        return [Problem("testing.no_children", "a scenario performs no child runs", expected=expected)]
+        expected = "a Runtime over a temporary folder, which executes them"
+        return [Problem("testing.no_children", "a scenario cannot execute child runs", expected=expected)]
 
     async def call_child(self, child: RunRef) -> None:
         raise AssertionError(f"{child.run} was never admitted")

@@ -1,4 +1,4 @@
-"""Sources of tools that nobody opens: what each lists is known here, and the start's script answers the calls."""
+"""Sources of tools without connections: their tools are given by the test, and the start's script answers the calls."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,11 +10,11 @@ from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
 
 Listing = Sequence[ToolSpec] | Callable[[McpTools], Sequence[ToolSpec]]
-"""What an MCP server lists: its tools, or a function of how it would be opened."""
+"""The tools of an MCP server, or a function that returns them for the server's source."""
 
 
 def scripting(servers: Mapping[str, Listing]) -> Opens:
-    """Return what opens sources so; ``servers`` are the listings of MCP servers, by name."""
+    """Return a function that opens sources. ``servers`` are the tools of MCP servers, by name of the server."""
 
     @asynccontextmanager
     async def opens(source: ToolSource, environment: ToolEnvironment) -> AsyncGenerator[ScriptedTransport]:
@@ -33,7 +33,7 @@ def _listed(source: ToolSource, servers: Mapping[str, Listing]) -> list[ToolSpec
             return [load_function(name, path).spec for name, path in functions.items()]
         case McpTools(name=name):
             if name not in servers:
-                raise EffectFailed(Failure("testing.unscripted", f"nothing says what the MCP server {name} lists"))
+                raise EffectFailed(Failure("testing.unscripted", f"no tools are given for the MCP server {name}"))
             listing = servers[name]
             return list(listing(source) if callable(listing) else listing)
         case NatsTools(tools=tools) | ScriptedTools(tools=tools):

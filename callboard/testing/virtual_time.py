@@ -1,4 +1,4 @@
-"""Virtual time: an event loop that jumps to its next timer, and fails when there is none; a clock that follows it."""
+"""Virtual time: an event loop that jumps to its next timer and fails if it has none, and a clock that follows it."""
 
 import asyncio
 import datetime as dt
@@ -12,11 +12,11 @@ BEGINNING = dt.datetime(2026, 11, 20, 11, 0, tzinfo=dt.UTC)
 
 
 class NothingWillHappen(Exception):
-    """Everybody waits, and no timer is set: a deadlock."""
+    """Raised for a deadlock: all tasks wait, and no timer is set."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """A selector that never waits: what would be waited for is added to the time instead."""
+    """A selector that never waits. It adds the waiting time to the virtual time instead."""
 
     now = 0.0
 
@@ -42,7 +42,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 VIRTUAL = {"loop_factory": VirtualLoop}
-"""Options of anyio's asyncio backend."""
+"""The options of anyio's asyncio backend."""
 
 
 def simulate(body: Callable[[], Awaitable[Any]]) -> None:
@@ -51,7 +51,7 @@ def simulate(body: Callable[[], Awaitable[Any]]) -> None:
 
 
 class VirtualClock:
-    """The time of day, moving with the virtual loop; it can be set."""
+    """The time of day, which advances with the virtual loop and can be set."""
 
     def __init__(self, start: dt.datetime = BEGINNING) -> None:
         self._start = start
