@@ -107,17 +107,17 @@ class Accounting:
 
     def view(self) -> Account:
         trace, result = self._trace.view(), self._results.view()
-        executions = [node for node in _walk(trace.root) if node.path and self._went_on(node)]
-        effects = [effect for node in _walk(trace.root) for effect in self._done(node)]
-        models, tools = _used(effects)
-        spent = _spent(effects) if self._after else (result.usage, result.cost)
+        executions = [node for node in _walk(trace.root) if node.path and self._was_active(node)]
+        effects = [effect for node in _walk(trace.root) for effect in self._effects_after(node)]
+        models, tools = _count_uses(effects)
+        spent = _sum_usage(effects) if self._after else (result.usage, result.cost)
         return Account(
             run=trace.run or result.run,
             status=result.status,
             definition=self._accepted.definition,
             name=trace.definition,
             outline=self._accepted.outline,
-            start=self._given(),
+            start=self._describe_start(),
             sources=trace.sources,
             executions=[self._execution(node) for node in sorted(executions, key=lambda node: node.first_n)],
             models=models,
@@ -127,17 +127,17 @@ class Accounting:
             measure=self._measure(result.accepted_at, result.ended_at, *spent),
         )
 
-    def _went_on(self, node: Node) -> bool:
+    def _was_active(self, node: Node) -> bool:
         parted_at = self._parted_at
         routed = any(parted_at is not None and step.at >= parted_at for step in node.routes)
-        return not 0 < node.last_n <= self._after or routed or any(self._done(node))
+        return not 0 < node.last_n <= self._after or routed or any(self._effects_after(node))
 
-    def _done(self, node: Node) -> list[Effect]:
+    def _effects_after(self, node: Node) -> list[Effect]:
         """Return the effects of a node that are still open or ended after ``after``."""
         return [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
 
     def _execution(self, node: Node) -> Execution:
-        effects = self._done(node)
+        effects = self._effects_after(node)
         return Execution(
             path=node.path,
             iteration=node.iteration,
@@ -149,7 +149,7 @@ class Accounting:
             # Leave out the ids of child runs, because they differ in every run.
             effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in effects)),
             routes=node.routes,
-            measure=self._measure(node.entered_at, node.exited_at, *_spent(effects)),
+            measure=self._measure(node.entered_at, node.exited_at, *_sum_usage(effects)),
         )
 
     def _measure(
@@ -162,7 +162,7 @@ class Accounting:
         lasted = max((ended - began).total_seconds(), 0.0) if began and ended else None
         return Measure(lasted, usage.input_tokens, usage.output_tokens, cost)
 
-    def _given(self) -> dict[str, Any]:
+    def _describe_start(self) -> dict[str, Any]:
         """Return the start of the run: input, effective arguments and options, other members, environment."""
         message = self._accepted.start
         others = {name: value for name, value in message.items() if name not in _GIVEN_ELSEWHERE}
@@ -189,14 +189,14 @@ def _walk(node: Node) -> Iterator[Node]:
         stack += here.children
 
 
-def _spent(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
+def _sum_usage(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
     """Sum up the model usage of effects, and its cost."""
     usage = sum((effect.usage for effect in effects if effect.usage), Usage())
     costs = [effect.cost for effect in effects if effect.cost]
     return usage, added(costs) if costs else None
 
 
-def _used(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:
+def _count_uses(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:
     """Count the turns of each model and the calls of each tool."""
     models: Counter[str] = Counter()
     tools: Counter[str] = Counter()

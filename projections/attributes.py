@@ -28,13 +28,13 @@ def attributes(paths: Mapping[str, str], documents: Mapping[str, Any]) -> dict[s
     found: dict[str, Values] = {}
     for name, path in paths.items():
         root, *steps = path.split(".")
-        values = _values(_reached(documents[root], steps)) if root in documents else None
+        values = _values(_follow(documents[root], steps)) if root in documents else None
         if values is not None:
             found[name] = values
     return found
 
 
-def _reached(document: Any, steps: list[str]) -> Any:
+def _follow(document: Any, steps: list[str]) -> Any:
     for step in steps:
         if isinstance(document, dict):
             document = cast("dict[str, Any]", document).get(step)

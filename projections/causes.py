@@ -93,9 +93,9 @@ class Causes:
 
     def of(self, error: Failure) -> Cause:
         """Return a failure with its place and its causes."""
-        return self._told(error, DEPTH_MAX)
+        return self._describe(error, DEPTH_MAX)
 
-    def _told(self, error: Failure, levels: int, within: str = "") -> Cause:
+    def _describe(self, error: Failure, levels: int, within: str = "") -> Cause:
         """Describe a failure with up to ``levels`` levels of causes.
 
         The place of a failure ``within`` a dispatch is in that dispatch, even if other dispatches had an equal failure.
@@ -108,7 +108,7 @@ class Causes:
         more = 0
         if levels > 1:
             causes, more = self._dispatches(error, place, levels - 1)
-            causes += [self._told(error.previous, levels - 1)] if error.previous else []
+            causes += [self._describe(error.previous, levels - 1)] if error.previous else []
         return Cause(
             code=error.code,
             message=error.message,
@@ -133,7 +133,7 @@ class Causes:
             known = self._known.get(_key(group[0][1]), _Known("")).place
             ways = [f"{place}[{index}]" for index, _ in group] if place else [""]
             within = next((way for way in ways if _is_below(known, way)), ways[0])
-            cause = self._told(group[0][1], levels, within)
+            cause = self._describe(group[0][1], levels, within)
             told.append(msgspec.structs.replace(cause, caught="", dispatches=[index for index, _ in group]))
         return told, sum(len(group) for group in groups[DISPATCHES_MAX:])
 

@@ -136,10 +136,10 @@ def about(event: Event) -> About:
         payload = known(event)
     except msgspec.ValidationError:
         payload = None
-    return _told(event, payload) if payload is not None else About()
+    return _describe(event, payload) if payload is not None else About()
 
 
-def _told(event: Event, payload: Payload) -> About:
+def _describe(event: Event, payload: Payload) -> About:
     match payload:
         case ev.RunAccepted(definition=ref):
             return About(event.definition or ref.name or "")
@@ -180,12 +180,12 @@ def _told(event: Event, payload: Payload) -> About:
         case _ if payload.kind == "intent":
             return About(kind_and_name(payload)[1])
         case _ if payload.kind == "outcome":
-            return About(_of_outcome(payload), _ended(payload), _tokens(payload))
+            return About(_subject_of_outcome(payload), _outcome_name(payload), _tokens(payload))
         case _:
             return About()
 
 
-def _of_outcome(payload: Payload) -> str:
+def _subject_of_outcome(payload: Payload) -> str:
     match payload:
         case ev.ToolResult(tool=tool):
             return tool
@@ -197,7 +197,7 @@ def _of_outcome(payload: Payload) -> str:
             return ""
 
 
-def _ended(payload: Payload) -> str:
+def _outcome_name(payload: Payload) -> str:
     if isinstance(payload, ev.HumanClosed):
         return payload.outcome
     if isinstance(payload, ev.EffectResult) and failed_result(payload.value):

@@ -47,16 +47,16 @@ class Conversations:
 
     def asked(self, event: Event) -> Request | None:
         """Return the whole request of a ``model.call``; None if it refers to messages that this log does not have."""
-        return self._resolved(request_of, event)
+        return self._resolve(request_of, event)
 
     def news(self, event: Event) -> list[Message] | None:
         """Return the messages that a ``model.call`` adds to the turn it continues, including that turn's answer.
 
         None in the same cases as `asked`.
         """
-        return self._resolved(news_of, event)
+        return self._resolve(news_of, event)
 
-    def _resolved(self, resolve: Callable[[Spoken, str, Memory], T], event: Event) -> T | None:
+    def _resolve(self, resolve: Callable[[Spoken, str, Memory], T], event: Event) -> T | None:
         try:
             return resolve(self._of(Place(event.path, event.iteration)), event.key, self._memory)
         except (LookupError, TypeError, ValueError):

@@ -27,10 +27,10 @@ class Ways:
         """
         ways = self._from.get(source, [])
         between = [index for index in ways if self._edges[index].target == target]
-        said = self._said(ways, edge)
+        said = self._select(ways, edge)
         return next((index for index in said if index in between), next(iter(between), None))
 
-    def _said(self, ways: Sequence[int], edge: int | str | None) -> Sequence[int]:
+    def _select(self, ways: Sequence[int], edge: int | str | None) -> Sequence[int]:
         if isinstance(edge, int):
             return [edge]
         plain = [index for index in ways if not self._edges[index].when]

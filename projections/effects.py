@@ -47,7 +47,7 @@ def kind_and_name(payload: Payload) -> tuple[str, str]:
         case SignalAwaited():
             return "signal", payload.name
         case ChildStart():
-            return "child", _definition_told(payload)
+            return "child", _name_definition(payload)
         case RunPaused():
             return "pause", payload.reason
         case _:
@@ -113,7 +113,7 @@ def short_uri(uri: str) -> str:
     return "/".join(names[:-1] if len(names) > 1 else names)
 
 
-def _definition_told(start: ChildStart) -> str:
+def _name_definition(start: ChildStart) -> str:
     """Name the definition of a child as the start named it: name, file, start of its hash, or language of its text."""
     given = start.definition
     named = given.get("name") or given.get("file") or str(given.get("hash") or "")[:12]

@@ -36,7 +36,7 @@ def _node(node: Node) -> Node:
         if (index := _index(node, effect.key)) is not None:
             ended.setdefault(index, []).append(effect.outcome)
     if len(ended) > DISPATCHES_MAX:
-        kept = _kept(ended)
+        kept = _choose(ended)
         left = [one for one in children if _index(node, one.path) not in kept]
         unseen = [one for one in effects if _index(node, one.key) not in kept]
         children = [one for one in children if _index(node, one.path) in kept]
@@ -56,7 +56,7 @@ def _index(node: Node, address: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _kept(ended: dict[int, list[str | None]]) -> set[int | None]:
+def _choose(ended: dict[int, list[str | None]]) -> set[int | None]:
     """Choose the dispatches to show. Index None, for children that are not dispatches, is always included."""
     odd = [index for index, ends in ended.items() if set(ends) != {"ok"}]
     first = list(ended)[: max(DISPATCHES_MAX - len(odd), 1)]

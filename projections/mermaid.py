@@ -32,7 +32,7 @@ def mermaid(diagram: Diagram, *, direction: Direction = "TB", title: str | None 
     dispatches of a Gather) is a subgraph. Edges that were taken are thick and show how often. Other edges are dashed
     after the first event of a node. Edges that only failures take are dotted.
     """
-    lines = ["---", f"title: {_quoted(title)}", "---"] if title else []
+    lines = ["---", f"title: {_quote(title)}", "---"] if title else []
     lines.append(f"flowchart {direction}")
     lines += _nodes(diagram)
     drawn = {node.id for node in diagram.outline.nodes}
@@ -67,7 +67,7 @@ def _nodes(diagram: Diagram) -> list[str]:
         for node in inside.get(box, ()):
             yield indent + _node(node, node.id == diagram.entry)
             for below in (one for one in boxes if holder(one) == node.id):
-                yield f'{indent}subgraph {_mermaid_id(below)}["{_escaped(_box_title(below))}"]'
+                yield f'{indent}subgraph {_mermaid_id(below)}["{_escape(_box_title(below))}"]'
                 yield from level(below, f"{indent}    ")
                 yield f"{indent}end"
 
@@ -100,15 +100,15 @@ _SHAPES: Mapping[str, tuple[str, str]] = {
 
 
 def _node(node: OutlineNode, entry: bool) -> str:
-    label = _escaped(node.name or node.id).strip() or _NO_NAME
+    label = _escape(node.name or node.id).strip() or _NO_NAME
     left, right = _SHAPES.get(node.type, ("([", "])") if entry else ("[", "]"))
     if node.type in _SHAPES and node.subtype:
-        label += f"<br/>{_escaped(node.subtype)}"
+        label += f"<br/>{_escape(node.subtype)}"
     return f'{_mermaid_id(node.id)}{left}"{"▶ " if entry else ""}{label}"{right}'
 
 
 def _edge(source: str, target: str, when: str | None, count: int) -> str:
-    words = [_escaped(when)] if when and when.strip() else []
+    words = [_escape(when)] if when and when.strip() else []
     if count:
         words.append(f"taken {count}×")
     label = f'|"{" · ".join(words)}"|' if words else ""
@@ -121,10 +121,10 @@ def _mermaid_id(node: str) -> str:
 
     The prefix prevents a reserved word of Mermaid, such as ``end``.
     """
-    return "n_" + "".join(_spelled(character) for character in node)
+    return "n_" + "".join(_encode_character(character) for character in node)
 
 
-def _spelled(character: str) -> str:
+def _encode_character(character: str) -> str:
     if character.isascii() and character.isalnum():
         return character
     return "__" if character == "_" else f"_x{ord(character):x}_"
@@ -133,10 +133,10 @@ def _spelled(character: str) -> str:
 _ESCAPES = {ord(character): f"#{ord(character)};" for character in '"#&;<>[](){}|`\\'} | {10: "<br/>", 13: None}
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return f'"{inner}"'

@@ -122,7 +122,7 @@ def waterfall(trace: Trace, width: int = WATERFALL_WIDTH) -> str:
     bars = width - labels - numbers - 1
     lines: list[str] = []
     for label, depth, start, end in bars_of:
-        name = _fitted("  " * depth + label, labels)
+        name = _fit("  " * depth + label, labels)
         bar = _bar(_share(start, begin, until), _share(end or until, begin, until), bars)
         lines.append(f"{name}▕{bar}{duration_text(_length_s(start, end)).rjust(numbers)}")
     return "\n".join(lines) + "\n"
@@ -137,10 +137,10 @@ def closed_up(trace: Trace) -> Trace:
     then, gone_on = trace.shared_until, trace.root.entered_at
     if trace.parted_at <= 1 or then is None or gone_on is None:
         return trace
-    return msgspec.structs.replace(trace, root=_moved(trace.root, then, gone_on - then), shared_until=gone_on)
+    return msgspec.structs.replace(trace, root=_shift(trace.root, then, gone_on - then), shared_until=gone_on)
 
 
-def _moved(node: Node, then: dt.datetime, by: dt.timedelta) -> Node:
+def _shift(node: Node, then: dt.datetime, by: dt.timedelta) -> Node:
     return msgspec.structs.replace(
         node,
         entered_at=_later(node.entered_at, then, by),
@@ -153,7 +153,7 @@ def _moved(node: Node, then: dt.datetime, by: dt.timedelta) -> Node:
             )
             for effect in node.effects
         ],
-        children=[_moved(child, then, by) for child in node.children],
+        children=[_shift(child, then, by) for child in node.children],
     )
 
 
@@ -168,7 +168,7 @@ def _lines(root: Node) -> Iterator[tuple[str, int, dt.datetime, dt.datetime | No
             again = f" #{node.iteration}" if node.iteration > 1 else ""
             yield node_label(node) + again, depth, node.entered_at, node.exited_at
         for effect in node.effects:
-            yield _marked(effect, node), depth + 1, effect.started_at, effect.ended_at
+            yield _label_with_mark(effect, node), depth + 1, effect.started_at, effect.ended_at
 
 
 def node_label(node: Node) -> str:
@@ -201,7 +201,7 @@ def placed_label(effect: Effect, node: Node) -> str:
     return effect_label(effect) + (f" {found.group()}" if found else "")
 
 
-def _marked(effect: Effect, node: Node) -> str:
+def _label_with_mark(effect: Effect, node: Node) -> str:
     mark = {"failed": "✗ ", "cancelled": "⊘ ", "timeout": "⊘ "}.get(effect.outcome or "", "")
     return mark + placed_label(effect, node)
 
@@ -212,7 +212,7 @@ def _walk(node: Node, depth: int) -> Iterator[tuple[Node, int]]:
         yield from _walk(child, depth + 1)
 
 
-def _fitted(text: str, width: int) -> str:
+def _fit(text: str, width: int) -> str:
     return text.ljust(width) if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -43,17 +43,20 @@ def _turns(events: Sequence[Event], after: int) -> Iterator[tuple[Event, bytes]]
     """Yield every turn with a digest of its new messages."""
     for event, call, conversations in _calls(events):
         if event.n > after:
-            yield event, sha256(msgspec.json.encode((_told(call, call), conversations.news(event)))).digest()
+            yield (
+                event,
+                sha256(msgspec.json.encode((_compared_members(call, call), conversations.news(event)))).digest(),
+            )
 
 
 def _request(events: Sequence[Event], called: Event) -> dict[str, Any]:
     """Return the whole request of a turn, or only the recorded part if the rest is not available."""
     call, conversations = next((call, so_far) for event, call, so_far in _calls(events) if event.n == called.n)
     request = conversations.asked(called) or call
-    return msgspec.to_builtins({**_told(call, request), "messages": request.messages})
+    return msgspec.to_builtins({**_compared_members(call, request), "messages": request.messages})
 
 
-def _told(call: ModelCall, request: Request | ModelCall) -> dict[str, Any]:
+def _compared_members(call: ModelCall, request: Request | ModelCall) -> dict[str, Any]:
     told = {name: getattr(call, name) for name in ("purpose", "model", "choices", "max_output_tokens", "temperature")}
     if call.parameters:
         told["parameters"] = call.parameters

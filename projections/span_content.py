@@ -51,19 +51,19 @@ class Contents:
             case NodeExit():
                 return _output(payload.result)
             case ModelCall():
-                return self._asked(event, payload)
+                return self._describe_call(event, payload)
             case ModelResult():
-                return _replied(payload)
+                return _describe_reply(payload)
             case ToolCall():
                 return _value(semconv.TOOL_CALL_ARGUMENTS, payload.input)
             case ToolResult():
                 return _value(semconv.TOOL_CALL_RESULT, payload.output) if payload.error is None else {}
             case RunStart():
                 given = {"input": payload.input, "arguments": payload.arguments} if payload.arguments else payload.input
-                told = [] if given is None else [_told("user", given)]
+                told = [] if given is None else [_text_message("user", given)]
                 return {**_input(given), **_messages(semconv.INPUT_MESSAGES, told)}
             case RunEnd():
-                replied = {**_told("assistant", payload.output), "finish_reason": "stop"}
+                replied = {**_text_message("assistant", payload.output), "finish_reason": "stop"}
                 told = [] if payload.output is None else [replied]
                 return {**_output(payload.output), **_messages(semconv.OUTPUT_MESSAGES, told)}
             case EffectCall():
@@ -77,20 +77,20 @@ class Contents:
             case _:
                 return {}
 
-    def _asked(self, event: Event, call: ModelCall) -> Attributes:
+    def _describe_call(self, event: Event, call: ModelCall) -> Attributes:
         request = self._conversations.asked(event)
         if request is None:
-            return _omitted(semconv.INPUT_MESSAGES, len(call.messages))
+            return _mark_omitted(semconv.INPUT_MESSAGES, len(call.messages))
         system = [{"type": "text", "content": request.system}] if request.system else []
         return {
             **_messages(semconv.SYSTEM_INSTRUCTIONS, system),
-            **_messages(semconv.INPUT_MESSAGES, _told_apart(request.messages)),
+            **_messages(semconv.INPUT_MESSAGES, _convert_messages(request.messages)),
             **_messages(semconv.TOOL_DEFINITIONS, [_tool(spec) for spec in request.tools]),
             **_messages(semconv.MODEL_CHOICES, [_choice(choice) for choice in call.choices]),
         }
 
 
-def _replied(reply: ModelResult) -> Attributes:
+def _describe_reply(reply: ModelResult) -> Attributes:
     if reply.error is not None:
         return {}
     message = said(reply)
@@ -100,7 +100,7 @@ def _replied(reply: ModelResult) -> Attributes:
     return _messages(semconv.OUTPUT_MESSAGES, [{**_message(message.role, message.parts), "finish_reason": reason}])
 
 
-def _told_apart(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def _convert_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Convert messages to the form of the conventions. Outputs of tools have the role ``tool``."""
     told: list[dict[str, Any]] = []
     for message in messages:
@@ -133,7 +133,7 @@ def _part(part: Any) -> dict[str, Any]:
             return {"type": "text", "content": part.text}
 
 
-def _told(role: str, value: Any) -> dict[str, Any]:
+def _text_message(role: str, value: Any) -> dict[str, Any]:
     return _message(role, [Text(value if isinstance(value, str) else as_text(value))])
 
 
@@ -156,7 +156,7 @@ def _messages(name: str, messages: Sequence[dict[str, Any]]) -> Attributes:
             break
         texts.append(text)
     kept: Attributes = {name: f"[{','.join(reversed(texts))}]"} if texts else {}
-    return kept | _omitted(name, len(messages) - len(texts))
+    return kept | _mark_omitted(name, len(messages) - len(texts))
 
 
 def _input(value: Any) -> Attributes:
@@ -174,10 +174,10 @@ def _value(name: str, value: Any, mime_type: str = "") -> Attributes:
     plain = mime_type != "" and isinstance(value, str)
     text = value if plain else as_text(value)
     if len(text) > CONTENT_CHARS_MAX:
-        return _omitted(name, 1)
+        return _mark_omitted(name, 1)
     kind: Attributes = {mime_type: "text/plain" if plain else "application/json"} if mime_type else {}
     return {name: text, **kind}
 
 
-def _omitted(name: str, count: int) -> Attributes:
+def _mark_omitted(name: str, count: int) -> Attributes:
     return {f"{semconv.OMITTED}.{name}": count} if count else {}

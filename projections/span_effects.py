@@ -28,11 +28,11 @@ _PORTS = {"http": 80, "https": 443}
 def effect_span(call: EffectCall) -> tuple[str, SpanKind, Attributes]:
     """Return name, kind and attributes of the span of an effect."""
     given: dict[str, Any] = call.request if isinstance(call.request, dict) else {}
-    name, kind, attributes = _named(call.kind_, call.request, given)
+    name, kind, attributes = _describe(call.kind_, call.request, given)
     return name, kind, {semconv.EFFECT_KIND: call.kind_, **attributes}
 
 
-def _named(kind: str, request: Any, given: dict[str, Any]) -> tuple[str, SpanKind, Attributes]:
+def _describe(kind: str, request: Any, given: dict[str, Any]) -> tuple[str, SpanKind, Attributes]:
     match kind:
         case "provider":
             return _provider(str(given.get("provider", "")), given.get("with"))
@@ -42,16 +42,16 @@ def _named(kind: str, request: Any, given: dict[str, Any]) -> tuple[str, SpanKin
             url = given.get("url") or (request if isinstance(request, str) else "")
             return _http("GET", str(url)) if str(url).startswith("http") else (kind, "internal", {})
         case "service":
-            return _joined(given.get("service") or kind, given.get("action")), "client", {}
+            return _join(given.get("service") or kind, given.get("action")), "client", {}
         case "channel":
-            return _joined(kind, given.get("channel_type")), "client", {}
+            return _join(kind, given.get("channel_type")), "client", {}
         case "memory":
-            return _joined(kind, given.get("operation")), "internal", {}
+            return _join(kind, given.get("operation")), "internal", {}
         case _:
             return kind, "internal", {}
 
 
-def _joined(*words: Any) -> str:
+def _join(*words: Any) -> str:
     return " ".join(str(word) for word in words if word)
 
 
@@ -91,7 +91,7 @@ def _address(url: str) -> Attributes:
 
 
 def _messaging(subject: str, more: Attributes) -> tuple[str, SpanKind, Attributes]:
-    return _joined(semconv.MESSAGING_REQUEST, subject), "client", {**more, **_on(subject)}
+    return _join(semconv.MESSAGING_REQUEST, subject), "client", {**more, **_on(subject)}
 
 
 def _on(subject: str) -> Attributes:

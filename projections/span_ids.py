@@ -27,13 +27,13 @@ class SpanIds(Struct, frozen=True):
 
     def trace(self, run: str) -> str:
         """Return a run's trace id: 32 lower-case hex digits, as in a ``traceparent`` header."""
-        return _nonzero("trace", self._named(run), _TRACE_ID_BYTES)
+        return _nonzero("trace", self._qualify(run), _TRACE_ID_BYTES)
 
     def span(self, run: str, address: str = RUN_ADDRESS) -> str:
         """Return the id of a span of a run: 16 lower-case hex digits."""
-        return _nonzero("span", f"{self._named(run)}\0{address}", _SPAN_ID_BYTES)
+        return _nonzero("span", f"{self._qualify(run)}\0{address}", _SPAN_ID_BYTES)
 
-    def _named(self, run: str) -> str:
+    def _qualify(self, run: str) -> str:
         return f"{self.store}\0{self.tenant}\0{run}" if self.store or self.tenant else run
 
 

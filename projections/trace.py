@@ -77,9 +77,9 @@ class TraceFold:
             effects[index] = msgspec.structs.replace(effects[index], run=child_id(run, opened.event.key))
 
     def view(self) -> Trace:
-        return msgspec.structs.replace(self._trace, root=self._grown(RUN))
+        return msgspec.structs.replace(self._trace, root=self._build(RUN))
 
-    def _grown(self, place: Place) -> Node:
+    def _build(self, place: Place) -> Node:
         """Return a node with its subtree. Lists are copied, so that the view does not change later."""
         node = self._nodes[place]
         return msgspec.structs.replace(
@@ -89,7 +89,7 @@ class TraceFold:
             routes=list(node.routes),
             progress=list(node.progress),
             warnings=list(node.warnings),
-            children=[self._grown(child) for child in self._children[place]],
+            children=[self._build(child) for child in self._children[place]],
         )
 
     def _change(self, place: Place, **fields: Any) -> None:
@@ -180,13 +180,13 @@ class TraceFold:
             owner = self._owner(event)
             effects = self._nodes[owner].effects
             self._effects[payload.type, event.key] = owner, len(effects)
-            effects.append(_opened(event, payload))
+            effects.append(_open_effect(event, payload))
         elif closed:
             place, index = self._effects.pop((closed.payload.type, closed.event.key))
             effects = self._nodes[place].effects
             # The origin has paid for the events that a fork shares with it.
             prices = None if self._parting.is_shared(event) else self._prices
-            effects[index] = _closed(effects[index], event, payload, prices)
+            effects[index] = _close_effect(effects[index], event, payload, prices)
             if isinstance(payload, ChildEnd):
                 for warned in payload.warnings:
                     of = f"run {warned.run or effects[index].run}"
@@ -214,7 +214,7 @@ def _attempt(event: Event, retry: NodeRetry, node: Node) -> Attempt:
     return Attempt(retry.attempt, event.time, retry.reason, retry.error, retry.delay, path)
 
 
-def _opened(event: Event, payload: Payload) -> Effect:
+def _open_effect(event: Event, payload: Payload) -> Effect:
     kind, name = kind_and_name(payload)
     return Effect(
         key=event.key,
@@ -228,11 +228,11 @@ def _opened(event: Event, payload: Payload) -> Effect:
     )
 
 
-def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices | None) -> Effect:
+def _close_effect(effect: Effect, event: Event, payload: Payload, prices: Prices | None) -> Effect:
     outcome, error = outcome_of(payload)
     if effect.kind == PROVIDER and isinstance(payload, EffectResult) and (failed := failed_result(payload.value)):
         outcome, error = "failed", failed
-    usage, models = _used(effect, payload)
+    usage, models = _usage_of(effect, payload)
     return msgspec.structs.replace(
         effect,
         ended_at=event.time,
@@ -244,7 +244,7 @@ def _closed(effect: Effect, event: Event, payload: Payload, prices: Prices | Non
     )
 
 
-def _used(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsage]]:
+def _usage_of(effect: Effect, payload: Payload) -> tuple[Usage | None, list[ModelUsage]]:
     """Return the usage of an effect, None if it cannot use a model, and the usage by model."""
     match payload:
         case ModelResult(usage=usage):

@@ -189,82 +189,82 @@ class _Reading:
     def _is(self, word: str) -> bool:
         return self._next.kind == "word" and self._next.text.lower() == word
 
-    def _wrong(self, token: _Token, message: str, expected: str) -> WhereInvalid:
+    def _error(self, token: _Token, message: str, expected: str) -> WhereInvalid:
         return WhereInvalid(self._text, token.column, message, expected)
 
     def whole(self) -> Where:
-        found = self._either()
+        found = self._parse_alternatives()
         if self._next.kind != "end":
-            raise self._wrong(self._next, f"unexpected {self._next.text!r} after a test", "`and`, `or` or the end")
+            raise self._error(self._next, f"unexpected {self._next.text!r} after a test", "`and`, `or` or the end")
         return found
 
-    def _either(self) -> Where:
-        return self._joined("or", lambda: self._joined("and", self._one, Both), Either)
+    def _parse_alternatives(self) -> Where:
+        return self._parse_list("or", lambda: self._parse_list("and", self._parse_operand, Both), Either)
 
-    def _joined(self, word: str, part: Callable[[], Where], whole: type[Both] | type[Either]) -> Where:
+    def _parse_list(self, word: str, part: Callable[[], Where], whole: type[Both] | type[Either]) -> Where:
         parts = [part()]
         while self._is(word):
             self._take()
             parts.append(part())
         return parts[0] if len(parts) == 1 else whole(tuple(parts))
 
-    def _one(self) -> Where:
+    def _parse_operand(self) -> Where:
         if not (self._is("not") or self._next.kind == "open"):
-            return self._test()
+            return self._parse_test()
         token = self._take()
         self._depth += 1
         if self._depth > NESTING_MAX:
-            raise self._wrong(token, "the query is nested too deeply", f"at most {NESTING_MAX} levels")
+            raise self._error(token, "the query is nested too deeply", f"at most {NESTING_MAX} levels")
         if token.kind == "word":
-            found: Where = Not(self._one())
+            found: Where = Not(self._parse_operand())
         else:
-            found = self._either()
+            found = self._parse_alternatives()
             if self._next.kind != "close":
-                raise self._wrong(self._next, "a parenthesis is not closed", "`)`, `and` or `or`")
+                raise self._error(self._next, "a parenthesis is not closed", "`)`, `and` or `or`")
             self._take()
         self._depth -= 1
         return found
 
-    def _test(self) -> Term:
+    def _parse_test(self) -> Term:
         field = self._take()
         kind = self._kind(field)
         op = self._take()
         wanted = " ".join(_OPS[kind])
         if op.kind != "op":
-            raise self._wrong(op, f"no operator after {field.text}", wanted)
+            raise self._error(op, f"no operator after {field.text}", wanted)
         if op.text not in _OPS[kind]:
-            raise self._wrong(op, f"{field.text} cannot be compared with {op.text}", wanted)
+            raise self._error(op, f"{field.text} cannot be compared with {op.text}", wanted)
         value = self._take()
         if value.kind not in ("word", "quoted"):
-            raise self._wrong(value, f"no value after {field.text}{op.text}", "a word, or a text in quotes")
+            raise self._error(value, f"no value after {field.text}{op.text}", "a word, or a text in quotes")
         text = value.text[1:-1] if value.kind == "quoted" else value.text
-        return self._compared(field.text, kind, op.text, text, value)
+        return self._make_term(field.text, kind, op.text, text, value)
 
     def _kind(self, field: _Token) -> Kind:
         fields = f"{', '.join(FIELDS)}, tag.NAME or attr.NAME"
         if field.kind != "word":
             message = f"unexpected {field.text!r} instead of a test" if field.text else "the query ends before a test"
-            raise self._wrong(field, message, f"a field: {fields}")
+            raise self._error(field, message, f"a field: {fields}")
         what, _, name = field.text.partition(".")
         if what in _NAMED and name:
             return _NAMED[what]
         if field.text not in FIELDS:
-            raise self._wrong(field, f"unknown field {field.text!r}", fields)
+            raise self._error(field, f"unknown field {field.text!r}", fields)
         return FIELDS[field.text]
 
-    def _compared(self, field: str, kind: Kind, op: Op, text: str, at: _Token) -> Term:
+    def _make_term(self, field: str, kind: Kind, op: Op, text: str, at: _Token) -> Term:
         match kind:
             case "status":
                 if text not in self._statuses:
-                    raise self._wrong(at, f"unknown status {text!r}", ", ".join(self._statuses))
+                    raise self._error(at, f"unknown status {text!r}", ", ".join(self._statuses))
                 return Term(field, op, text)
             case "number":
                 if not re.fullmatch(r"[0-9]{1,15}", text):
-                    raise self._wrong(at, f"{text!r} is not a number", "a whole number")
+                    raise self._error(at, f"{text!r} is not a number", "a whole number")
                 return Term(field, op, int(text))
             case "amount":
                 if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text):
-                    raise self._wrong(at, f"{text!r} is not an amount", "US dollars, such as 0.5")
+                    raise self._error(at, f"{text!r} is not an amount", "US dollars, such as 0.5")
                 return Term(field, op, float(text))
             case "duration":
                 return Term(field, op, self._seconds(text, at))
@@ -274,7 +274,7 @@ class _Reading:
                 return Term(field, op, self._instant(text, at))
             case "words":
                 if not re.search(r"\w", text):
-                    raise self._wrong(at, f"{text!r} contains no word", "words to search for")
+                    raise self._error(at, f"{text!r} contains no word", "words to search for")
                 return Term(field, op, text)
             case "text":
                 what, _, name = field.partition(".")
@@ -285,12 +285,12 @@ class _Reading:
 
     def _number(self, text: str, at: _Token) -> float:
         if not re.fullmatch(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?", text):
-            raise self._wrong(at, f"{text!r} is not a number", "a number such as 100 or -0.5")
+            raise self._error(at, f"{text!r} is not a number", "a number such as 100 or -0.5")
         return float(text)
 
     def _seconds(self, text: str, at: _Token) -> float:
         if not re.fullmatch(DURATION, text):
-            raise self._wrong(at, f"{text!r} is not a duration", "a duration such as 90s, 10m, 2h or 7d")
+            raise self._error(at, f"{text!r} is not a duration", "a duration such as 90s, 10m, 2h or 7d")
         return seconds_of(text)
 
     def _instant(self, text: str, at: _Token) -> float:
@@ -299,4 +299,4 @@ class _Reading:
             return (found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)).timestamp()
         except (ValueError, OverflowError):
             expected = "an age, such as 2h or 7d, or a date and time, such as 2026-11-20T09:00"
-            raise self._wrong(at, f"{text!r} is not a time", expected) from None
+            raise self._error(at, f"{text!r} is not a time", expected) from None

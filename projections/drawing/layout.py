@@ -60,11 +60,11 @@ def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = Fals
     """Lay out a graph, with its rows from top to bottom, or with ``across`` from left to right."""
     if across:
         turned = [link._replace(label=Size(*reversed(link.label))) for link in links]
-        return _turned(_laid_out([Size(*reversed(box)) for box in boxes], turned))
-    return _laid_out(boxes, links)
+        return _transpose(_lay_out_rows([Size(*reversed(box)) for box in boxes], turned))
+    return _lay_out_rows(boxes, links)
 
 
-def _laid_out(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
+def _lay_out_rows(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
     boxes = grown(boxes, links)
     cut = layered(boxes, links)
     order(cut)
@@ -232,7 +232,7 @@ def _curve(start: Point, end: Point) -> Way:
     return Point(start.x, middle), Point(end.x, middle), end
 
 
-def _turned(layout: Layout) -> Layout:
+def _transpose(layout: Layout) -> Layout:
     """Swap the horizontal and the vertical direction."""
 
     def turn(point: Point) -> Point:

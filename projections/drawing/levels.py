@@ -14,7 +14,7 @@ ROOT = None
 def parents(ids: Sequence[str]) -> dict[str, str | None]:
     """Return the container of each node, `ROOT` if it has none. The keys include boxes that are not nodes."""
     known = set(ids)
-    boxes = known | _unnamed(ids)
+    boxes = known | _find_boxes(ids)
     found: dict[str, str | None] = {}
     depths: dict[str | None, int] = {ROOT: 0}
     # Outer ones first, so that the depth of a container is known before its contents are placed.
@@ -29,7 +29,7 @@ def parents(ids: Sequence[str]) -> dict[str, str | None]:
     return {key: found[key] for key in sorted(found, key=lambda key: place.get(key, 0))}
 
 
-def _unnamed(ids: Sequence[str]) -> set[str]:
+def _find_boxes(ids: Sequence[str]) -> set[str]:
     """Return the boxes that are not nodes: around several nodes, but not around all nodes."""
     known = set(ids)
     inside: dict[str, int] = {}

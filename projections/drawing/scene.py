@@ -86,7 +86,7 @@ class Stage:
         self._links: dict[str | None, list[_Link]] = {}
         for index, edge in enumerate(outline.edges):
             if edge.source in self._nodes and edge.target in self._nodes:
-                level, link = self._lifted(index, edge.source, edge.target)
+                level, link = self._lift(index, edge.source, edge.target)
                 self._links.setdefault(level, []).append(link)
 
     def scene(self, level: str | None = ROOT) -> Scene:
@@ -136,9 +136,11 @@ class Stage:
             return
         left = placed.centre.x - inner.size.width / 2
         top = placed.centre.y - placed.size.height / 2 + head_px(placed.card) + _BOX_PADDING_PX
-        scene.placed += [_moved(one, left, top) for one in inner.placed]
-        scene.marks += [Mark(_shifted(one.centre, left, top), one.of, one.after) for one in inner.marks]
-        scene.drawn += [Drawn(_carried(one.route, left, top), one.edge, one.node, one.begins) for one in inner.drawn]
+        scene.placed += [_shift_card(one, left, top) for one in inner.placed]
+        scene.marks += [Mark(_shift_point(one.centre, left, top), one.of, one.after) for one in inner.marks]
+        scene.drawn += [
+            Drawn(_shift_route(one.route, left, top), one.edge, one.node, one.begins) for one in inner.drawn
+        ]
 
     def _begins(self, level: str | None, keys: list[str], links: list[_Link]) -> list[str]:
         """Return the first node of a level, unless edges from the level itself show where it begins."""
@@ -156,7 +158,7 @@ class Stage:
         lonely = level is not ROOT and len(keys) < 2
         return [key for key in keys if key in explicit or (key not in left and not lonely)]
 
-    def _lifted(self, index: int, source: str, target: str) -> tuple[str | None, _Link]:
+    def _lift(self, index: int, source: str, target: str) -> tuple[str | None, _Link]:
         """Return the level that holds both ends of an edge, and the edge there."""
         sources, targets = self._ancestry(source), self._ancestry(target)
         common = 0
@@ -190,14 +192,14 @@ def head_px(head: Card) -> float:
     return head.size.height - _BOX_HEAD_PX
 
 
-def _shifted(point: Point, x: float, y: float) -> Point:
+def _shift_point(point: Point, x: float, y: float) -> Point:
     return Point(point.x + x, point.y + y)
 
 
-def _moved(one: Placed, x: float, y: float) -> Placed:
-    return Placed(one.key, _shifted(one.centre, x, y), one.size, one.card, one.inner, one.is_node)
+def _shift_card(one: Placed, x: float, y: float) -> Placed:
+    return Placed(one.key, _shift_point(one.centre, x, y), one.size, one.card, one.inner, one.is_node)
 
 
-def _carried(route: Route, x: float, y: float) -> Route:
-    steps = [tuple(_shifted(point, x, y) for point in step) for step in route.steps]
-    return Route(_shifted(route.start, x, y), steps, _shifted(route.label, x, y) if route.label else None)
+def _shift_route(route: Route, x: float, y: float) -> Route:
+    steps = [tuple(_shift_point(point, x, y) for point in step) for step in route.steps]
+    return Route(_shift_point(route.start, x, y), steps, _shift_point(route.label, x, y) if route.label else None)

@@ -57,7 +57,7 @@ class Shapes:
 
     def _card(self, placed: Placed) -> Iterator[str]:
         look = look_of(self._diagram, placed.key)
-        yield f'<g class="node {look}"><title>{self._told(placed)}</title>'
+        yield f'<g class="node {look}"><title>{self._title(placed)}</title>'
         yield rectangle("card", placed.centre, placed.size, 10)
         yield from _text(placed, placed.centre.y - _text_px(placed) / 2)
         yield from _badge(look, placed)
@@ -67,14 +67,14 @@ class Shapes:
         # A box that is not a node has no outcome, so it is drawn plainly.
         own = placed.is_node or placed.key not in self._inside
         look = look_of(self._diagram, placed.key) if own else "plain"
-        yield f'<g class="node inner {look}"><title>{self._told(placed)}</title>'
+        yield f'<g class="node inner {look}"><title>{self._title(placed)}</title>'
         yield rectangle("card", placed.centre, placed.size, 14)
         top = placed.centre.y - placed.size.height / 2
         yield from _text(placed, top + (head_px(placed.card) - _text_px(placed)) / 2 + 4)
         yield from _badge(look, placed)
         yield "</g>"
 
-    def _told(self, placed: Placed) -> str:
+    def _title(self, placed: Placed) -> str:
         words = (self._names.get(placed.key), placed.key, self._diagram.colours.get(placed.key))
         return escaped(" · ".join(word for word in words if word))
 
@@ -97,7 +97,7 @@ class Shapes:
         caught = " caught" if drawn.edge is not None and is_caught(self._diagram, drawn.edge) else ""
         yield f'<g class="edge {self._kind(drawn)}{caught}">'
         if drawn.edge is not None:
-            yield f"<title>{self._said(drawn.edge)}</title>"
+            yield f"<title>{self._edge_title(drawn.edge)}</title>"
         yield f'<path class="way" d="{line}"/><path class="head" d="{head}"/></g>'
 
     def _chip(self, drawn: Drawn) -> Iterator[str]:
@@ -105,7 +105,7 @@ class Shapes:
         if drawn.edge is None or centre is None:
             return
         told = self._labels[drawn.edge]
-        yield f'<g class="edge {self._kind(drawn)}"><title>{self._said(drawn.edge)}</title>'
+        yield f'<g class="edge {self._kind(drawn)}"><title>{self._edge_title(drawn.edge)}</title>'
         yield rectangle("chip", centre, told.size, 7)
         y = centre.y - len(told.lines) * LABEL_LINE_PX / 2 + (LABEL_LINE_PX + LABEL_PX) / 2 - 2
         for line in told.lines:
@@ -113,7 +113,7 @@ class Shapes:
             y += LABEL_LINE_PX
         yield "</g>"
 
-    def _said(self, index: int) -> str:
+    def _edge_title(self, index: int) -> str:
         edge, count = self._diagram.outline.edges[index], self._diagram.taken.get(index, 0)
         words = [f"{edge.source} → {edge.target}", (edge.when or "").strip(), f"taken {count}×" if count else ""]
         return escaped(" · ".join(word for word in words if word))

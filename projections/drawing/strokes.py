@@ -24,19 +24,19 @@ def way(route: Route) -> tuple[str, str]:
     length = max((x * x + y * y) ** 0.5, 0.001)
     x, y = x / length, y / length
     base = Point(end.x - x * _HEAD.height, end.y - y * _HEAD.height)
-    ways = [f"M{_spelled(route.start)}"]
+    ways = [f"M{_format_point(route.start)}"]
     for step in route.steps[:-1]:
-        ways.append(f"{'L' if len(step) == 1 else 'C'}{' '.join(map(_spelled, step))}")
+        ways.append(f"{'L' if len(step) == 1 else 'C'}{' '.join(map(_format_point, step))}")
     last = route.steps[-1]
     # The line stops inside the arrowhead, so that it does not stick out at the tip.
     stop = Point(end.x - x * (_HEAD.height - 2), end.y - y * (_HEAD.height - 2))
-    ways.append(f"{'L' if len(last) == 1 else 'C'}{' '.join(map(_spelled, (*last[:-1], stop)))}")
+    ways.append(f"{'L' if len(last) == 1 else 'C'}{' '.join(map(_format_point, (*last[:-1], stop)))}")
     left = Point(base.x - y * _HEAD.width, base.y + x * _HEAD.width)
     right = Point(base.x + y * _HEAD.width, base.y - x * _HEAD.width)
-    return f"M{_spelled(end)} L{_spelled(left)} L{_spelled(right)} Z", " ".join(ways)
+    return f"M{_format_point(end)} L{_format_point(left)} L{_format_point(right)} Z", " ".join(ways)
 
 
-def _spelled(point: Point) -> str:
+def _format_point(point: Point) -> str:
     return f"{number(point.x)} {number(point.y)}"
 
 

@@ -62,10 +62,10 @@ def wrapped(text: str, size: float, width_px: float, lines_max: int, *, bold: bo
                 lines.append(word[:cut])
                 word = word[cut:]
             if len(lines) > lines_max:
-                return _elided(lines, size, width_px, lines_max, bold=bold)
+                return _elide(lines, size, width_px, lines_max, bold=bold)
     if line:
         lines.append(line)
-    return lines if len(lines) <= lines_max else _elided(lines, size, width_px, lines_max, bold=bold)
+    return lines if len(lines) <= lines_max else _elide(lines, size, width_px, lines_max, bold=bold)
 
 
 def _fitting(word: str, size: float, width_px: float, *, bold: bool) -> int:
@@ -89,7 +89,7 @@ def _joint(word: str, cut: int) -> int:
     return cut
 
 
-def _elided(lines: list[str], size: float, width_px: float, lines_max: int, *, bold: bool) -> list[str]:
+def _elide(lines: list[str], size: float, width_px: float, lines_max: int, *, bold: bool) -> list[str]:
     last = lines[lines_max - 1]
     while last and width_of(last + ELLIPSIS, size, bold=bold) > width_px:
         last = last[:-1].rstrip()
@@ -106,9 +106,9 @@ _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&q
 
 def escaped(text: str) -> str:
     """Escape a text for XML content and attributes. Characters that XML forbids become U+FFFD."""
-    return "".join(character if _allowed(ord(character)) else "\ufffd" for character in text).translate(_ESCAPES)
+    return "".join(character if _is_allowed(ord(character)) else "\ufffd" for character in text).translate(_ESCAPES)
 
 
-def _allowed(code: int) -> bool:
+def _is_allowed(code: int) -> bool:
     """Return whether XML 1.0 (section 2.2) allows a character. Line breaks and tabs, which would be lost, are not."""
     return 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF

@@ -168,7 +168,7 @@ class GraphExecution:
         nodes = {name: run.told(self._execution_id) for name, run in self._latest.items()}
         status = _STATUS.get(self._status.status, "RUNNING")
         began = self._parting.began(self._started) if self._started is not None else None
-        sequence, current = self._told("execution_sequence", list(self._sequence)), self._current()
+        sequence, current = self._end_member("execution_sequence", list(self._sequence)), self._current()
         return Execution(
             id=self._run,
             execution_id=self._run,
@@ -182,7 +182,7 @@ class GraphExecution:
             execution_sequence=sequence,
             current_node_id=current,
             next_nodes=None,
-            error=self._told("error", None),
+            error=self._end_member("error", None),
             tokens_used=_tokens(self._usage),
             credits_consumed=self._credits,
             run_data={
@@ -293,7 +293,7 @@ class GraphExecution:
         timestamp = given.get("timestamp")
         return {**given, "trigger_data": self._start.input, "timestamp": timestamp or _ms(self._started)}
 
-    def _told(self, name: str, otherwise: Any) -> Any:
+    def _end_member(self, name: str, otherwise: Any) -> Any:
         """Return a member of the end's results, in which nodes that overlapped have their final order."""
         results = self._end.results if self._end else None
         return results.get(name, otherwise) if isinstance(results, dict) else otherwise

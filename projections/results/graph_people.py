@@ -80,7 +80,7 @@ class People:
             case EffectCancelled(of=HumanAsked.type):
                 self._close(event, "cancelled", None)
             case TimerFired() if event.key.endswith(_WARNING):
-                self._warned(event)
+                self._record_warning(event)
             case _:
                 pass
 
@@ -143,7 +143,7 @@ class People:
             pause, status="resumed", resumed_at=event.time, resume_reason=_REASON[outcome], resume_data=told
         )
 
-    def _warned(self, event: Event) -> None:
+    def _record_warning(self, event: Event) -> None:
         key = f"{event.key.removesuffix(_WARNING)}!ask"
         if row := self._interactions.get(key):
             self._interactions[key] = msgspec.structs.replace(row, warning_sent=True, updated_at=event.time)

@@ -164,7 +164,7 @@ class PlaybookState:
             status=status,
             paused_at_step=None if status == "completed" else self._at,
             next_step=self._next,
-            steps=self._listed(),
+            steps=self._list_steps(),
             awaiting=awaiting,
             expires_at=None if ended else self._deadline,
             error=self._error,
@@ -273,7 +273,7 @@ class PlaybookState:
         if step is not None:
             self._steps[place] = msgspec.structs.replace(step, **fields)
 
-    def _listed(self) -> list[StepState]:
+    def _list_steps(self) -> list[StepState]:
         """Return all steps in order. Steps not reached are pending. Sub-steps follow the step that contains them."""
         found: list[StepState] = []
         for node in self._outline.nodes:

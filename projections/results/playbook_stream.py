@@ -67,9 +67,9 @@ class PlaybookStream:
             case ModelCall():
                 return self._asked(event)
             case ModelResult() as result:
-                return self._answered(event, result)
+                return self._complete_text(event, result)
             case NodeExit() as node_exit if node_exit.outcome != "cancelled":
-                return [self._left(event, node_exit)]
+                return [self._end_step(event, node_exit)]
             case _:
                 return []
 
@@ -94,7 +94,7 @@ class PlaybookStream:
         turn.text = result.text
         return [_content(n, turn, result.text if reset else rest, reset=reset)]
 
-    def _left(self, event: Event, node_exit: NodeExit) -> Told:
+    def _end_step(self, event: Event, node_exit: NodeExit) -> Told:
         step = self._state.step(event.path, event.iteration) or StepState(last_id(event.path), "")
         error = node_exit.error
         if node_exit.outcome == "failed":
