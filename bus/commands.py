@@ -1,8 +1,9 @@
-"""Commands: what people and programs ask of the runtime. Start a run; tell one something.
+"""Commands: messages with which clients start runs and control them.
 
-A start is published on ``cb.start.<tenant>``, a tell on ``cb.tell.<tenant>.<run>.<verb>``; both are JSON objects of the
-shapes below. Admission checks them and routes them to the workers on ``cb.cmd.<partition>.<tenant>.<run>.<verb>``,
-where they keep their shape; the stream sequence of the routed command is its identity.
+A start is published on ``cb.start.<tenant>``, a command to an existing run (a tell) on
+``cb.tell.<tenant>.<run>.<verb>``; both are JSON objects of the shapes below. Admission checks them and routes them to
+the workers on ``cb.cmd.<partition>.<tenant>.<run>.<verb>`` without changing their shape. A routed command is identified
+by its stream sequence.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -12,22 +13,22 @@ from msgspec import Meta, Struct
 from callboard.bus.effects import JSON, ModelUsage
 
 REPLY_HEADER = "Callboard-Reply"
-"""Names the subject that a verdict is to be sent to."""
+"""Header with the subject to send the verdict to."""
 
 WORKER_HEADER = "Callboard-Worker"
-"""Names, on a start, the worker that is to admit and to perform it as long as that one lives."""
+"""Header of a start: the worker that shall admit and run it, for as long as that worker is alive."""
 
 TOLD_HEADER = "Cb-Told"
-"""Names, on a routed command, the tell that it was: its stream sequence and the nanosecond since 1970 at which the
-server stored it."""
+"""Header of a routed command: the stream sequence of the original tell, and the time at which the server stored it, in
+nanoseconds since 1970."""
 
 ROUTING_BYTES = 16 * 1024
-"""Room that a tell leaves below the server's largest message: routed and forwarded it bears our headers besides, and a
-message that is too large with them would cost us the connection."""
+"""Number of bytes by which a tell must be smaller than the server's maximum message. The runtime adds headers when it
+routes and forwards the tell, and the server closes the connection on a message that is too large."""
 
 
 class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Which definition to run: its text (``source``), or one known by ``hash`` or registered ``name``."""
+    """Which definition to run: its text (``source``), or a known definition by its ``hash`` or registered ``name``."""
 
     language: str | None = None
     source: str | None = None
@@ -36,10 +37,10 @@ class DefinitionSource(Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 class Bundle(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A definition that travels along to be run as a child, with what its own starts bring: ``files`` and ``skills``.
+    """A definition that is sent along with a start, to be run as a child, with the ``files`` and ``skills`` it needs.
 
-    ``name`` is what it is called if it has no name of its own. ``children`` are the paths of those that it names in
-    turn, as `StartRun.children` has them.
+    ``name`` is used if the definition does not contain a name. ``children`` are the paths of the definitions that it
+    may start itself; they are keys of `StartRun.children`.
     """
 
     source: str
@@ -51,11 +52,11 @@ class Bundle(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A definition as it is kept on ``cb.def.<tenant>.<name>``: what it is, and what travels with its starts.
+    """A definition as it is stored on ``cb.def.<tenant>.<name>``, with the files and children that its starts need.
 
-    ``attributes`` are paths in the input and output of its runs, by which these are found (`StartRun`). ``by`` says who
-    registered it. ``restores`` is, where a rollback did, the sequence of the registration brought back.
-    One without a source withdraws the name.
+    ``attributes`` are paths in the input and output of its runs, by which the runs can be searched (`StartRun`). ``by``
+    is the client that registered it. ``restores`` is set by a rollback: the sequence of the registration that it
+    restored. A registration without a source withdraws the name.
     """
 
     language: str | None = None
@@ -71,7 +72,10 @@ class Registration(Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
 
 class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The schedule that a start comes from, and the time (ISO 8601, UTC) that it was due, told in ``timezone``."""
+    """The schedule that a start comes from, and the time at which it was due (ISO 8601, UTC).
+
+    ``timezone`` is the time zone of the schedule.
+    """
 
     schedule: str
     due: str
@@ -79,8 +83,11 @@ class Scheduled(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
 
 class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Go on as ``run`` did behind its event ``at``. ``outcome``, if that is one, are members which its payload is to
-    have instead; ``variables`` of the definition are set there, where its language has any."""
+    """Continue from the state that ``run`` had after its event ``at``.
+
+    ``outcome`` replaces members of that event's payload, if the event is an outcome. ``variables`` sets variables of
+    the definition at that point, if its language has any.
+    """
 
     run: str
     at: int
@@ -89,10 +96,10 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a run may use: ``tokens`` in and out; ``usd``, US dollars by the table of prices; ``turns`` of models;
-    ``events`` of its log; ``seconds`` since it was first performed.
+    """What a run may use: ``tokens`` in and out; ``usd``, US dollars according to the price table; ``turns`` of models;
+    ``events`` in its log; ``seconds`` since a worker first ran it.
 
-    ``then`` is what becomes of it when it has used one of them up.
+    ``then`` says whether the run is paused or cancelled when it reaches one of its limits.
     """
 
     tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -104,13 +111,14 @@ class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Start a run. ``run_id`` is the idempotency key; without one the message's place in the stream gives it.
+    """Start a run. ``run_id`` is the idempotency key; without it, the id is derived from the message's stream sequence.
 
-    ``name`` is what a definition is called that has no name of its own. ``children`` are definitions that it may have
-    run as children, by their path relative to its own place. ``by`` says who started it; by its ``tags`` it is found,
-    and by its ``attributes``, paths in its input and output by name (``{"customer": "input.customer.id"}``).
-    A ``fork`` has of its origin what is not given. ``limits`` are `Limits`. ``encryption_key`` is the name of the key
-    that its log is encrypted with, the same for all runs that are to be forgotten together.
+    ``name`` is used if the definition does not contain a name. ``children`` are definitions that the run may start as
+    children, by their path relative to the definition. ``by`` is the client that started it. Runs can be searched by
+    their ``tags`` and by their ``attributes``, which are paths in the run's input and output by name
+    (``{"customer": "input.customer.id"}``). A ``fork`` takes from its origin every member that is not given. ``limits``
+    are `Limits`. ``encryption_key`` is the name of the key that encrypts the run's log. Runs that shall be erased
+    together use the same key.
     """
 
     definition: DefinitionSource
@@ -135,7 +143,7 @@ class StartRun(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 class Cancel(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Cancel a run: its tree unwinds, its clean-up runs, it ends cancelled."""
+    """Cancel a run: its nodes are cancelled, its clean-up runs, and it ends with the status cancelled."""
 
     id: str | None = None
     by: str | None = None
@@ -153,7 +161,7 @@ class Kill(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Pause(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Let a run come to a stand before its next node."""
+    """Pause a run before its next node."""
 
     id: str | None = None
     by: str | None = None
@@ -161,9 +169,9 @@ class Pause(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Let a paused run go on, with variables overridden where its language has any.
+    """Resume a paused run. ``variables`` overrides variables of the definition, if its language has any.
 
-    With ``step`` one node goes on, and whichever comes next stands still again.
+    With ``step`` the run executes one node, and pauses again before the next one.
     """
 
     id: str | None = None
@@ -173,8 +181,8 @@ class Resume(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries); where only one is open,
-    it need not be named."""
+    """Answer the open question ``interaction`` (the effect key that ``human.asked`` carries). If only one question is
+    open, ``interaction`` may be left out."""
 
     interaction: str = ""
     id: str | None = None
@@ -194,16 +202,16 @@ class Signal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 
 
 class Wake(Struct, frozen=True):
-    """Child run ``child``, started by the effect ``key``, has ended: routed to its parent (verb ``wake``) in one batch
-    with its ``run.end``. Workers say this to each other; it is no tell."""
+    """Child run ``child``, started by the effect ``key``, has ended. Sent to the parent (verb ``wake``) in one batch
+    with the child's ``run.end``. Workers send this to each other; clients cannot."""
 
     key: str
     child: str
 
 
 class ChildUsed(Struct, frozen=True, omit_defaults=True):
-    """Child run ``child``, started by the effect ``key``, has used something: routed to its parent (verb ``usage``) in
-    one batch with the outcome that says so, if an ancestor has a limit. It is no tell either."""
+    """Usage of child run ``child``, started by the effect ``key``. Sent to the parent (verb ``usage``) in one batch
+    with the outcome that reports the usage, if an ancestor has a limit. Clients cannot send this."""
 
     key: str
     child: str
@@ -212,8 +220,8 @@ class ChildUsed(Struct, frozen=True, omit_defaults=True):
 
 
 class Hold(Struct, frozen=True, omit_defaults=True):
-    """The parent of a run has used its budget up: it is paused (verb ``hold``), or goes on again (``release``). Workers
-    say this to each other."""
+    """Pause a run because its parent has used up its budget (verb ``hold``), or resume it (``release``). Workers send
+    this to each other; clients cannot."""
 
     by: str
     message: str = ""

@@ -1,6 +1,7 @@
-"""What effects are made of: failures, messages, tools, model turns. Plain values that events carry.
+"""The data types of effects: failures, messages, tools, model turns.
 
-Everything here is pure data (msgspec structs): an interpreter asks with it, an actor answers with it, the log keeps it.
+All of them are plain data (msgspec structs). Interpreters use them in requests, actors in answers, and events contain
+them.
 """
 
 import hashlib
@@ -23,8 +24,9 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def canonical(value: Any) -> bytes:
-    """Encode a value as JSON with sorted members: the same bytes for the same value, for digests and comparison.
-    Texts that UTF-8 cannot carry are repaired."""
+    """Encode a value as JSON with sorted members, so that equal values give equal bytes, for digests and comparisons.
+
+    Texts that cannot be encoded as UTF-8 are repaired."""
     try:
         return _canonical.encode(value)
     except UnicodeEncodeError:
@@ -32,7 +34,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest(*parts: Any) -> str:
-    """Return the sha256, in hex, over the canonical JSON of the parts, each terminated by a NUL byte."""
+    """Return the sha256, in hex, of the canonical JSON of the parts, each terminated by a NUL byte."""
     state = hashlib.sha256()
     for part in parts:
         state.update(canonical(part))
@@ -41,9 +43,9 @@ def digest(*parts: Any) -> str:
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """The record of a failure, everywhere: in outcomes, node exits, run ends. Data, never a traceback of the runtime.
+    """The record of a failure in outcomes, node exits and run ends. It never contains a traceback of the runtime.
 
-    ``retryable`` is None where nobody knows. ``previous`` is the failure this one displaced or was caused by.
+    ``retryable`` is None if it is not known. ``previous`` is the failure that caused this one, or that it replaced.
     """
 
     code: str
@@ -81,18 +83,18 @@ class Usage(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """All of them, in and out."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 LONG_TOKENS = (272_000, 200_000, 100_000)
-"""Inputs of turns that are longer than this are told apart: beyond these sizes providers take other prices."""
+"""Sizes of input, in tokens, above which providers charge other prices. Usage is counted separately for each."""
 
 
 class ModelUsage(Struct, frozen=True, omit_defaults=True):
-    """What was used of one model: in requests whose input had more than ``over`` tokens, one of `LONG_TOKENS` or 0.
+    """The usage of one model, in requests whose input had more than ``over`` tokens (one of `LONG_TOKENS`, or 0).
 
-    ``unmetered`` counts the answers whose provider reported no usage; what they used is not in ``usage``.
+    ``unmetered`` is the number of answers whose provider reported no usage. ``usage`` does not include them.
     """
 
     model: str
@@ -102,24 +104,26 @@ class ModelUsage(Struct, frozen=True, omit_defaults=True):
 
     @property
     def counts(self) -> bool:
-        """Whether anything was used, reported or not."""
+        """Whether there was any usage, reported or not."""
         return self.usage.tokens > 0 or self.unmetered > 0
 
 
 def used(model: str, usage: Usage, requests: Sequence[Usage] = (), unmetered: int = 0) -> list[ModelUsage]:
-    """Return what one turn has used of a model: each of its ``requests`` by its own length, and what is left of the
-    turn's whole ``usage`` as one request."""
+    """Return the usage of a model in one turn, grouped by size of input.
+
+    Each of the ``requests`` counts with its own size; the rest of the turn's total ``usage`` counts as one request.
+    """
     tally = Tally()
     for request in requests:
-        tally.add(_measured(model, request))
+        tally.add(_measure(model, request))
         usage -= request
     if usage.tokens > 0 or unmetered or not requests:
-        tally.add(msgspec.structs.replace(_measured(model, usage), unmetered=unmetered))
+        tally.add(msgspec.structs.replace(_measure(model, usage), unmetered=unmetered))
     return tally.view()
 
 
 class Metered(Protocol):
-    """An outcome that says what was used of a model."""
+    """An outcome that reports the usage of a model."""
 
     @property
     def usage(self) -> Usage: ...
@@ -130,16 +134,16 @@ class Metered(Protocol):
 
 
 def used_by(model: str, outcome: Metered) -> list[ModelUsage]:
-    """Return what an outcome says was used of a model."""
+    """Return the usage of a model that an outcome reports."""
     return used(model, outcome.usage, outcome.requests, int(outcome.unmetered))
 
 
-def _measured(model: str, usage: Usage) -> ModelUsage:
+def _measure(model: str, usage: Usage) -> ModelUsage:
     return ModelUsage(model, usage, next((size for size in LONG_TOKENS if usage.input_tokens > size), 0))
 
 
 def parts(usage: Usage, models: list[ModelUsage]) -> list[ModelUsage]:
-    """Return what a sum consists of, ``models`` and whatever they leave of it, of nobody knows which model."""
+    """Return the parts of a total ``usage``: ``models``, and the rest as the usage of an unknown model."""
     rest = usage
     for one in models:
         rest -= one.usage
@@ -147,7 +151,7 @@ def parts(usage: Usage, models: list[ModelUsage]) -> list[ModelUsage]:
 
 
 class Tally:
-    """Adds up what was used of each model."""
+    """Adds up the usage of each model."""
 
     def __init__(self) -> None:
         self._used: dict[tuple[str, int], ModelUsage] = {}
@@ -160,7 +164,7 @@ class Tally:
         self._used[key] = one
 
     def view(self) -> list[ModelUsage]:
-        """Return what was used, in the order of names and sizes."""
+        """Return the usage of each model, sorted by name and size of input."""
         return [self._used[key] for key in sorted(self._used)]
 
 
@@ -168,16 +172,17 @@ class Tally:
 
 
 class Text(Struct, frozen=True, tag="text"):
-    """Words in a message."""
+    """Text in a message."""
 
     text: str
 
 
 class Recall(Struct, frozen=True, tag="recall", omit_defaults=True):
-    """A value that the run's log already holds, so that a message need not repeat it.
+    """A reference to a value that the run's log already contains, so that the message does not repeat it.
 
-    ``of`` names the node execution that left the value (``path#iteration``), ``at`` is a JSON pointer into the payload
-    of its ``node.exit``. It stands in a message as the value's JSON text; ``plain``: a string as it is.
+    ``of`` is the node execution that produced the value (``path#iteration``), ``at`` is a JSON pointer into the payload
+    of its ``node.exit``. In the message it is replaced by the value's JSON text, or with ``plain`` by a string without
+    quotes.
     """
 
     of: str
@@ -186,22 +191,22 @@ class Recall(Struct, frozen=True, tag="recall", omit_defaults=True):
 
 
 class Former(Struct, frozen=True, tag="former"):
-    """The results of all nodes left so far, as one part of a message; for languages whose nodes run one at a time.
+    """The results of all nodes that have finished so far; for languages whose nodes run one at a time.
 
-    ``of`` names the node execution that was left last (``path#iteration``). It stands in a message as the members of a
-    JSON object, without its braces and with a comma before each: every node's newest result under the node's name, in
-    the order in which they were first left. However many there are, a message that shows them all records only this.
+    ``of`` is the node execution that finished last (``path#iteration``). In the message this part is replaced by the
+    members of a JSON object, without braces and with a comma before each: every node's newest result under the node's
+    name, in the order in which the nodes first finished. So a message with all results records only one reference.
     """
 
     of: str
 
 
 class ToolUse(Struct, frozen=True, tag="tool_use", omit_defaults=True):
-    """A model's wish to have a tool called.
+    """A model's request to call a tool.
 
-    ``fault`` says why the input that the model wrote cannot be read, where it cannot: then the call is not made, and
-    the model is told. ``thought`` is what the model's provider wants to be told again with the call, as it was: what
-    the model thought before it, signed or sealed, a text for nobody else.
+    ``fault`` says why the input that the model wrote cannot be parsed, if it cannot. The tool is then not called, and
+    the model gets the reason. ``thought`` is the model's reasoning before the call, signed or encrypted by its
+    provider. It is sent back to the provider unchanged, and is not meant to be read by anyone else.
     """
 
     id: str
@@ -212,10 +217,10 @@ class ToolUse(Struct, frozen=True, tag="tool_use", omit_defaults=True):
 
 
 class ToolOutput(Struct, frozen=True, tag="tool_output", omit_defaults=True):
-    """What a tool answered to the `ToolUse` of the same id.
+    """A tool's answer to the `ToolUse` with the same id.
 
-    In the log ``of`` is the key of the recorded ``tool.call`` and the answer is not repeated; resolved, it stands in
-    ``output`` or ``error``.
+    In the log ``of`` is the key of the recorded ``tool.call``, and the answer is not repeated. When the message is
+    resolved, ``output`` or ``error`` contains the answer.
     """
 
     id: str
@@ -235,7 +240,7 @@ class Message(Struct, frozen=True):
 
 
 def user(text: str) -> Message:
-    """A user message of plain text."""
+    """Return a user message of plain text."""
     return Message("user", [Text(text)])
 
 
@@ -243,7 +248,7 @@ def user(text: str) -> Message:
 
 
 class ToolSpec(Struct, frozen=True, omit_defaults=True):
-    """A tool as a model sees it, with the transport that serves it (``server``, empty for none of ours)."""
+    """A tool as a model sees it, with the transport that serves it (``server``, empty if not the worker)."""
 
     name: str
     description: str = ""
@@ -262,11 +267,11 @@ Purpose = Literal["turn", "route", "judge", "reflect", "classify", "summarize"]
 
 
 class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One model turn as an interpreter asks for it.
+    """An interpreter's request for one model turn.
 
-    ``base`` is the effect key of the turn this one continues: ``messages`` are then only the new ones, and ``system``,
-    ``tools`` and ``schema`` are inherited. ``model`` None means the run's default. ``parameters`` are further settings
-    of the turn by the names that `callboard.bus.model_parameters` has.
+    ``base`` is the effect key of the turn that this one continues: ``messages`` are then only the new ones, and
+    ``system``, ``tools`` and ``schema`` are inherited. ``model`` None means the run's default. ``parameters`` are
+    further settings of the turn, named as in `callboard.bus.model_parameters`.
     """
 
     purpose: Purpose = "turn"
@@ -286,9 +291,8 @@ class ModelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One finished model turn.
 
-    ``data`` is the structured answer when a schema was asked for. ``first_chunk_ms`` is the time to the first streamed
-    piece, ``tries`` how many requests the adapter needed. ``usage`` is that of all
-    of them.
+    ``data`` is the structured answer if the request had a schema. ``first_chunk_ms`` is the time to the first streamed
+    piece, ``tries`` the number of requests that the adapter needed. ``usage`` is the total of these requests.
     """
 
     text: str = ""
@@ -304,21 +308,22 @@ class ModelReply(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 TOOL_TIMEOUT_S = 60.0
-"""How long a tool's call, and the opening of a source, may take where neither source nor worker says otherwise."""
+"""Default time limit of a tool call, and of opening a source, if neither the source nor the worker sets one."""
 
 TOOL_TIMEOUT_MAX_S = 7 * 86_400.0
-"""How long a tool's call may take at most, whatever anybody says."""
+"""Maximum time limit that can be set for a tool call."""
 
 TOOL_RETRIES_MAX = 10
-"""How often a failing call of a tool may be tried again."""
+"""Maximum number of retries of a failing tool call."""
 
 TOOL_CONCURRENCY_MAX = 1_000
-"""The largest bound on calls of a tool at once; a larger one bounds nothing."""
+"""Maximum value of the limit on concurrent calls of a tool. A larger limit would have no effect."""
 
 
 class ToolLimits(Struct, frozen=True, omit_defaults=True):
-    """How one tool is called: how long a call may take, in place of its source's time (`callboard.bus.durations`), how
-    often one that fails is tried again, and how many calls of it a run makes at once (None: any number)."""
+    """Limits for the calls of one tool. ``timeout`` (`callboard.bus.durations`) replaces the time limit of its source,
+    ``retries`` is the number of retries of a failing call, and ``concurrency`` is the maximum number of calls that a
+    run makes at the same time (None: any number)."""
 
     timeout: Annotated[str, Meta(pattern=DURATION)] | None = None
     retries: Annotated[int, Meta(ge=0, le=TOOL_RETRIES_MAX)] = 0
@@ -328,8 +333,8 @@ class ToolLimits(Struct, frozen=True, omit_defaults=True):
 class PythonTools(Struct, frozen=True, tag="python", omit_defaults=True):
     """Plain Python functions served as tools: a tool's name to the dotted path ``package.module:function``.
 
-    Of every source, ``timeout_s`` is how long a call may take, None as long as the worker says; ``limits`` says by tool
-    what is different there.
+    In every source, ``timeout_s`` is the time limit of a call (None: the worker's limit), and ``limits`` contains
+    different limits for single tools.
     """
 
     functions: dict[str, str]
@@ -343,8 +348,8 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     nodes of a run together (``scope``).
 
     ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log. Tools
-    that ``allow`` and ``deny`` leave out are listed by their names only, whatever is wrong with them. Both are known to
-    whoever opens the source, and are not part of what is recorded: see `recorded`.
+    that ``allow`` and ``deny`` exclude are listed by name only, even if their specifications are invalid. Only the code
+    that opens the source needs these two members; `recorded` removes them.
     """
 
     name: str
@@ -359,16 +364,16 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
     deny: list[str] = []
 
     def passes(self, tool: str) -> bool:
-        """Say whether a tool may be offered."""
+        """Return whether a tool may be offered."""
         return (self.allow is None or tool in self.allow) and tool not in self.deny
 
     def recorded(self) -> "McpTools":
-        """Return the source as the log has it."""
+        """Return the source as it is recorded in the log."""
         return msgspec.structs.replace(self, allow=None, deny=[])
 
 
 class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):
-    """Tools that any process answers on a NATS subject, by request and reply with JSON."""
+    """Tools that are served by a process on a NATS subject, by request and reply with JSON."""
 
     subject: str
     tools: list[ToolSpec]
@@ -377,7 +382,7 @@ class NatsTools(Struct, frozen=True, tag="nats", omit_defaults=True):
 
 
 class ScriptedTools(Struct, frozen=True, tag="scripted", omit_defaults=True):
-    """Tools that nobody serves: the run's script answers for them."""
+    """Tools without a server: the run's script provides their answers."""
 
     tools: list[ToolSpec]
     limits: dict[str, ToolLimits] = {}

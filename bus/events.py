@@ -1,10 +1,10 @@
-"""The vocabulary: every event that can stand in a run's log, one struct per type, the same for all languages.
+"""The vocabulary: every type of event that a run's log can contain, one struct per type, the same for all languages.
 
-An event is an envelope (`Event`) with a payload (one of `Payload`). There are three kinds: a *fact* states what
-happened, an *intent* announces an effect, an *outcome* closes an intent, exactly once. The set is closed: `Payload` is
-a union to `match` over with `assert_never`. Readers ignore fields they do not know; ``v`` is the schema version.
+An event is an envelope (`Event`) with a payload (one of `Payload`). There are three kinds: a *fact* records something
+that happened, an *intent* announces an effect, an *outcome* closes an intent, exactly once. The set is closed:
+`Payload` is a union to `match` over with `assert_never`. Readers ignore unknown members; ``v`` is the schema version.
 
-On the wire an event is one JSON object; the payload's type stands in the envelope's ``type`` and in the subject.
+On the wire an event is one JSON object. The envelope's ``type`` and the subject contain the type of the payload.
 """
 
 import datetime as dt
@@ -34,9 +34,9 @@ Kind = Literal["fact", "intent", "outcome"]
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong with something people sent.
+    """One problem of a document, start or command that a client sent.
 
-    ``where`` is a path inside the document, ``line`` and ``column`` are 1-based, ``expected`` says what would be right.
+    ``where`` is a path inside the document, ``line`` and ``column`` count from 1, ``expected`` says what is valid.
     """
 
     code: str
@@ -95,16 +95,17 @@ class OutlineEdge(Struct, frozen=True, omit_defaults=True, rename={"source": "fr
 
 
 class Outline(Struct, frozen=True, omit_defaults=True):
-    """The shape of a definition: what diagrams, totals and pending records need without reading the language."""
+    """The shape of a definition, for diagrams, totals and pending records. Its readers need not know the language."""
 
     nodes: list[OutlineNode] = []
     edges: list[OutlineEdge] = []
 
 
 class Parent(Struct, frozen=True, omit_defaults=True):
-    """Whose child a run is: the run that started it, by which effect, and how many generations it is from the first.
+    """The parent of a child run: the run that started it, the key of the effect, and the number of generations.
 
-    ``counts``: it wants to know what the child uses while that goes on, for a budget of its own or of an ancestor.
+    ``depth`` is 1 for a child of a run that has no parent. With ``counts`` the child reports its usage to the parent
+    while it is running, because the parent or an ancestor has a budget.
     """
 
     run: str
@@ -114,8 +115,9 @@ class Parent(Struct, frozen=True, omit_defaults=True):
 
 
 class Traced(Struct, frozen=True, omit_defaults=True):
-    """What the ids of a run's trace follow from besides its own id: a mark of the ``store`` that its log is in, and the
-    ``tenant``. ``traceparent`` and ``tracestate`` name the span that it was started from (W3C Trace Context)."""
+    """The values that the ids of a run's trace are derived from, together with its run id: an identifier of the
+    ``store`` that contains its log, and the ``tenant``. ``traceparent`` and ``tracestate`` are the span that the run
+    was started from (W3C Trace Context)."""
 
     store: str
     tenant: str
@@ -124,12 +126,12 @@ class Traced(Struct, frozen=True, omit_defaults=True):
 
 
 class ForkedFrom(Struct, frozen=True, omit_defaults=True):
-    """Whose fork a run is: what ``run`` recorded behind its first event, up to number ``n``, it has recorded too.
+    """The origin of a fork: the fork shares the events of ``run`` after the first one, up to number ``n``.
 
-    ``execution_id`` is what definitions know it by, as they knew that run. ``replaced`` are members of payloads in
-    which it differs, by the number of the event; ``variables`` are what variables of the definition are set to, by the
-    number of the event behind which. ``default_model`` and ``stand_in`` (as `Environment` has them) hold from there on,
-    where another model was asked for.
+    ``execution_id`` is the id that definitions see; it is the one that they saw in the origin. ``replaced`` contains
+    the members of payloads that differ from the origin's, by the number of the event. ``variables`` contains new values
+    of the definition's variables, by the number of the event after which they are set. ``default_model`` and
+    ``stand_in`` (as in `Environment`) apply after event ``n``, if the fork was started with another model.
     """
 
     run: str
@@ -142,9 +144,9 @@ class ForkedFrom(Struct, frozen=True, omit_defaults=True):
 
 
 class Warned(Struct, frozen=True, omit_defaults=True):
-    """A warning that a run bears: by the node of ``path`` first, and so many ``times``.
+    """A warning of a run. ``path`` is the node that reported it first, ``times`` how often it was reported.
 
-    ``where`` is the place in the start that its admission warned of, ``run`` the id of the child run that it is about.
+    ``where`` is the place in the start, if admission reported the warning. ``run`` is the child run that it is about.
     """
 
     code: str
@@ -156,10 +158,10 @@ class Warned(Struct, frozen=True, omit_defaults=True):
 
 
 class RunAccepted(Fact, frozen=True):
-    """A start was admitted; event 1 of every run. ``start`` is the message, normalised; ``parent`` a child run's.
+    """A start was admitted. This is event 1 of every run. ``start`` is the normalised start message.
 
-    ``warnings`` is what the verdict warned of, ``tags`` are the start's, and so is the ``encryption_key`` by whose name
-    the run is encrypted; logs of old have no ``trace``.
+    ``parent`` is set for child runs. ``warnings`` are the warnings of the verdict. ``tags`` and ``encryption_key``, the
+    name of the key that the run is encrypted with, are those of the start. Logs of older versions have no ``trace``.
     """
 
     type = "run.accepted"
@@ -178,7 +180,7 @@ class RunAccepted(Fact, frozen=True):
 
 
 class RunRejected(Fact, frozen=True):
-    """A start or a tell was refused. Published on ``cb.reject``, never part of a run's log.
+    """A start or a tell was rejected. Published on ``cb.reject``, never part of a run's log.
 
     ``cause`` is the stream sequence of what was refused, ``schedule`` the schedule that published the start.
     """
@@ -192,7 +194,7 @@ class RunRejected(Fact, frozen=True):
 
 
 class RunClaimed(Fact, frozen=True):
-    """A worker made the run its own; every event behind carries this epoch until the next claim."""
+    """A worker took over the run. Every later event has this epoch, until the next claim."""
 
     type = "run.claimed"
     worker: str
@@ -200,9 +202,10 @@ class RunClaimed(Fact, frozen=True):
 
 
 class RunParked(Fact, frozen=True):
-    """The run leaves its worker's memory, until the effect of an awaited key has its outcome or the deadline passes.
+    """The run leaves its worker's memory until an awaited effect has its outcome, or the deadline passes.
 
-    ``status`` is how the run stands meanwhile, for those who see no more of it than this; logs of old leave it empty.
+    ``awaits`` are the keys of these effects. ``status`` is the status of the parked run, for readers that see only this
+    event. It is empty in logs of older versions.
     """
 
     type = "run.parked"
@@ -224,7 +227,7 @@ class RunReleased(Fact, frozen=True):
 class RunDiverged(Fact, frozen=True):
     """This version of Callboard cannot replay the run. A worker with a version that can will continue it.
 
-    ``n`` is the first event that replay does not agree with, 0 if the run's start is not accepted any more.
+    ``n`` is the first event that differs in the replay, 0 if the run's start is no longer accepted.
     """
 
     type = "run.diverged"
@@ -236,7 +239,7 @@ class RunDiverged(Fact, frozen=True):
 
 
 class RunQuarantined(Fact, frozen=True):
-    """No worker performs the run any more. Only a kill ends it.
+    """No worker continues the run. Only a kill ends it.
 
     ``code`` and ``message`` give the reason. ``sequence`` and ``subject`` name the message of the stream that is
     damaged, or the last event of a run whose workers keep crashing.
@@ -250,12 +253,12 @@ class RunQuarantined(Fact, frozen=True):
 
 
 class Environment(Struct, frozen=True, omit_defaults=True):
-    """What the worker that began a run offers it, as the run goes by it wherever it continues.
+    """The environment that the first worker of a run offers. The run uses it on every worker that continues it.
 
-    ``default_model`` and ``models`` are exact names, the latter by the bare names of providers; ``stand_in`` answers in
-    place of all of them. ``skills`` says of each thing that skills want whether it is there, ``lacking`` which
-    variables are not set, by what wants them; ``providers`` are the contracts, by URI, of those that do not ship;
-    ``runtime`` are versions.
+    ``default_model`` is an exact name. ``models`` contains an exact name for each provider. ``stand_in`` is the model
+    that answers instead of all of them. ``skills`` says for each requirement of skills whether it is available.
+    ``lacking`` lists the environment variables that are not set, by the name of what needs them. ``providers`` contains
+    the contracts of providers that are not built in, by URI. ``runtime`` contains versions.
     """
 
     runtime: dict[str, str] = {}
@@ -269,9 +272,9 @@ class Environment(Struct, frozen=True, omit_defaults=True):
 
 
 class RunStart(Fact, frozen=True):
-    """Execution begins. ``environment`` records what the worker offers, so that a replay elsewhere sees the same.
+    """Execution begins. ``environment`` records what the worker offers, so that a replay on another worker sees it too.
 
-    ``tallies``: the run's end says what it has used of which model, as those of older logs do not.
+    With ``tallies`` the run's end reports the usage of each model. Logs of older versions do not have it.
     """
 
     type = "run.start"
@@ -292,7 +295,7 @@ class SourcesResolved(Fact, frozen=True):
 
 
 class RunPaused(Intent, frozen=True):
-    """The run stands still, at a breakpoint or a step (effect key), or because somebody told it to (no key)."""
+    """The run pauses at a breakpoint or a step (with effect key), or because of a command or its budget (without)."""
 
     type = "run.paused"
     reason: Literal["breakpoint", "step", "command", "budget"]
@@ -303,7 +306,7 @@ class RunPaused(Intent, frozen=True):
 
 
 class RunResumed(Outcome, frozen=True):
-    """It goes on; with ``step`` up to the next node only."""
+    """The run continues; with ``step`` only up to the next node."""
 
     type = "run.resumed"
     variables: dict[str, Any] = {}
@@ -312,9 +315,9 @@ class RunResumed(Outcome, frozen=True):
 
 
 class CancelRequested(Fact, frozen=True):
-    """The run is cancelled as of here: it unwinds and cleans up; a kill skips both.
+    """The run is cancelled: from here on its nodes are cancelled and its clean-up runs. A kill skips both.
 
-    ``code`` says what cancelled it where nobody did: its own ``budget``.
+    ``code`` is ``budget`` if the run was cancelled because it used up its budget, and not by a command.
     """
 
     type = "cancel.requested"
@@ -327,7 +330,7 @@ class CancelRequested(Fact, frozen=True):
 
 
 class CommandRefused(Fact, frozen=True):
-    """A command reached an open run and could not be followed: late, second or wrong."""
+    """A command reached an open run but could not be executed: it was late, repeated or wrong."""
 
     type = "command.refused"
     verb: str
@@ -337,14 +340,14 @@ class CommandRefused(Fact, frozen=True):
 
 
 class RunFailed(Fact, frozen=True):
-    """Why the run failed; stands directly before `RunEnd`."""
+    """Why the run failed. The next event is `RunEnd`."""
 
     type = "run.failed"
     error: Failure
 
 
 class RunEnd(Fact, frozen=True):
-    """The last event of every admitted run. ``usage`` is with that of its child runs, and so are ``models``."""
+    """The last event of every admitted run. ``usage`` and ``models`` include the usage of its child runs."""
 
     type = "run.end"
     status: Literal["completed", "failed", "cancelled", "expired"]
@@ -373,9 +376,9 @@ NodeOutcome = Literal["ok", "failed", "skipped", "cancelled"]
 
 
 class NodeExit(Fact, frozen=True):
-    """``outcome`` is neutral; ``result`` is the language's own record of the node.
+    """A node execution ended. ``outcome`` is the same for all languages, ``result`` is the language's record of it.
 
-    ``told`` is what later nodes see of it, where that is not the ``data`` of its result.
+    ``told`` is the value that later nodes see, if that is not the ``data`` of ``result``.
     """
 
     type = "node.exit"
@@ -399,7 +402,7 @@ class NodeRetry(Fact, frozen=True):
 
 
 class Route(Fact, frozen=True, rename={"source": "from", "target": "to"}):
-    """The way on from a node; ``edge`` is the edge's index, or a word of the language such as ``default``."""
+    """The run continues from a node along an edge. ``edge`` is its index, or a word of the language (``default``)."""
 
     type = "route"
     source: str
@@ -411,7 +414,7 @@ class Route(Fact, frozen=True, rename={"source": "from", "target": "to"}):
 
 
 class NodeProgress(Fact, frozen=True):
-    """What a person would want to read next week; token-by-token progress is on ``cb.live`` only."""
+    """Progress that is worth reading later. Progress of single tokens is published on ``cb.live`` only."""
 
     type = "node.progress"
     node: str
@@ -432,7 +435,7 @@ class NodeWarning(Fact, frozen=True):
 
 
 class ModelCall(Intent, frozen=True):
-    """A model is asked. Only what is new since ``base`` is recorded; ``digest`` chains over the whole request."""
+    """A request to a model. It records only the messages since ``base``; ``digest`` covers the whole request."""
 
     type = "model.call"
     purpose: Purpose
@@ -452,7 +455,7 @@ class ModelCall(Intent, frozen=True):
 
 
 class ModelResult(ModelReply, frozen=True, kw_only=True):
-    """What a turn came to of ``model``, or of what stood in for it; logs of old do not name it here.
+    """The result of a turn. ``model`` is the model or stand-in that answered; it is empty in older logs.
 
     With an ``error``, ``text`` is what the model had said by then, in its last try that said something. ``usage`` is
     that of all requests, and ``requests`` has that of each where several used anything. ``unmetered``: the provider
@@ -468,10 +471,10 @@ class ModelResult(ModelReply, frozen=True, kw_only=True):
 
 
 class ToolCall(Intent, frozen=True):
-    """A tool is called, by the worker, or (``via`` caller) by whoever answers the call from outside.
+    """A tool is called by the worker, or (``via`` caller) by a client outside the runtime, which sends the answer.
 
-    A call that a tool answered with ``asks`` is repeated with the ``responses`` of a person and the tool's ``state``;
-    ``earlier`` are the responses of the repetitions before.
+    A call that a tool answered with ``asks`` is repeated with the ``responses`` of a person and the tool's ``state``.
+    ``earlier`` contains the responses of earlier repetitions.
     """
 
     type = "tool.call"
@@ -487,8 +490,8 @@ class ToolCall(Intent, frozen=True):
 
 
 class ToolResult(Outcome, frozen=True):
-    """The outcome of a call. ``asks`` has the requests of a tool to a person, and the state of the tool: it is called
-    again with that state and the ``responses``."""
+    """The outcome of a call. ``asks`` contains the tool's questions to a person and the tool's state. The tool is then
+    called again with that state and the ``responses``."""
 
     type = "tool.result"
     node: str
@@ -503,7 +506,7 @@ EffectKind = Literal["source", "http", "provider", "service", "code", "memory", 
 
 
 class EffectCall(Intent, frozen=True):
-    """Any other effect of the closed list `EffectKind`."""
+    """Any other effect, of one of the kinds in `EffectKind`."""
 
     type = "effect.call"
     kind_: EffectKind = msgspec.field(name="kind")
@@ -513,8 +516,8 @@ class EffectCall(Intent, frozen=True):
 
 
 class EffectResult(Outcome, frozen=True):
-    """``usage`` is what it took of ``model``, where it asked one; ``requests`` and ``unmetered`` as `ModelResult` has
-    them."""
+    """The outcome of an `EffectCall`. ``usage`` is its usage of ``model``, if it used one; ``requests`` and
+    ``unmetered`` are as in `ModelResult`."""
 
     type = "effect.result"
     value: JSON = None
@@ -536,21 +539,21 @@ class TimerSet(Intent, frozen=True):
 
 
 class TimerFired(Outcome, frozen=True):
-    """A deadline passed: of a `TimerSet`, or of a bound around work, which is not logged when set."""
+    """A deadline passed: that of a `TimerSet`, or a time limit of a node, which is not logged when it is set."""
 
     type = "timer.fired"
     due: dt.datetime
 
 
 class ClockRead(Fact, frozen=True):
-    """An unpinned clock was read; the interpreter saw exactly this value."""
+    """The interpreter read the clock and got this value."""
 
     type = "clock.read"
     value: dt.datetime
 
 
 class HumanAsked(Intent, frozen=True):
-    """A person is asked. ``schema`` is the JSON Schema of what answers; what was recorded without had none."""
+    """A question to a person. ``schema`` is the JSON Schema of the answer; logs of older versions have none."""
 
     type = "human.asked"
     question: str
@@ -564,7 +567,7 @@ class HumanAsked(Intent, frozen=True):
 
 
 class HumanAnswered(Fact, frozen=True):
-    """Somebody answered the open question ``interaction`` (an effect key); the k-th answer, from 1."""
+    """A person answered the open question ``interaction`` (an effect key). ``k`` is the answer's number, from 1."""
 
     type = "human.answered"
     interaction: str
@@ -590,7 +593,7 @@ class SignalAwaited(Intent, frozen=True):
 
 
 class SignalReceived(Outcome, frozen=True):
-    """A signal arrived. With a key it closes that wait; without one it is kept for whoever asks next."""
+    """A signal arrived. With a key it closes that wait. Without one it is kept for the next matching wait."""
 
     type = "signal.received"
     name: str
@@ -607,7 +610,7 @@ class ChildStart(Intent, frozen=True):
 
 
 class ChildUsage(Fact, frozen=True):
-    """What a child run has used since it last said so, with its own children; its end is not counted twice."""
+    """The usage of a child run and its children since its last report. It is not counted again when the child ends."""
 
     type = "child.usage"
     child: str
@@ -616,7 +619,7 @@ class ChildUsage(Fact, frozen=True):
 
 
 class ChildEnd(Outcome, frozen=True):
-    """The payload of the child's ``run.end``."""
+    """A child run ended; contains the payload of its ``run.end``."""
 
     type = "child.end"
     status: str
@@ -629,7 +632,7 @@ class ChildEnd(Outcome, frozen=True):
 
 
 class EffectCancelled(Outcome, frozen=True):
-    """Closes any open intent (of type ``of``) whose scope was cancelled."""
+    """Closes an open intent (of type ``of``) because its scope was cancelled."""
 
     type = "effect.cancelled"
     of: str
@@ -682,7 +685,7 @@ TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args
 """Every event type by its name."""
 
 AT_REST = frozenset({RunEnd.type, RunQuarantined.type})
-"""Events behind which a run does nothing more of its own accord."""
+"""Events after which a run does nothing unless a command reaches it."""
 
 OUTCOME_OF: dict[type[Payload], type[Payload]] = {
     RunPaused: RunResumed,
@@ -694,15 +697,15 @@ OUTCOME_OF: dict[type[Payload], type[Payload]] = {
     SignalAwaited: SignalReceived,
     ChildStart: ChildEnd,
 }
-"""Which outcome closes which intent, besides `EffectCancelled`, which closes any."""
+"""Which outcome closes which intent. `EffectCancelled` can close any intent."""
 
 
 class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The envelope around a payload.
 
     ``n`` counts the run's events from 1, ``epoch`` the claims of the run. ``cause`` is the stream sequence of the
-    command this event records, 0 for none. ``time`` is never before the previous event's. ``blobs`` lists the digests
-    of values that travel beside the event (`callboard.bus.payloads`).
+    command that caused this event, or 0. ``time`` is never before that of the previous event. ``blobs``
+    lists the digests of values that are stored separately (`callboard.bus.payloads`).
     """
 
     type: str
@@ -727,7 +730,7 @@ _payload_decoders: dict[str, msgspec.json.Decoder[Any]] = {name: decoder(payload
 
 
 def encode_payload(payload: Payload) -> bytes:
-    """Encode a payload as JSON; equal payloads give equal bytes. Texts that UTF-8 cannot carry are repaired."""
+    """Encode a payload as JSON; equal payloads give equal bytes. Texts that cannot be encoded as UTF-8 are repaired."""
     try:
         return _encoder.encode(payload)
     except UnicodeEncodeError:
@@ -735,12 +738,12 @@ def encode_payload(payload: Payload) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """Encode an event as the JSON object that stands in the log."""
+    """Encode an event as the JSON object that is stored in the log."""
     return _encoder.encode(event)
 
 
 def decode_event(data: bytes) -> Event:
-    """Read an event's envelope; its payload stays raw until `decode_payload`.
+    """Decode an event's envelope; its payload stays raw until `decode_payload`.
 
     :raises msgspec.ValidationError: if the bytes are not an event
     """
@@ -748,7 +751,7 @@ def decode_event(data: bytes) -> Event:
 
 
 def decode_payload(event_type: str, payload: bytes | Raw) -> Payload:
-    """Read the payload of an event of the given type.
+    """Decode the payload of an event of the given type.
 
     :raises KeyError: if the type is not in the vocabulary
     :raises msgspec.ValidationError: if the payload does not fit its type
@@ -757,5 +760,5 @@ def decode_payload(event_type: str, payload: bytes | Raw) -> Payload:
 
 
 def payload_of(event: Event) -> Payload:
-    """Read an event's payload."""
+    """Decode an event's payload."""
     return _payload_decoders[event.type].decode(event.payload)

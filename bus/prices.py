@@ -1,8 +1,8 @@
-"""Prices: what models cost, as a dated table, and what a usage of them comes to.
+"""Prices: a dated table of the prices of models, and the cost of a usage.
 
-The table that ships is `prices.toml` beside this, the providers' public list prices; a configuration may have other
-ones. Sums are whole numbers of trillionths of a dollar, so that they are exact. What a model costs that is in no table
-nobody knows: its tokens are counted, and a sum that has any is the least that it can be.
+The built-in table is `prices.toml` in this package, with the providers' public list prices. A configuration may add
+others. Sums are integers in trillionths of a dollar, so that they are exact. If no table contains a model, its price is
+unknown: its tokens are counted separately, and a sum that includes some is a lower bound.
 """
 
 import datetime as dt
@@ -23,13 +23,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from callboard.bus.effects import ModelUsage, Usage, used
 
 PICO = 10**12
-"""A dollar has so many of what is added up."""
+"""The number of units in a dollar; costs are added in these units."""
 
 _PER_TOKEN = PICO // 10**6
-"""What a dollar per million tokens is per token."""
+"""A price of one dollar per million tokens, in units per token."""
 
 _SNAPSHOT = re.compile(r"-20\d\d-?[01]\d-?[0-3]\d$")
-"""The date behind the name of a model."""
+"""The date at the end of a model's name."""
 
 _ALWAYS = dt.date(1, 1, 1)
 
@@ -40,7 +40,7 @@ Tokens = Annotated[int, Meta(ge=0)]
 
 
 class Price(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """US dollars per million tokens, ``since`` a day (UTC), of turns with ``over`` so many tokens of input."""
+    """Prices in US dollars per million tokens, valid ``since`` a day (UTC), for inputs of more than ``over`` tokens."""
 
     input: Decimal
     output: Decimal
@@ -50,7 +50,7 @@ class Price(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     over: Tokens = 0
 
     def of(self, usage: Usage) -> int:
-        """What a usage comes to, in `PICO`."""
+        """Return the cost of a usage, in units of `PICO`."""
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
         plain = max(usage.input_tokens - read - written, 0)
         return (
@@ -62,8 +62,8 @@ class Price(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
 
 class Cost(Struct, frozen=True):
-    """What something has cost: ``usd``, what ``unknown_tokens`` cost, whose price is not known, and what ``unmetered``
-    answers cost, whose usage the provider did not report; absent if there are none."""
+    """A cost for display. ``usd`` does not include ``unknown_tokens``, whose price is not known, and ``unmetered``
+    answers, whose usage the provider did not report. ``unmetered`` is left out if it is 0."""
 
     usd: float = 0.0
     unknown_tokens: int = 0
@@ -71,12 +71,12 @@ class Cost(Struct, frozen=True):
 
     @property
     def is_partial(self) -> bool:
-        """Whether ``usd`` is not all of it."""
+        """Whether ``usd`` is only a part of the cost."""
         return bool(self.unknown_tokens) or bool(self.unmetered)
 
 
 class Bill(Struct, frozen=True):
-    """A sum of costs, exact: ``pico`` of `PICO` in a dollar."""
+    """An exact sum of costs; ``pico`` is in units of `PICO`."""
 
     pico: int = 0
     unknown_tokens: int = 0
@@ -98,22 +98,22 @@ class Bill(Struct, frozen=True):
 
     @property
     def cost(self) -> Cost:
-        """The same as it is shown."""
+        """The sum for display."""
         return Cost(self.pico / PICO, self.unknown_tokens, self.unmetered or UNSET)
 
 
 class Prices:
-    """A table of prices: rows by the name of a model, or by a pattern with ``*``; the longest one that fits counts."""
+    """A table of prices: rows by the name of a model, or by a pattern with ``*``. The longest matching one applies."""
 
     def __init__(self, rows: Mapping[str, Sequence[Price]], behind: "Prices | None" = None) -> None:
-        """Take a table; ``behind`` is asked for what it does not have."""
+        """Create a table; ``behind`` is a fallback for models that it does not contain."""
         self._named = {name: rows[name] for name in rows if "*" not in name}
         self._patterns = sorted((name for name in rows if "*" in name), key=len, reverse=True)
         self._rows = rows
         self._behind = behind
 
     def price(self, model: str, at: dt.datetime, over: int = 0) -> Price | None:
-        """Return what a model costs at an instant in turns with more than so many tokens of input; None: unknown."""
+        """Return the price of a model at an instant, for inputs of more than ``over`` tokens; None if it is unknown."""
         for rows in self._of(model):
             day = at.astimezone(dt.UTC).date()
             held = [row for row in rows if (row.since or _ALWAYS) <= day and row.over <= over]
@@ -123,7 +123,7 @@ class Prices:
 
     @property
     def digest(self) -> str:
-        """What tells the table from every other one."""
+        """A digest of the table's content."""
         rows = msgspec.json.encode(self._rows, order="sorted")
         return sha256(rows + (self._behind.digest.encode() if self._behind is not None else b"")).hexdigest()[:12]
 
@@ -136,7 +136,7 @@ class Prices:
                 yield self._rows[pattern]
 
     def bill(self, models: Iterable[ModelUsage], at: dt.datetime) -> Bill:
-        """Return what a usage of models comes to."""
+        """Return the cost of a usage of models."""
         pico = unknown = unmetered = 0
         for one in models:
             unmetered += one.unmetered
@@ -148,14 +148,14 @@ class Prices:
         return Bill(pico, unknown, unmetered)
 
     def turn(self, model: str, usage: Usage, at: dt.datetime) -> Bill:
-        """Return what one request comes to."""
+        """Return the cost of one request."""
         return self.bill(used(model, usage), at)
 
 
 def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[str, str]]:
-    """Read a table as people write it: by model a row, several, or a number for input and output alike.
+    """Read a table from a configuration: for each model a row, several rows, or one number for input and output.
 
-    Return it with what is wrong, by where that is.
+    Return the table, and the problems by their place.
     """
     found: dict[str, list[Price]] = {}
     wrong: dict[str, str] = {}
@@ -176,7 +176,7 @@ def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[
 
 
 def _exact(usd: Decimal) -> int | None:
-    """A price per million tokens as one per token, in `PICO`; None if that is no whole number, or no price."""
+    """Convert a price per million tokens to units of `PICO` per token; None if that is not an integer, or invalid."""
     if not usd.is_finite() or not 0 <= usd <= DOLLARS_MAX:
         return None
     per_token = usd * _PER_TOKEN
@@ -190,7 +190,7 @@ def _pico(usd: Decimal) -> int:
 
 @cache
 def list_prices() -> Prices:
-    """Return the table that ships."""
+    """Return the built-in table."""
     text = (files("callboard.bus") / "prices.toml").read_text(encoding="utf-8")
     rows, wrong = read_prices(tomllib.loads(text, parse_float=Decimal))
     assert not wrong, wrong
@@ -198,14 +198,14 @@ def list_prices() -> Prices:
 
 
 def added(costs: Sequence[Cost]) -> Cost:
-    """Return the sum of costs as they are shown."""
+    """Return the sum of costs for display."""
     usd = fsum(cost.usd for cost in costs)
     unmetered = sum(cost.unmetered or 0 for cost in costs)
     return Cost(usd, sum(cost.unknown_tokens for cost in costs), unmetered or UNSET)
 
 
 def dollars(cost: Cost) -> str:
-    """Return a cost for people: ``$0.0123``; if some of it is unknown ``at least $0.0123``, if all is ``unknown``."""
+    """Return a cost as text: ``$0.0123``; ``at least $0.0123`` if a part is unknown; ``unknown`` if all of it is."""
     if cost.is_partial and not cost.usd:
         return "unknown"
     digits = 2 if cost.usd >= 1 or not cost.usd else 4
