@@ -1,7 +1,7 @@
-"""Asking the server: the JetStream API, and reading many messages at once.
+"""Requests to the server: the JetStream API, and reads of many messages at once.
 
-Nothing that is asked here does harm when it is asked twice. So what was lost with the connection is asked again, and
-what a server with much to do has not answered in time.
+All requests here are idempotent. So a request is sent again if it was lost with the connection, or if a busy server has
+not answered it in time.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,28 +19,28 @@ from callboard.bus.requests import REQUEST_TIMEOUT_S, Lost, Requests, Silent
 T = TypeVar("T")
 
 LOSS_PATIENCE_S = 30.0
-"""How long something is asked again because the connection is lost: by then a server that restarts is back."""
+"""How long to repeat a request while the connection is lost. A server that restarts is back by then."""
 
 SILENCE_PATIENCE_S = 10.0
-"""How long something is asked again because there was no answer, though the connection is there."""
+"""How long to repeat a request that gets no answer although the connection is up."""
 
 LOSS_PAUSE_S = 0.05
-"""Between two attempts: what fails at once because nobody is connected shall not fill the event loop."""
+"""Pause between two attempts. A request without a connection fails at once, and must not occupy the event loop."""
 
 DIRECT_GET_TIMEOUT_S = 2 * REQUEST_TIMEOUT_S
-"""How long the messages of one batched get may take."""
+"""Maximum time for all messages of one batched get."""
 
 
 class NoLeader(NoAnswer):
-    """The cluster elects a leader, and answers when it has one."""
+    """The cluster is electing a leader. It answers once it has one."""
 
 
 async def again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask, and again whenever the connection was lost, no answer came, or the cluster had no leader.
+    """Send a request, and repeat it while the connection is lost, no answer comes, or the cluster has no leader.
 
-    :raises Lost: if that is so for `LOSS_PATIENCE_S` seconds
-    :raises NoLeader: likewise
-    :raises Silent: if there was no answer for `SILENCE_PATIENCE_S` seconds
+    :raises Lost: if the connection is lost for `LOSS_PATIENCE_S` seconds
+    :raises NoLeader: if the cluster has no leader for `LOSS_PATIENCE_S` seconds
+    :raises Silent: if no answer comes for `SILENCE_PATIENCE_S` seconds
     """
     begun = anyio.current_time()
     while True:
@@ -56,7 +56,7 @@ async def again(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """One request to the JetStream API; an error is part of the answer.
+    """Send a request to the JetStream API and return its answer; an error is part of the answer.
 
     :raises NoAnswer: if no answer came
     """
@@ -72,9 +72,9 @@ async def api(requests: Requests, verb: str, body: Mapping[str, Any]) -> dict[st
 
 
 async def direct_get(nc: Line, stream: str, request: Mapping[str, Any]) -> tuple[list[Msg], int]:
-    """One batched direct get (ADR-31): the messages, and how many more there are.
+    """Send a batched direct get (ADR-31); return the messages, and how many more there are.
 
-    :raises NoAnswer: if there was no answer, or nobody to answer
+    :raises NoAnswer: if no answer came, or the server is not able to answer
     """
     body = msgspec.json.encode(request)
     return await again(lambda: _direct_get(nc, stream, body))
@@ -90,7 +90,7 @@ async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], in
     async def take(message: Msg) -> None:
         nonlocal pending, refusal
         headers = message.headers or {}
-        # A message of the stream may have any headers; but the server's own words have no subject in it.
+        # A stored message may have any headers, also Status. Only a status of the server has no Nats-Subject.
         status = headers.get("Status") if "Nats-Subject" not in headers else None
         if status is None:
             messages.append(message)
@@ -98,7 +98,7 @@ async def _direct_get(nc: Line, stream: str, body: bytes) -> tuple[list[Msg], in
         if status == "204":
             pending = int(headers.get("Nats-Num-Pending", "0"))
         elif status != "404":
-            # 503: no leader, or not up yet. Nothing found is not the same as nobody there to look.
+            # 503: the stream has no leader, or has not started yet. It may contain matching messages.
             refusal = status
         finished.set()
 

@@ -1,7 +1,8 @@
-"""Large values in the stream: pieces beside the events, under the digest of the whole.
+"""Large values in the stream: pieces that are stored separately from the events, under the digest of the whole value.
 
-They are ``<subject>.<i>``, i = 0, 1, 2 …; the header ``Cb-Chunks`` of each says how many there are. Whoever may publish
-below ``cb.blob`` can put other pieces there: of several with one number the first one counts.
+The subjects of the pieces are ``<subject>.<i>``, i = 0, 1, 2 …; the header ``Cb-Chunks`` of each piece is the number of
+pieces. Clients that may publish below ``cb.blob`` can add other pieces there. If several pieces have the same number,
+readers use the first one.
 """
 
 import re
@@ -21,7 +22,7 @@ CHUNKS_AT_ONCE = 16
 
 READ_CHUNKS = 1_000
 READ_BYTES_MAX = 64 * 1024 * 1024
-"""Pieces, and their bytes, asked for at once."""
+"""Maximum number of pieces, and of their bytes, in one request."""
 
 COUNT = "Cb-Chunks"
 
@@ -29,11 +30,11 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class TooLarge(Exception):
-    """A large value is larger than it may be."""
+    """A large value exceeds the maximum size."""
 
 
 class Blobs:
-    """The large values of a stream, each by its subject without the number of a piece."""
+    """The large values of a stream. A value is addressed by its subject, without the number of a piece."""
 
     def __init__(self, nc: Line, requests: Requests, stream: str, publish: Callable[[Message], Awaitable[int]]) -> None:
         self._nc = nc
@@ -42,18 +43,19 @@ class Blobs:
         self._publish = publish
 
     async def put(self, subject: str, data: bytes) -> None:
-        """Store a value; as `callboard.bus.log.EventLog.put_blob`."""
+        """Store a value, as `callboard.bus.log.EventLog.put_blob` describes."""
         chunks = [data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES)] or [b""]
 
         async def put(i: int) -> None:
             await self._publish(Message(f"{subject}.{i}", chunks[i], {COUNT: str(len(chunks))}))
 
-        # What an earlier try has brought in is not stored again: where room is scarce it would use up what there is.
+        # Do not store pieces again that an earlier attempt has stored: in a nearly full stream they would use up the
+        # remaining space.
         there = await self._there(subject)
         await side_by_side([i for i in range(len(chunks)) if i not in there], put, CHUNKS_AT_ONCE)
 
     async def _there(self, subject: str) -> set[int]:
-        """The numbers of the pieces that the stream has."""
+        """Return the numbers of the pieces that are in the stream."""
         found: dict[str, int] = {}
         while True:
             request = {"subjects_filter": f"{subject}.*", "offset": len(found)}
@@ -66,9 +68,9 @@ class Blobs:
                 return {i for piece in found if (i := _number(piece)) is not None}
 
     async def get(self, subject: str, bytes_max: int | None = None) -> bytes | None:
-        """Return a value; None if there is none, or not all of it: a writer may have died half way.
+        """Return a value, or None if it is missing or incomplete, for example because its writer crashed.
 
-        :raises TooLarge: if there is more than ``bytes_max``
+        :raises TooLarge: if the value has more than ``bytes_max`` bytes
         :raises NoAnswer: if no answer came
         """
         size = 0
@@ -102,6 +104,6 @@ class Blobs:
 
 
 def _number(subject: str) -> int | None:
-    """The number of a piece, by its subject."""
+    """Return the number of a piece from its subject; None if the subject does not end in a number."""
     last = subject.rpartition(".")[2]
     return int(last) if _NUMBER.fullmatch(last) else None

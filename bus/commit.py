@@ -1,10 +1,12 @@
-"""Committing: guarded publishes one by one, atomic batches, and group commit of what many runs have pending.
+"""Commits to the stream: single guarded publishes, atomic batches, and group commit of the appends of many runs.
 
-Where every append is synced to disk, a batch costs about as much as a single message, so one committer per worker
-merges the pending appends of many runs. Within a batch all messages of a run bear the same guard, its last event before
-the batch: that is what the server compares with. It does not compare with what the batch itself brings, so a batch has
-one append of a run at most: of two behind the same event it would store both. A refused batch does not say whose guard
-refused it: its messages are then published one by one, each of a run guarded by the one before.
+On a server that syncs every append to disk, a batch costs about as much as a single message. So one committer per
+worker merges the pending appends of many runs.
+
+Within a batch all messages of a run have the same guard: the sequence of the run's last event before the batch. The
+server compares guards with the stream only, and not with the other messages of the batch. So a batch contains at most
+one append of a run: the server would store two appends that follow the same event. If the server refuses a batch, it
+does not say which guard failed. The messages are then published one by one, each guarded by the run's previous message.
 """
 
 import asyncio
@@ -26,19 +28,20 @@ BATCH_MESSAGES_MAX = 500
 
 SINGLES_MAX = 2
 SINGLE_MESSAGES_MAX = 16
-"""Messages of so few runs are published one by one if they are so few: a batch costs a staging file."""
+"""Up to this number of appends, with up to this number of messages in total, are published one by one: a batch costs
+the server a staging file."""
 
 MESSAGE_ID = "Nats-Msg-Id"
-"""The header by which the server tells a message that is published again."""
+"""The header by which the server recognizes a message that is published again."""
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 _REFUSED = frozenset({10071, 10164})
-"""Wrong last sequence; on a replicated stream also: another write under the same guard is in flight."""
+"""Error codes: wrong last sequence; on a replicated stream also another write with the same guard in flight."""
 
 _NO_ROOM = frozenset({10002, 10023, 10047, 10077})
-"""The account's quota is used up; the server's is; no storage can be had for it; the store does not take it."""
+"""Error codes: the account's quota is used up; the server's is; no storage is available; the store failed to write."""
 
 
 class Message(Struct):
@@ -57,11 +60,11 @@ _decode_ack = msgspec.json.Decoder(_PubAck).decode
 
 
 def guarded(after: int, filter: str) -> dict[str, str]:
-    """Headers that let a message in only if ``after`` is the last sequence matching the filter."""
+    """Return headers with which the server stores a message only if ``after`` is the last sequence on the filter."""
     return {EXPECTED: str(after), EXPECTED_SUBJECT: filter}
 
 
-def _taken(answer: bytes) -> _PubAck:
+def _read_ack(answer: bytes) -> _PubAck:
     ack = _decode_ack(answer)
     if ack.error is None:
         return ack
@@ -71,13 +74,13 @@ def _taken(answer: bytes) -> _PubAck:
     reason = str(ack.error.get("description", code))
     if code in _NO_ROOM:
         raise Full(reason)
-    # Whatever else the server says (no leader, too many batches in flight), the message is not stored or we cannot
-    # know: the append is tried again, and gives up after its patience.
+    # After any other error (no leader, too many batches in flight) the message is not stored, or we cannot know. The
+    # append is repeated until its time is up.
     raise NoAnswer(reason)
 
 
 def no_room(error: Mapping[str, Any]) -> Full | None:
-    """Return the refusal that an error of the JetStream API amounts to, if it is for lack of room."""
+    """Return the exception for an error of the JetStream API, if the server has no space left; otherwise None."""
     return Full(str(error.get("description", ""))) if error.get("err_code") in _NO_ROOM else None
 
 
@@ -85,29 +88,29 @@ async def publish(requests: Requests, message: Message) -> int:
     """Publish one message and return its stream sequence.
 
     :raises Refused: if its guard does not hold
-    :raises Full: if there is no room
-    :raises NoAnswer: if no answer came, or one that says neither yes nor no
+    :raises Full: if the server has no space left
+    :raises NoAnswer: if no answer came, or one that does not say whether the message is stored
     """
-    return _taken(await requests.request(message.subject, message.data, message.headers)).seq
+    return _read_ack(await requests.request(message.subject, message.data, message.headers)).seq
 
 
 async def publish_known(requests: Requests, message: Message, id: str) -> tuple[int, bool]:
-    """Publish one message under an id; return its sequence, or that of the message which has the id, and whether so.
+    """Publish one message under an id; return its sequence, and whether a message with this id was stored before.
 
-    Raises as `publish`.
+    In that case the sequence is the one of the earlier message. Raises the same exceptions as `publish`.
     """
     headers = {**message.headers, MESSAGE_ID: id}
-    ack = _taken(await requests.request(message.subject, message.data, headers))
+    ack = _read_ack(await requests.request(message.subject, message.data, headers))
     return ack.seq, ack.duplicate
 
 
 async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
-    """Publish messages of one run one after the other, each guarded by the one before; return the sequence of the last.
+    """Publish messages of one run one after the other, each guarded by the previous one; return the last sequence.
 
-    Only the guard of the first needs to be right.
+    Only the guard of the first message has to be correct.
 
-    :raises Refused: as `publish`; so many of them, from the first on, may be stored
-    :raises NoAnswer: likewise
+    :raises Refused: as `publish`; some of the messages, from the first on, may be stored
+    :raises NoAnswer: as `publish`; some of the messages, from the first on, may be stored
     """
     sequence = await publish(requests, messages[0])
     for message in messages[1:]:
@@ -119,8 +122,8 @@ async def publish_chain(requests: Requests, messages: Sequence[Message]) -> int:
 async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     """Publish messages as one atomic batch (ADR-50) and return the sequence of the last; the others precede it.
 
-    :raises Refused: if the guard of any of them does not hold; nothing is stored then
-    :raises NoAnswer: if no answer came, or the batch was not taken up
+    :raises Refused: if the guard of any message does not hold; the server has then stored nothing
+    :raises NoAnswer: if no answer came, or the server did not accept the batch
     """
     batch = uuid4().hex
     for i, message in enumerate(messages[:-1], 1):
@@ -129,22 +132,26 @@ async def publish_batch(requests: Requests, messages: Sequence[Message]) -> int:
     last = messages[-1]
     headers = {**last.headers, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages))}
     headers["Nats-Batch-Commit"] = "1"
-    return _taken(await requests.request(last.subject, last.data, headers, hurry=True)).seq
+    return _read_ack(await requests.request(last.subject, last.data, headers, hurry=True)).seq
 
 
 async def publish_turn(requests: Requests, messages: Sequence[Message]) -> int:
-    """Publish messages of one run as a batch; if that is not taken up, one after the other. As `publish_chain`."""
+    """Publish messages of one run as a batch, or one after the other if the server does not accept the batch.
+
+    Returns and raises as `publish_chain`.
+    """
     try:
         return await publish_batch(requests, messages)
     except Full:
         raise
     except NoAnswer:
-        # It may be stored whole or not at all; then the first is refused, and whoever appends finds it there.
+        # The batch is stored completely or not at all. If it is stored, the first message is now refused, and the
+        # caller of the append finds its events in the log.
         return await publish_chain(requests, messages)
 
 
 class _Pending:
-    """Messages of one run that wait for their commit, and how it came out."""
+    """Messages of one run that wait for their commit, and the result of the commit."""
 
     __slots__ = ("error", "gone", "leads", "messages", "run", "sequence", "woken")
 
@@ -173,8 +180,8 @@ class _Pending:
 class Committer:
     """Merges the pending appends of many runs.
 
-    There is no task to start or to stop: whoever finds nobody leading leads, that is, commits its own messages with all
-    that is pending, and hands over to the next who waits.
+    It needs no background task. A caller that finds no leader becomes the leader: it commits its own messages together
+    with all pending ones, and hands the lead over to the next waiting caller.
     """
 
     def __init__(self, requests: Requests, *, batches: bool = False) -> None:
@@ -185,7 +192,7 @@ class Committer:
         self._crowded = False
 
     async def put(self, messages: Sequence[Message]) -> int:
-        """Publish messages of one run, alone or together with those of others; as `publish_chain`."""
+        """Publish messages of one run, alone or together with those of others. Return and raise as `publish_chain`."""
         pending = _Pending(messages)
         if self._led:
             await self._wait(pending)
@@ -198,12 +205,12 @@ class Committer:
         return pending.sequence
 
     async def _wait(self, pending: _Pending) -> None:
-        """Wait until another leader has committed, or the lead has come to these messages."""
+        """Wait until a leader has committed these messages, or until their caller is the leader."""
         self._pending.append(pending)
         try:
             await pending.woken
         except asyncio.CancelledError:
-            # What no leader has taken was never published, and need not be.
+            # Messages that no leader has taken were never published, and are not needed any longer.
             pending.gone = True
             if pending.leads:
                 self._hand_over()
@@ -213,22 +220,22 @@ class Committer:
         batch = [pending]
         try:
             if self._crowded:
-                # Those whom the last commit woke are all about to append: let them.
+                # The callers that the last commit woke are about to append again: let them join this batch.
                 await anyio.lowlevel.checkpoint()
-            batch += self._taken(pending)
+            batch += self._take_batch(pending)
             self._crowded = len(batch) > 1
-            # A leader that is cancelled must not leave the others of its batch without an answer.
+            # If the leader is cancelled, the other callers of its batch still need their answers.
             with anyio.CancelScope(shield=True):
                 await self._commit(batch)
         finally:
-            # Nor one that fails as it never should; whoever has its answer keeps it.
+            # They need answers also if the leader fails unexpectedly. Answers that were already given stay.
             for other in batch[1:]:
                 if not other.woken.done():
                     other.settle(error=NoAnswer("the commit failed"))
             self._hand_over()
 
-    def _taken(self, first: _Pending) -> list[_Pending]:
-        """Take what goes into the batch of the leader, in order, up to a run that is in it already."""
+    def _take_batch(self, first: _Pending) -> list[_Pending]:
+        """Take the appends for the leader's batch, in order, up to one of a run that the batch already contains."""
         taken: list[_Pending] = []
         runs, room = {first.run}, BATCH_MESSAGES_MAX - len(first.messages)
         while self._pending and len(self._pending[0].messages) <= room and self._pending[0].run not in runs:
@@ -254,7 +261,7 @@ class Committer:
             try:
                 last = await publish_batch(self._requests, messages)
             except (Refused, NoAnswer):
-                # One guard refused them all, or nobody knows: one by one each gets its own answer.
+                # The guard of one run failed, or the result is unknown. Published one by one, each run gets its answer.
                 pass
             else:
                 for pending in reversed(batch):

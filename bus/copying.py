@@ -1,4 +1,4 @@
-"""Copying: messages of the stream just as they are, with their headers and times, to be kept somewhere else."""
+"""Copies of the stream's messages, unchanged, with their headers and times, for storing them elsewhere."""
 
 import datetime as dt
 from collections.abc import AsyncGenerator, Mapping
@@ -10,11 +10,11 @@ from callboard.bus.asking import direct_get
 from callboard.bus.jetstream import READ_BATCH, READ_BYTES_MAX, JetStreamLog
 
 _TOLD = {"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
-"""Headers of the answer, which the message itself has not."""
+"""Headers that the server adds to its answer, and that the stored message does not have."""
 
 
 class Copied(Struct, frozen=True):
-    """A message as the stream has it: where it stands there, and since when."""
+    """A message of the stream, with its sequence and the time at which it was stored."""
 
     sequence: int
     subject: str
@@ -24,13 +24,13 @@ class Copied(Struct, frozen=True):
 
 
 async def copied(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:
-    """Yield the messages that match a filter, in order, from an instant on, up to the last that there is.
+    """Yield the stored messages that match a filter, in order, beginning with those stored at ``since`` or later.
 
     :raises NoAnswer: if no answer came
     """
     after, pending = 0, 1
     while pending:
-        # Nobody is asked for a sequence and an instant at once.
+        # The server does not accept a sequence and a start time in one request.
         begins = {"seq": after + 1} if after or since is None else {"start_time": since.isoformat()}
         request = {"next_by_subj": filter, **begins, "batch": READ_BATCH, "max_bytes": READ_BYTES_MAX}
         messages, pending = await direct_get(log.nc, log.stream, request)

@@ -1,7 +1,7 @@
-"""Damage: events that a run's log has lost, found by a gap in their numbers.
+"""Damage: events that a run's log has lost, detected by a gap in their numbers.
 
-The server drops a stored message whose checksum does not match. A guarded append makes event n+1 impossible without
-event n, so a gap in the numbers is never the work of a writer.
+The server drops a stored message whose checksum does not match. The guard of an append ensures that event n is stored
+before event n+1, so a writer never leaves a gap.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ REMEDY = (
 )
 
 MISSING_MAX = 100
-"""Missing events that are named one by one."""
+"""Maximum number of missing events that a message lists."""
 
 
 class Unreadable(Struct, frozen=True):
@@ -51,7 +51,7 @@ class MissingEvents:
         self._last = max(self._last, event.n)
 
     def skip(self, n: int) -> None:
-        """Do not expect the events up to a number: they are a fork's origin's."""
+        """Do not expect the events up to a number: they belong to the origin of a fork."""
         self._last = max(self._last, n)
 
     def warnings(self) -> list[Warned]:

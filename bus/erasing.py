@@ -1,15 +1,15 @@
-"""Erasing: single messages of the stream, which the server overwrites, or all that match a filter."""
+"""Erasing of messages: a single message, which the server overwrites, or all messages that match a filter."""
 
 from callboard.bus.asking import api
 from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer
 
 _NO_MESSAGE = (10037, 10043, 10057)
-"""What the server says of a message that is not there (any more)."""
+"""Error codes of the server for a message that does not exist or was deleted before."""
 
 
 async def erase(log: JetStreamLog, sequence: int) -> bool:
-    """Erase a message; say whether it was there.
+    """Erase a message; return whether it existed.
 
     :raises NoAnswer: if no answer came
     """
@@ -20,7 +20,7 @@ async def erase(log: JetStreamLog, sequence: int) -> bool:
 
 
 async def erase_all(log: JetStreamLog, filter: str, before: int | None = None) -> int:
-    """Erase all messages that match a filter, those ``before`` a sequence if there is one; return how many there were.
+    """Erase all messages that match a filter, only those ``before`` a sequence if one is given; return their number.
 
     :raises NoAnswer: if no answer came
     """

@@ -1,8 +1,8 @@
-"""The feed: an ephemeral consumer of the stream, followed in order, and made anew whenever it is gone.
+"""The feed: events of the stream in order, from an ephemeral consumer that is created again whenever it is lost.
 
-Such a consumer lives in a server's memory and ends with it, or with whichever server of a cluster had it. The new one
-begins behind the last event that came, so none is missing and none comes twice. It is made at once when the connection
-is back; a consumer that falls silent on a standing connection is noticed by its heartbeats.
+Such a consumer is in the memory of one server and is lost when that server stops. The new consumer begins after the
+last event that arrived, so no event is missing or comes twice. It is created as soon as the connection is back. If a
+consumer is lost while the connection is up, its heartbeats stop, and the feed replaces it.
 """
 
 import secrets
@@ -24,16 +24,16 @@ from callboard.bus.subjects import Subjects
 
 FEED_EVENTS_MAX = 4_096
 FEED_BYTES_MAX = 8 * 1024 * 1024
-"""Events a follower may lag behind in memory, and their bytes; beyond that the server holds them back, but for what it
-sends before it asks whether there is room, 32 MiB at most."""
+"""Maximum number, and bytes, of events in memory that a slow reader has not read yet. When they are exceeded, the
+server stops sending, after at most 32 MiB that it sends before it asks (flow control)."""
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 3 * HEARTBEAT_S
-"""A consumer that has nothing to send says so once a heartbeat; one that has been silent for so long is gone."""
+"""An idle consumer sends a heartbeat in each interval. After `SILENCE_S` without any message it is considered lost."""
 
 RETRY_S = 0.2
 RETRY_MAX_S = 5.0
-"""Pause before a consumer that could not be made is tried again, at first and at most."""
+"""First and longest pause before another attempt to create a consumer."""
 
 MARK = "Cb-Id"
 
@@ -43,9 +43,9 @@ _NS = 1_000_000_000
 
 
 class Feed:
-    """Follows the events that match one of the filters, behind a stream sequence; None: those from now on.
+    """Follows the events that match one of the filters, after a stream sequence (None: from now on).
 
-    They are decrypted where their key is among the ``keys``.
+    Events are decrypted if their key is among the ``keys``.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Feed:
         self._closed = False
 
     async def begin(self) -> None:
-        """Make the first consumer.
+        """Create the first consumer.
 
-        :raises NoAnswer: if that could not be done for `LOSS_PATIENCE_S` seconds
+        :raises NoAnswer: if it could not be created for `LOSS_PATIENCE_S` seconds
         """
         await self._renew(anyio.current_time() + LOSS_PATIENCE_S)
 
     async def events(self) -> AsyncIterator[Recorded]:
-        """Yield the events as they come, without end.
+        """Yield events as they arrive, without end.
 
         :raises NoAnswer: if the connection is closed
         """
@@ -89,7 +89,7 @@ class Feed:
                 event = self._events.popleft()
                 self.held_bytes -= len(event.data)
                 self._room.set()
-                yield await self._decrypted(event) if event.encrypted else event
+                yield await self._decrypt(event) if event.encrypted else event
             if self._gone:
                 await self._renew()
                 continue
@@ -98,7 +98,7 @@ class Feed:
                 await self._news.wait()
             self._gone = self._gone or silence.cancelled_caught
 
-    async def _decrypted(self, event: Recorded) -> Recorded:
+    async def _decrypt(self, event: Recorded) -> Recorded:
         """:raises NoAnswer: if the connection is closed"""
         tried = 0
         while True:
@@ -111,27 +111,26 @@ class Feed:
             await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
 
     async def close(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         self._closed = True
         self._room.set()
         await self._leave()
 
     async def _leave(self) -> None:
-        """Leave the present consumer; nobody listens to it any more, so the server removes it."""
+        """Unsubscribe from the current consumer. The server then removes it, because it has no subscriber."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None and consumer.subscription is not None:
             await consumer.subscription.unsubscribe()
 
     def lose(self) -> None:
-        """The consumer is gone, or has left something out."""
+        """Note that the consumer is lost, or that messages of it are missing."""
         self._gone = True
         self._news.set()
 
     async def _renew(self, until: float | None = None) -> None:
-        """Put a consumer in place that goes on behind the last event.
+        """Create a consumer that continues after the last event.
 
-        :raises NoAnswer: if there is an instant until which that has to be done, and it was not; or the connection is
-            closed
+        :raises NoAnswer: if the connection is closed, or if this failed until the instant ``until``
         """
         tried = 0
         while True:
@@ -141,7 +140,7 @@ class Feed:
                 await self._make()
                 return
             except (NatsError, NoAnswer) as error:
-                # A connection that the server has closed for good does not come back.
+                # A closed connection does not reconnect.
                 if self._requests.nc.is_closed or (until is not None and anyio.current_time() > until):
                     raise NoAnswer(f"follow {', '.join(self._filters)}: {error}") from error
             tried += 1
@@ -150,7 +149,7 @@ class Feed:
     async def _make(self) -> None:
         nc = self._requests.nc
         if self._after is None:
-            # Whatever becomes of the first consumer, the next one begins where it began.
+            # If the first consumer is lost before any event, the next one still begins at the same sequence.
             self._after = int((await self._api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
         inbox, name = nc.new_inbox(), secrets.token_hex(8)
         consumer = self._consumer = _Consumer(self, inbox)
@@ -176,16 +175,16 @@ class Feed:
             raise NoAnswer(str(answer["error"].get("description")))
         return answer
 
-    # -- what a consumer sends ----------------------------------------------------------------------------------------
+    # -- messages of a consumer ---------------------------------------------------------------------------------------
 
     async def take(self, consumer: "_Consumer", message: Msg) -> None:
-        """Take in what the present consumer sends; what comes late from one before is left out."""
+        """Handle a message of the current consumer; ignore late messages of an earlier one."""
         if consumer is not self._consumer:
             return
         headers = message.headers or {}
         if message.subject == consumer.inbox:
-            # No message of the stream, whatever headers those have: a heartbeat, or the question whether there is room
-            # for more. It stands behind what was sent before.
+            # Not a message of the stream, but a heartbeat or a flow control request of the server. It arrives after all
+            # messages that were sent before it.
             if ask := message.reply or headers.get(_STALLED):
                 await self._requests.nc.publish(ask)
             self._look(int(headers.get(_LAST, consumer.taken)) != consumer.taken)
@@ -207,7 +206,7 @@ class Feed:
         try:
             ref = self._subjects.parse_event(message.subject).ref
         except ValueError:
-            # A stranger's: below our prefix, and no event's subject.
+            # Another application's message: its subject is below our prefix, but not the subject of an event.
             return
         self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
         self.held_bytes += len(message.data)
@@ -221,7 +220,7 @@ class Feed:
 
 
 class _Consumer:
-    """One of the consumers that a feed has one after the other, and how much of what it sent has come."""
+    """One of a feed's successive consumers, and the number of its messages that have arrived."""
 
     def __init__(self, feed: Feed, inbox: str) -> None:
         self._feed = feed

@@ -1,7 +1,8 @@
-"""Forks: runs that go on from where another was. What they have in common stands in the log once, at their origin.
+"""Forks: runs that continue from an earlier state of another run, their origin.
 
-Whoever reads a fork reads its own first event, then those of its origin up to the parting, then what it did itself.
-Stream sequences tell the place in that order as well: all of the origin's are smaller than those of the fork.
+The log stores the shared events once, at the origin. A reader of a fork gets the fork's first event, then the origin's
+events up to the point of the fork, then the fork's other events. Each stream sequence after the first event is larger
+than the one before, because the origin's shared events are older than the fork.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,21 @@ from callboard.bus.log import Behind, Reading, Recorded, is_full, whole
 from callboard.bus.subjects import RunRef
 
 _underway: ContextVar[tuple[RunRef, ...]] = ContextVar("forks", default=())
-"""Forks that are being read, each for the one before it."""
+"""Forks that are currently being read; each was started by the one before it, whose origin it is."""
 
 
 class _Born(msgspec.Struct):
-    """The member of ``run.accepted`` that is decoded here."""
+    """The only member of ``run.accepted`` that this module decodes."""
 
     forked_from: ForkedFrom | None = None
 
 
 def origin_of(first: Event) -> ForkedFrom | None:
-    """Whose fork a run is, by its first event.
+    """Return the origin of a run from its first event; None if the run is not a fork.
 
-    :raises msgspec.ValidationError: if a member that this needs is stored beside the event
+    :raises msgspec.ValidationError: if a member that this needs is stored separately from the event
     """
-    # Decoded only where there is any hope: every run that is read comes by here, and few are forks.
+    # Every read of a run calls this, and few runs are forks. So a payload is decoded only if it may contain an origin.
     payload = bytes(first.payload)
     return decode_json(payload, type=_Born).forked_from if b'"forked_from"' in payload else None
 
@@ -38,10 +39,11 @@ def origin_of(first: Event) -> ForkedFrom | None:
 async def with_origin(
     log: Reading, ref: RunRef, own: list[Recorded], after: int, limit: int | None, bytes_max: int | None = None
 ) -> list[Recorded]:
-    """Put what a fork has of its origin between its first event and the rest of its own; ``own`` were read behind the
-    sequence ``after``, at most so many.
+    """Insert the events that a fork shares with its origin between the fork's first event and its other events.
 
-    Behind the first event itself the rest is told: what stands between is read from the beginning on.
+    ``own`` are the run's own events after the sequence ``after``, at most ``limit``. The shared events have smaller
+    sequences than the fork's first event. So a reader that passes the first event's sequence as ``after`` gets the
+    fork's other events; the shared ones are read from the beginning of the run.
 
     :raises NoAnswer: if no answer came
     """
@@ -53,19 +55,20 @@ async def with_origin(
     except msgspec.ValidationError:
         forked = origin_of(await whole(log, first))
     if forked is None or (len(own) > 1 and own[1].event.n <= forked.n):
-        return own  # of a fork, in a file, all stands together
-    # Whoever has read some of the origin's events has had the first one, whose sequence is larger.
+        return own  # in a file, a fork's log contains the shared events
+    # With ``after`` set, the reader already has the fork's first event, whose sequence is larger than those it shares.
     if limit == 1 and not after:
         return [await _alone(log, ref, first, forked)]
     shared = await prefix(log, ref, forked, after, limit if after or limit is None else limit - 1, bytes_max)
     begun = [] if after else [_before(first, shared)]
-    # Where that is not all of it yet, the rest comes before what the fork did itself.
+    # If some shared events are still missing, they come before the fork's other events.
     whole_prefix = not shared or shared[-1].event.n == forked.n
     found = [*begun, *shared, *(own[1:] if whole_prefix else [])][:limit]
     if found and limit is not None and whole_prefix and len(found) < limit <= len(own):
-        # One of those that were read is the first event, which has been told: there may be more, and fewer are the end.
+        # ``own`` contains the first event, which the reader already has. There may be more events, and fewer than
+        # ``limit`` would mean the end.
         found += await log.read(ref, own[-1].sequence, limit - len(found), bytes_max)
-    # Nothing else was read at once than the first event, which has been told.
+    # If nothing was found, ``own`` contained only the first event, which the reader already has.
     return found or await log.read(ref, first.sequence, limit, bytes_max)
 
 
@@ -77,14 +80,16 @@ async def prefix(
     limit: int | None = None,
     bytes_max: int | None = None,
 ) -> list[Recorded]:
-    """Return what a fork has of its origin, as events of the fork; their large values stand at the origin.
+    """Return the events that a fork shares with its origin, as events of the fork.
 
-    :raises Behind: if not all of it is there
+    Their large values are stored at the origin.
+
+    :raises Behind: if some of these events are missing
     :raises NoAnswer: if no answer came
     """
     origin = RunRef(ref.tenant, forked.run)
     if origin in (ref, *_underway.get()):
-        raise Behind(f"run {ref.run} is said to go on from itself")
+        raise Behind(f"run {ref.run} is recorded as a fork of itself")
     begun = _underway.set((*_underway.get(), ref))
     try:
         return await _read_prefix(log, ref, forked, origin, after, limit, bytes_max)
@@ -99,18 +104,18 @@ async def _read_prefix(
     behind, cut, shared = after, True, list[Recorded]()
     while cut and not shared:
         found = await log.read(origin, behind, most, bytes_max)
-        shared = [_shared(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
+        shared = [_share(ref, item, forked) for item in found if 1 < item.event.n <= forked.n]
         cut = is_full(sum(len(item.data) for item in found), bytes_max)
         behind = found[-1].sequence if found else behind
     to_the_end = not cut and (limit is None or len(shared) < limit)
     if to_the_end and forked.n > 1 and not after and (not shared or shared[-1].event.n < forked.n):
-        # A replica lags, or somebody has removed the origin: the fork must not go on from anywhere else.
-        raise Behind(f"run {forked.run} is not there up to event {forked.n}")
+        # A replica lags, or the origin was removed. The fork must not continue from another state.
+        raise Behind(f"the log does not contain run {forked.run} up to event {forked.n}")
     return shared[:limit]
 
 
 async def _alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
-    """A fork's first event, if nothing else is wanted, as it is told with the others; if these are there."""
+    """Return a fork's first event, if only that is requested, with the time that it has when more events are read."""
     try:
         return _before(first, await prefix(log, ref, forked, limit=1))
     except Behind:
@@ -118,26 +123,29 @@ async def _alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom)
 
 
 def _before(first: Recorded, shared: Sequence[Recorded]) -> Recorded:
-    """A fork's first event, with a time that is not behind those of what it has of its origin."""
+    """Return a fork's first event, with a time that is not later than that of the first shared event."""
     event = begun_before([first.event, *(item.event for item in shared[:1])])
     return first if event is first.event else replace(first, event=event, moved=True)
 
 
 def begun_before(events: Sequence[Event]) -> Event:
-    """The first event of a run, with a time that is not behind that of the second, as a fork's own would be."""
+    """Return the first event of a run, with a time that is not later than that of the second event.
+
+    A fork's first event is more recent than the events that it shares with its origin.
+    """
     first, *second = events[:2]
     time = min([first.time, *(event.time for event in second)])
     return first if time == first.time else replace(first, time=time)
 
 
-def _shared(ref: RunRef, item: Recorded, forked: ForkedFrom) -> Recorded:
-    """An event of the origin, and the bytes that tell it, as the fork has them; it stands at the origin."""
+def _share(ref: RunRef, item: Recorded, forked: ForkedFrom) -> Recorded:
+    """Return an event of the origin as the fork has it, with its encoded form. Its sequence is that at the origin."""
     event = _as_of(ref, item.event, forked)
     return replace(item, event=event, data=encode_event(event))
 
 
 def _as_of(ref: RunRef, event: Event, forked: ForkedFrom) -> Event:
-    """An event of the origin as the fork has it."""
+    """Return an event of the origin with the fork's run id and replaced members."""
     members = forked.replaced.get(event.n)
     if members is None:
         return msgspec.structs.replace(event, run=ref.run)

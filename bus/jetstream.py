@@ -1,12 +1,12 @@
 """The event log on NATS JetStream: guarded publishes, atomic batches, reading and following.
 
-Every append of a run carries two headers: the sequence that must be the last on ``cb.run.<tenant>.<run>.>``, and that
-very filter. All writers use the identical string, which is what makes the guard hold on a replicated stream too, where
-writes in flight are tracked per string.
+Every append of a run has a guard of two headers: the filter ``cb.run.<tenant>.<run>.>``, and the sequence that must be
+the last one on this filter. All writers use the identical filter. A replicated stream needs this, because it tracks
+writes in flight per filter string.
 
 Headers: ``Nats-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``Nats-Schedule`` and
-``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches); ours: ``Cb-Id`` marks who wrote
-the event, ``Cb-N`` is its number.
+``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches). Our own headers are ``Cb-Id``,
+which identifies the writer of an event, and ``Cb-N``, the event's number.
 """
 
 import base64
@@ -73,14 +73,15 @@ T = TypeVar("T")
 
 READ_BATCH = 1_000
 READ_BYTES_MAX = 16 * 1024 * 1024
-"""Events, and their bytes, asked for at once when a run is read."""
+"""Maximum number of events, and of their bytes, in one request when a run is read."""
 
 READ_TOGETHER = 128
-"""Of these so many are decoded without giving way to others."""
+"""Number of events to decode before other tasks get a turn."""
 
 BLOB_TRIES = 3
 BLOB_RETRY_S = 0.2
-"""How often, and after how long again, a large value is asked for: a replica may lag behind the event that names it."""
+"""Number of attempts to read a large value, and the pause between them. On a replica the value may arrive later than
+the event that refers to it."""
 
 NUMBER = "Cb-N"
 
@@ -89,7 +90,7 @@ _NO_MESSAGE = 10037
 
 
 class Stored(Struct, frozen=True):
-    """A message of the stream that is no event; ``time_ns`` is when it was stored, in nanoseconds since 1970."""
+    """A message of the stream that is not an event. ``time_ns`` is when it was stored, in nanoseconds since 1970."""
 
     sequence: int
     subject: str
@@ -103,13 +104,13 @@ class Stored(Struct, frozen=True):
 
 
 def at(moment: dt.datetime, target: str) -> dict[str, str]:
-    """Headers that have the server publish a message's body to a subject at some time, once."""
+    """Return headers with which the server publishes a message's body once, to a subject, at the given time."""
     time = f"{moment.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     return {"Nats-Schedule": f"@at {time}", "Nats-Schedule-Target": target}
 
 
 class JetStreamLog:
-    """An `EventLog` on one stream. Make it with `open_log`."""
+    """An `EventLog` on one stream. Create it with `open_log`."""
 
     def __init__(
         self,
@@ -126,25 +127,26 @@ class JetStreamLog:
         self.stream = stream
         self.partitions = partitions
         self.store = ""
-        """A mark of this stream that no other has, and that it keeps (`store_of`)."""
+        """A unique and permanent identifier of this stream (`store_of`)."""
         self.requests = Requests(nc)
         self.keys = Keys(self.requests, subjects, replicas=replicas)
         self.ring: KeyRing = self.keys
-        """What is read is decrypted with."""
+        """The keys that events and values are decrypted with."""
         self.clock = ServerClock()
         self.room = Room()
         self._blobs = Blobs(nc, self.requests, stream, self.publish)
         self.appended: Callable[[float], None] = lambda _seconds: None
-        """Is told how long each append took."""
+        """Called with the duration of each append, in seconds."""
         self.batches = False
-        """Whether an atomic batch is cheaper than its messages one by one: it is not staged in files."""
+        """Whether an atomic batch is cheaper than its messages one by one, because the server does not stage it in
+        files."""
         self._committer = Committer(self.requests) if group_commit else None
 
     async def choose_commit(self, *, group_commit: bool | None, batches: bool | None = None) -> None:
-        """Choose how appends are cheapest at this server.
+        """Choose the cheapest way to append on this server.
 
-        ``group_commit`` merges those of many runs; None: where batches are cheap, and where the log was opened so.
-        ``batches`` says whether they are; None: it is found out.
+        ``group_commit`` merges the appends of many runs; None: if batches are cheap, or if the log was opened with
+        group commit. ``batches`` says whether batches are cheap; None: measure it.
 
         :raises NoAnswer: if no answer came
         """
@@ -168,43 +170,42 @@ class JetStreamLog:
         messages = [self._message(ref, entry, after) for entry in entries]
         if beside is not None:
             try:
-                # The answer names the sequence of the batch's last message; the last event is before what is beside it.
+                # The answer is the sequence of the batch's last message. The last event precedes the other messages.
                 others = [self._beside(ref, one) for one in _each(beside)]
                 return await self.publish_together([*messages, *others]) - len(others)
             except Refused:
-                # By either guard: that of the run, or that of what stands beside it.
+                # Either guard can be the reason: that of the run, or that of the message that goes with it.
                 if isinstance(beside, Shares) and await self.last_message(self.subjects.gone(beside.origin)):
                     raise OriginGone from None
                 raise
         if self._committer is not None:
-            return await self._taken_in(self._committer.put(messages))
+            return await self._await_publish(self._committer.put(messages))
         if self.batches and len(messages) > 1:
-            return await self._taken_in(publish_turn(self.requests, messages))
-        return await self._taken_in(publish_chain(self.requests, messages))
+            return await self._await_publish(publish_turn(self.requests, messages))
+        return await self._await_publish(publish_chain(self.requests, messages))
 
     async def publish(self, message: Message, *, frees_room: bool = False) -> int:
         """Publish a message that is not an event; return its stream sequence.
 
-        One that ``frees_room``, such as the mark of a purge, is published even while the store takes nothing else in.
+        A message that ``frees_room``, such as the marker of a purge, is published even while the store is full.
 
-        :raises Refused: if it has a guard, and that does not hold
-        :raises Full: if there is no room
+        :raises Refused: if it has a guard that does not hold
+        :raises Full: if the store is full
         :raises NoAnswer: if no answer came
         """
         if not frees_room:
             self.room.check()
-        return await self._taken_in(publish(self.requests, message))
+        return await self._await_publish(publish(self.requests, message))
 
     async def publish_once(self, message: Message, id: str) -> int:
-        """Publish a message that is no event, under an id; return its stream sequence, the same however often this is
-        done. Raises as `publish`.
+        """Publish a message that is not an event, under an id; return its stream sequence. Raises as `publish`.
 
-        Ids are one for the whole stream, to which users publish too: where one of their messages has ours, we go on to
-        another, and always to the same.
+        Repeated calls store the message once and return the same sequence. Ids belong to the whole stream, and clients
+        also publish to it: if a client's message already has this id, we use the next one of a fixed series of ids.
         """
         self.room.check()
         while True:
-            sequence, known = await self._taken_in(publish_known(self.requests, message, id))
+            sequence, known = await self._await_publish(publish_known(self.requests, message, id))
             stored = await self._get({"seq": sequence}) if known else None
             if stored is None or stored["subject"] == message.subject:
                 return sequence
@@ -213,37 +214,41 @@ class JetStreamLog:
     async def publish_together(self, messages: Sequence[Message]) -> int:
         """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
         self.room.check()
-        return await self._taken_in(publish_batch(self.requests, messages))
+        return await self._await_publish(publish_batch(self.requests, messages))
 
-    async def _taken_in(self, publishing: Awaitable[T]) -> T:
-        """What a publish comes to; silence is looked into, and `room` knows of it."""
+    async def _await_publish(self, publishing: Awaitable[T]) -> T:
+        """Return the result of a publish, and report a full or failing store to `room`.
+
+        If the server does not answer, check whether its store fails.
+        """
         try:
             taken = await publishing
         except Full as full:
             self.room.refused(full)
             raise
         except Silent as silence:
-            if self._denied(silence.subject) or not await self._stores_nothing():
+            if self._is_denied(silence.subject) or not await self._stores_nothing():
                 raise
-            full = Full(f"the server answers, and has not stored anything within {REQUEST_TIMEOUT_S:g} s", failing=True)
+            full = Full(f"the server answers, but has stored nothing within {REQUEST_TIMEOUT_S:g} s", failing=True)
             self.room.refused(full)
             raise full from silence
         if self.room.in_doubt:
             self.room.took()
         return taken
 
-    def _denied(self, subject: str) -> bool:
-        """Whether the server says that we may not publish there, which it says to nobody who waits for an answer."""
+    def _is_denied(self, subject: str) -> bool:
+        """Return whether the server has denied a publish to this subject. It reports that on the connection only, so
+        the request gets no answer."""
         return f'"{subject.lower()}"' in str(self.nc.last_error).lower()
 
     async def _stores_nothing(self) -> bool:
-        """Whether the stream is there, with somebody who could store something, and has not stored anything lately.
+        """Return whether the stream exists and has a leader, but has stored nothing lately.
 
-        A server whose disk is full, or fails, says nothing at all to a publish, and answers everything else. One that
-        only has much to do stores all the while.
+        A server whose disk is full or fails does not answer a publish, but answers all other requests. A server that is
+        only busy still stores messages.
         """
         try:
-            # Asked once: whoever appends waits for what comes of this, and tries again anyway.
+            # Ask only once: the caller of the append is waiting, and repeats the append anyway.
             answer = msgspec.json.decode(await self.requests.request(self.nc.js(f"STREAM.INFO.{self.stream}"), b"{}"))
         except NoAnswer:
             return False
@@ -264,8 +269,8 @@ class JetStreamLog:
             case Alarm(due=due, partition=partition):
                 return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
             case RunMessage(to=to, verb=verb, body=body):
-                # No id for the server to tell repetitions by: they are told by the event's guard, and an id that it
-                # knows refuses the batch.
+                # Without an id for the server's deduplication: the event's guard already prevents repetitions, and the
+                # server refuses a batch that contains a known id.
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
             case Shares(origin=origin):
                 unmarked = guarded(0, self.subjects.gone(origin))
@@ -293,7 +298,7 @@ class JetStreamLog:
         return await decrypted(self.ring, found) if found.encrypted else found
 
     async def last_sequence(self) -> int:
-        """Return the sequence of the last message that the stream has been given, 0 if it was given none.
+        """Return the sequence of the last message that was stored in the stream, 0 if there never was one.
 
         :raises NoAnswer: if no answer came
         """
@@ -303,7 +308,7 @@ class JetStreamLog:
         return answer["state"]["last_seq"]
 
     async def next_sequence(self, filter: str, start: int) -> int | None:
-        """Return the sequence of the first message at or behind one that matches a filter, None if there is none.
+        """Return the sequence of the first message at or after ``start`` that matches a filter, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
@@ -311,28 +316,28 @@ class JetStreamLog:
         return stored["seq"] if stored is not None else None
 
     async def next_message(self, filter: str, start: int) -> Stored | None:
-        """Return the first message at or behind a sequence that matches a filter, None if there is none.
+        """Return the first message at or after a sequence that matches a filter, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
-        return _stored(await self._get({"next_by_subj": filter, "seq": start}))
+        return _read_stored(await self._get({"next_by_subj": filter, "seq": start}))
 
     async def last_message(self, filter: str) -> Stored | None:
         """Return the last message that matches a filter, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
-        return _stored(await self._get({"last_by_subj": filter}))
+        return _read_stored(await self._get({"last_by_subj": filter}))
 
     async def message(self, sequence: int) -> Stored | None:
-        """Return the message of a sequence, None if there is none.
+        """Return the message with a sequence, None if there is none.
 
         :raises NoAnswer: if no answer came
         """
-        return _stored(await self._get({"seq": sequence}))
+        return _read_stored(await self._get({"seq": sequence}))
 
     async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return one message of the stream, as its leader has it."""
+        """Return one message of the stream, from its leader."""
         answer = await self._api(f"STREAM.MSG.GET.{self.stream}", wanted)
         if "error" not in answer:
             return answer["message"]
@@ -391,9 +396,9 @@ class JetStreamLog:
         await self._blobs.put(self.subjects.blob(ref, digest), data)
 
     async def get_blob(self, ref: RunRef, digest: str, bytes_max: int | None = None) -> bytes:
-        """As `EventLog.get_blob`; of more than ``bytes_max`` not more than that is read.
+        """Return a large value as `EventLog.get_blob`, reading at most ``bytes_max`` bytes.
 
-        :raises TooLarge: if there is more
+        :raises TooLarge: if the value is larger
         """
         for again in range(BLOB_TRIES):
             if again:
@@ -404,9 +409,9 @@ class JetStreamLog:
         raise KeyError(digest)
 
     async def stored_blob(self, ref: RunRef, digest: str) -> bytes:
-        """Return a large value as it is stored, encrypted if its run is.
+        """Return a large value as it is stored: encrypted, if its run is.
 
-        :raises KeyError: if it is missing, or a piece of it
+        :raises KeyError: if the value, or a piece of it, is missing
         """
         found = await self._blobs.get(self.subjects.blob(ref, digest))
         if found is None:
@@ -418,7 +423,7 @@ class JetStreamLog:
             return stored
         key = await self.ring.get(ref.tenant, name)
         if key is Lack.MISSING:
-            raise NoAnswer(f"the key {name!r} is not there")
+            raise NoAnswer(f"the key {name!r} is missing")
         if key is Lack.DESTROYED:
             raise KeyError(digest)
         try:
@@ -429,9 +434,9 @@ class JetStreamLog:
     # -- registered definitions ---------------------------------------------------------------------------------------
 
     async def definition(self, tenant: str, name: str) -> Registration | None:
-        """Return the definition registered last under a name (or its hash); None if it was withdrawn, too.
+        """Return the definition that was registered last under a name or hash; None if there is none.
 
-        What somebody else has put in its place, and cannot be read, counts as a withdrawal.
+        None also means that it was withdrawn, or that the last message on its subject is not a valid registration.
 
         :raises NoAnswer: if no answer came
         """
@@ -440,9 +445,9 @@ class JetStreamLog:
         return kept if kept is not None and kept.source is not None else None
 
     async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
-        """Keep a definition under its hash and, if it has one, its name, both or neither. Raises as `publish`.
+        """Store a definition under its hash and, if it has one, its name, in one batch. Raises as `publish`.
 
-        With ``after`` only if the name's last registration is the one of that sequence.
+        With ``after`` it is stored only if that is the sequence of the name's last registration.
         """
         body = msgspec.json.encode(kept)
         messages = [Message(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key]
@@ -456,7 +461,7 @@ class JetStreamLog:
         return await api(self.requests, verb, body)
 
 
-def _stored(found: Mapping[str, Any] | None) -> Stored | None:
+def _read_stored(found: Mapping[str, Any] | None) -> Stored | None:
     if found is None:
         return None
     data = base64.b64decode(found.get("data", ""))
@@ -464,22 +469,22 @@ def _stored(found: Mapping[str, Any] | None) -> Stored | None:
 
 
 def _nanoseconds(time: str) -> int:
-    """An instant as the JetStream API tells it, ``2026-01-02T03:04:05.123456789Z``, in nanoseconds since 1970."""
+    """Return a time of the JetStream API, ``2026-01-02T03:04:05.123456789Z``, in nanoseconds since 1970."""
     whole, _, fraction = time.removesuffix("Z").partition(".")
     return int(dt.datetime.fromisoformat(f"{whole}+00:00").timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
 
 
 def registration(stored: Stored) -> Registration:
-    """What a registration says; one that cannot be read withdraws the name, like one that says nothing."""
+    """Decode a registration. If it cannot be decoded, return an empty one, which withdraws the name."""
     try:
         return msgspec.json.decode(stored.data, type=Registration)
     except JSON_ERRORS as error:
-        logger.warning("what is registered cannot be read", subject=stored.subject, error=str(error))
+        logger.warning("a registration cannot be decoded", subject=stored.subject, error=str(error))
         return Registration()
 
 
 def _headers(stored: Mapping[str, Any]) -> dict[str, str]:
-    """The headers of a message as the JetStream API tells it."""
+    """Return the headers of a message of the JetStream API."""
     lines = base64.b64decode(stored.get("hdrs", "")).decode(errors="replace").split("\r\n")[1:]
     return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
 
@@ -493,9 +498,9 @@ async def open_log(
     group_commit: bool = False,
     ours: bool = False,
 ) -> JetStreamLog:
-    """Open the stream that holds everything, creating it if there is none.
+    """Open the stream of the log; create it if it does not exist.
 
-    Raises as `callboard.bus.stream.ensure_stream`; ``ours`` is as there.
+    Raises as `callboard.bus.stream.ensure_stream`, which also describes ``ours``.
     """
     log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit, replicas=replicas)
     made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)

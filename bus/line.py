@@ -1,7 +1,7 @@
-"""The line to the server: nats-py's client, which says when the connection is lost and when it is back.
+"""The client of the NATS server: nats-py's client, with callbacks for when the connection is lost and when it is back.
 
-nats-py connects again by itself, with all subscriptions. What was on its way is lost, and the consumers and requests
-that lived with the connection are gone; nobody else tells those who wait for them.
+nats-py reconnects automatically, with all subscriptions. But messages in flight are lost, and so are the consumers and
+requests of the old connection. The callbacks notify the code that waits for them.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from nats.protocol.parser import ERR_RE, PERMISSIONS_ERR
 Act = Callable[[], None]
 
 Take = Callable[[bytes, bytes], None]
-"""Takes the subject and the data of a message."""
+"""Receives the subject and the data of a message."""
 
 HEARD_OUT_S = 2.0
-"""How long what is still to come of a subscription is waited for."""
+"""How long to wait for the remaining messages of a subscription when it ends."""
 
 USUAL_HEADERS = b"NATS/1.0\r\n"
-"""How headers begin that say nothing of the server's own."""
+"""The beginning of headers without a status line of the server."""
 
 _plain = re.compile(r"[!-~]+").fullmatch
-"""A subject that needs no second look: visible ASCII."""
+"""Matches a text of visible ASCII characters, which needs no further check as a subject."""
 
 
 NO_LEADER = frozenset({10008, 10009})
-"""Codes of the JetStream API that say that its cluster has no leader just now."""
+"""Error codes of the JetStream API: its cluster currently has no leader."""
 
 
 class TlsMissing(NatsError):
@@ -42,12 +42,12 @@ class TlsMissing(NatsError):
 
 
 class Line(Client):
-    """A client that connects again by itself. Functions that are called when it is lost or back must not block."""
+    """A client that reconnects automatically. Callbacks for a lost or restored connection must not block."""
 
     def __init__(self, domain: str = "") -> None:
         super().__init__()
         self.domain = domain
-        """The domain of JetStream that is meant, empty for that of the server at the other end."""
+        """The JetStream domain to use, empty for that of the connected server."""
         self._at_loss: dict[object, Act] = {}
         self._at_return: dict[object, Act] = {}
         self._takers: dict[int, Take] = {}
@@ -55,7 +55,7 @@ class Line(Client):
 
     @property
     def in_cluster(self) -> bool:
-        """Whether the server at the other end belongs to a cluster."""
+        """Whether the connected server belongs to a cluster."""
         return bool(self._server_info.get("cluster"))
 
     @property
@@ -64,22 +64,22 @@ class Line(Client):
         return bool(self._server_info.get("tls_required"))
 
     def js(self, verb: str) -> str:
-        """The subject of a request to JetStream's interface."""
+        """Return the subject of a request to the JetStream API."""
         return f"$JS.{self.domain}.API.{verb}" if self.domain else f"$JS.API.{verb}"
 
     def jetstream(self, **opts: Any) -> JetStreamContext:
-        """As the client library's, in our domain."""
+        """Return the client library's JetStream context, in our domain."""
         return super().jetstream(**({"domain": self.domain, **opts} if self.domain else opts))
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Publish as the client library does, with less between the call and the wire: it is done for every event.
+        """Publish as the client library does, but faster, because every event is published here.
 
-        What is out of the ordinary (a connection that is down, a body that is too large, a subject or header that is
-        none) is the library's affair, with its errors.
+        Unusual cases (a connection that is down, a body that is too large, an invalid subject or header) are left to
+        the library, which raises its errors.
         """
-        # Added up, not formatted: the library's own names of headers are members of an enumeration.
+        # Concatenated instead of formatted: the library's names of headers are members of a string enumeration.
         head = "".join([name + ": " + value + "\r\n" for name, value in headers.items()]) if headers else ""
         usual = (
             self.is_connected
@@ -128,21 +128,24 @@ class Line(Client):
             protocol._over_ssl = True
 
     async def _connect_to_server(self, s: Srv) -> None:
-        # A cancellation that comes at the same time as a server's refusal is lost: who is closed would try for ever.
+        # The library loses a cancellation that arrives together with a server's refusal. Without this check, a closed
+        # client would try to reconnect without end.
         if self.is_closed and asyncio.current_task() is self._reconnection_task:
             raise asyncio.CancelledError
         await super()._connect_to_server(s)
 
     def push(self) -> None:
-        """Write at once what has been published, not when the library's task comes by: somebody waits for what follows
-        from it."""
+        """Write published messages to the wire immediately, instead of waiting for the library's flusher task.
+
+        Used when a caller waits for the effect of these messages."""
         if self._transport is not None and self._pending and self.is_connected:
             pending, self._pending, self._pending_data_size = self._pending, [], 0
             self._transport.writelines(pending)
 
     async def subscribe_directly(self, subject: str, take: Take, cb: Callable[[Msg], Awaitable[None]]) -> None:
-        """Have messages taken as they are read from the wire, by a function that must not block; those with headers go
-        to ``cb``, as with `subscribe`."""
+        """Subscribe with a function that gets messages as they are read from the wire, and must not block.
+
+        Messages with headers go to ``cb``, as with `subscribe`."""
         subscription = await self.subscribe(subject, cb=cb)
         self._takers[subscription._id] = take  # pyright: ignore[reportPrivateUsage] - the library has no other name
 
@@ -156,7 +159,7 @@ class Line(Client):
         take(subject, data)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        """Read headers as the client library does, in half the time: all events that are read have some."""
+        """Parse headers as the client library does, in half the time, because every event has headers."""
         if headers is None or not headers.startswith(USUAL_HEADERS) or not headers.isascii():
             return await super()._process_headers(headers)
         found: dict[str, str] = {}
@@ -168,54 +171,54 @@ class Line(Client):
         return found
 
     async def hear_out(self, subscription: Subscription) -> None:
-        """End a subscription when all that the server had sent for it has been taken, in spite of a cancellation."""
+        """End a subscription after all messages that the server sent for it are handled, even during a cancellation."""
         with anyio.CancelScope(shield=True), suppress(NatsError):
             if self.is_connected:
                 with anyio.move_on_after(HEARD_OUT_S):
                     await subscription.drain()
             else:
                 await subscription.unsubscribe()
-        # Where that took too long, it would be subscribed to again with the next connection.
+        # If that timed out, the library would otherwise renew the subscription with the next connection.
         self._subs.pop(subscription._id, None)  # pyright: ignore[reportPrivateUsage] - the library has no other name
 
     def when_lost(self, act: Act) -> None:
-        """Call a function whenever the connection is lost: what was asked over it will not be answered."""
+        """Call a function whenever the connection is lost. Requests in flight will then get no answer."""
         self._at_loss[object()] = act
 
     @contextmanager
     def lost(self, act: Act) -> Generator[None]:
         """Call a function whenever the connection is lost within the block."""
-        with _registered(self._at_loss, act):
+        with _register(self._at_loss, act):
             yield
 
     @contextmanager
     def back(self, act: Act) -> Generator[None]:
-        """Call a function whenever the connection is back within the block: subscriptions hear again."""
-        with _registered(self._at_return, act):
+        """Call a function whenever the connection is restored within the block, with all subscriptions."""
+        with _register(self._at_return, act):
             yield
 
     async def settled(self) -> None:
-        """Wait as long as the connection is just coming back: to drain it then would take until that times out."""
+        """Wait while the client is reconnecting. A drain during that time would only end by its timeout."""
         news = anyio.Event()
         with self.lost(news.set), self.back(news.set):
             if self.is_connected and not self._whole:
                 await news.wait()
 
     def say_lost(self) -> None:
-        """The connection is lost."""
+        """Call the callbacks for a lost connection."""
         self._whole = False
         for act in list(self._at_loss.values()):
             act()
 
     def say_back(self) -> None:
-        """There is a new connection, with all subscriptions."""
+        """Call the callbacks for a restored connection."""
         self._whole = True
         for act in list(self._at_return.values()):
             act()
 
 
 @contextmanager
-def _registered(acts: dict[object, Act], act: Act) -> Generator[None]:
+def _register(acts: dict[object, Act], act: Act) -> Generator[None]:
     token = object()
     acts[token] = act
     try:

@@ -1,8 +1,8 @@
-"""The event log: the port that every implementation keeps, and the one function that appends to a run.
+"""The event log: the interface of every implementation, and the only function that appends to a run.
 
-An append says which event it follows: it carries the stream sequence of the run's previous event (0 for the first), and
-the log refuses it if anything else has been appended meanwhile. So a run has one writer at a time, whoever believes to
-be it, and event n+1 cannot exist without event n.
+An append contains the stream sequence of the run's previous event (0 for the first event). The log refuses the append
+if another event has been stored in between. So only one worker can append to a run at a time, even if two workers have
+claimed it, and event n+1 cannot exist without event n.
 """
 
 import datetime as dt
@@ -27,20 +27,20 @@ from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import RunRef
 
 APPEND_PATIENCE_S = 60.0
-"""How long an append is repeated while the log does not answer; a leader's election takes up to 10 s."""
+"""How long an append is repeated while the log does not answer. An election of a leader takes up to 10 s."""
 
 ROOM_PATIENCE_S = 24 * 3600.0
-"""How long an append waits for room in a store that is full: somebody has to make some, and what has been done outside
-meanwhile would have to be done again."""
+"""How long an append waits while the store is full. It waits for an operator, because without the append the effects
+that the run has carried out would have to be repeated."""
 
 RETRY_PAUSE_S = 0.1
-"""First pause between two tries of an append; doubled up to `RETRY_PAUSE_MAX_S`."""
+"""First pause between two attempts of an append; doubled up to `RETRY_PAUSE_MAX_S`."""
 
 RETRY_PAUSE_MAX_S = 2.0
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An encoded event on its way into the log. ``id`` is the writer's own mark, unlike any other entry's."""
+    """An encoded event to append. ``id`` is unique for each entry, so that its writer recognizes it in the log."""
 
     n: int
     epoch: int
@@ -54,14 +54,15 @@ _NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
 class Recorded(Struct, frozen=True):
-    """An event as the log holds it. ``data`` are the bytes that were appended, of a fork's origin with the fork's name.
+    """An event as it was read from the log. ``data`` are the appended bytes; for an event that a fork shares with its
+    origin, they contain the fork's run id.
 
-    ``key`` is what it was decrypted with; where it is ``encrypted`` it still is, for lack of the key or of the wish;
-    ``missing`` says that the key was not there, and may yet be: nobody has destroyed it. ``moved`` says that the event
-    has an earlier time than its bytes, as the first one of a fork before those of its origin.
+    ``key`` is the key that the event was decrypted with. ``encrypted`` means that it is not decrypted, because the
+    reader has no key or did not ask for it. ``missing`` means that the key is not available, but was not destroyed.
+    ``moved`` means that the event has an earlier time than its bytes, like a fork's first event before the shared ones.
 
-    Whoever may publish to a run's subjects may leave anything there: what is no event has the type `UNREADABLE`, the
-    number 0 and an `Unreadable` as its payload, so that whoever reads many runs can pass it over.
+    Clients that may publish to a run's subjects can store anything there. A message that is not an event has the type
+    `UNREADABLE`, the number 0 and an `Unreadable` as its payload, so that readers of many runs can skip it.
     """
 
     sequence: int
@@ -76,7 +77,7 @@ class Recorded(Struct, frozen=True):
 
     @property
     def told(self) -> bytes:
-        """The bytes that tell the event as it is read here."""
+        """The encoded form of ``event``."""
         return encode_event(self.event) if self.key is not None or self.moved else self.data
 
     @property
@@ -85,11 +86,11 @@ class Recorded(Struct, frozen=True):
 
 
 def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> Recorded:
-    """Read a message that stands among a run's events."""
+    """Decode a message from the subjects of a run's events."""
     try:
         event = decode_event(data)
         if not event.blobs and event.type in TYPES:
-            # What lacks a value that travels beside it is looked at when that is put back in.
+            # A payload with large values is checked later, when they are put back in.
             decode_payload(event.type, event.payload)
     except JSON_ERRORS as error:
         event = _unreadable(subject, sequence, ref, str(error))
@@ -97,7 +98,7 @@ def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> 
 
 
 async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
-    """Return an encrypted event as it was before, or as it is where there is no key.
+    """Decrypt an event. Return it unchanged if the key is not available.
 
     :raises NoAnswer: if no answer came
     """
@@ -148,25 +149,25 @@ def is_lost(last: Recorded | None) -> bool:
 
 
 def guard_of(items: Sequence[Recorded], last: Recorded | None) -> int:
-    """Return the sequence that the server compares the guard of the next event with, given all messages of a run and
-    the last one as the leader has it."""
+    """Return the sequence for the guard of the next event, given all messages of a run, and the last one as the leader
+    has it."""
     if is_lost(last):
         return 0
     return max(item.sequence for item in items)
 
 
 def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
-    """Return a run's events if all that was read are such, from the first one on and without a gap between them.
+    """Return a run's events if all messages are events, beginning with the first one and without a gap.
 
-    :raises LogUnreadable: names the first message that is none
-    :raises KeyMissing: if they are encrypted, and the key is not there just now
+    :raises LogUnreadable: names the first message that is not an event, or that follows a gap
+    :raises KeyMissing: if they are encrypted, and the key is currently not available
     """
     before = 0
     for item in items:
         if not item.readable:
             raise unreadable(item)
         if item.encrypted:
-            raise _locked(item)
+            raise _locked_error(item)
         if item.event.n != before + 1:
             subject = f"{item.event.type} of run {item.ref.run}"
             reason = f"it is number {item.event.n}, after " + (f"number {before}" if before else "none")
@@ -175,30 +176,30 @@ def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
     return items
 
 
-def _locked(item: Recorded) -> KeyMissing | LogUnreadable:
-    """The error that an event amounts to which is encrypted still."""
+def _locked_error(item: Recorded) -> KeyMissing | LogUnreadable:
+    """Return the error for an event that could not be decrypted."""
     key = key_of(item.event.payload)
     if item.missing:
         return KeyMissing(item.ref, key)
-    reason = f"it is encrypted with the key {key!r}, which has been forgotten, or is not at hand"
+    reason = f"it is encrypted with the key {key!r}, which was destroyed, or is not available to this reader"
     return LogUnreadable(item.ref, item.sequence, f"{item.event.type} of run {item.ref.run}", reason)
 
 
 def unreadable(item: Recorded) -> LogUnreadable:
-    """The error that an unreadable message amounts to."""
+    """Return the error for an unreadable message."""
     found = decode_json(item.event.payload, type=Unreadable)
     return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
 
 
 class Alarm(Struct, frozen=True):
-    """The alarm clock of a parked run: set together with an event, fired as a command."""
+    """The timer of a parked run. It is set together with an event, and arrives as a command when it is due."""
 
     due: dt.datetime
     partition: int
 
 
 class RunMessage(Struct, frozen=True):
-    """A command of one run to another, set down together with the event that it follows from."""
+    """A command of one run to another, stored together with the event that causes it."""
 
     to: RunRef
     verb: str
@@ -206,7 +207,7 @@ class RunMessage(Struct, frozen=True):
 
 
 class Shares(Struct, frozen=True):
-    """A note that a run goes on from another one, let in only as long as that one has not been purged."""
+    """A note that a run is a fork of ``origin``. It is stored only if the origin has not been purged."""
 
     origin: RunRef
 
@@ -218,11 +219,11 @@ class RunMessages(Struct, frozen=True):
 
 
 Beside = Alarm | RunMessage | RunMessages | Shares
-"""What may be stored in one step with an event: there is no moment at which one is there without the other."""
+"""Messages that are stored atomically with an event: both are stored, or neither."""
 
 
 class Refused(Exception):
-    """The guard did not hold: the run's last event is another one. ``actual`` is its sequence where known."""
+    """The guard did not hold: the run's last event is another one. ``actual`` is its sequence, if known."""
 
     def __init__(self, actual: int | None = None) -> None:
         super().__init__(f"the run's last event has sequence {actual}")
@@ -230,20 +231,20 @@ class Refused(Exception):
 
 
 class OriginGone(Exception):
-    """What a fork was to go on from has been purged: nothing of the fork is stored."""
+    """The origin of a fork has been purged. Nothing of the fork is stored."""
 
 
 class NoAnswer(Exception):
-    """The log did not answer: the entry may be stored or not."""
+    """The log did not answer. The entry may be stored or not."""
 
 
 class Behind(NoAnswer):
-    """What was read ends before what the log holds: a replica lags, and will have the rest."""
+    """A read returned fewer events than the log contains, because a replica lags. A later read returns the rest."""
 
 
 class Full(NoAnswer):
-    """The log takes nothing in just now. It says so, and then nothing of it is stored; or (``failing``) it answers
-    whatever does not write, and no append. For whoever tries again it is an `NoAnswer` like others."""
+    """The log currently accepts no writes. Either it reports that it is full, and has stored nothing; or (``failing``)
+    it answers reads, but no append. Code that repeats requests can handle it like any other `NoAnswer`."""
 
     def __init__(self, reason: str, *, failing: bool = False) -> None:
         super().__init__(reason)
@@ -251,15 +252,15 @@ class Full(NoAnswer):
         self.failing = failing
 
     def told(self, what: str = "") -> StoreFull:
-        """Return the error for people, about what was to be stored."""
+        """Return the error to show to people; ``what`` is the message that should be stored."""
         return StoreFull(self.reason, failing=self.failing, what=what)
 
 
 class Reading(Protocol):
-    """Where runs can be read: every `EventLog`, and `callboard.bus.archive.ArchivedLog`."""
+    """A source that runs can be read from: every `EventLog`, and `callboard.bus.archive.ArchivedLog`."""
 
     async def last(self, ref: RunRef) -> Recorded | None:
-        """Return a run's last event, read where it cannot be stale.
+        """Return a run's last event, read from the leader, so that it is up to date.
 
         :raises NoAnswer: if no answer came
         """
@@ -268,26 +269,26 @@ class Reading(Protocol):
     async def read(
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
     ) -> list[Recorded]:
-        """Return a run's events in order, those behind the sequence ``after``, at most so many.
+        """Return a run's events in order, those after the sequence ``after``, at most ``limit``.
 
-        With ``bytes_max`` no more are read where they have so many bytes together: whoever wants the rest reads on
-        behind them, until there is nothing.
-        A fork has those that it shares with its origin too (`callboard.bus.forks`). May lag behind the last append.
+        With ``bytes_max`` the read stops when the events together have this many bytes. To get the rest, the caller
+        reads again after the last one, until the result is empty. The events of a fork include those that it shares
+        with its origin (`callboard.bus.forks`). The result may lack the latest appends.
         """
         ...
 
     async def get_blob(self, ref: RunRef, digest: str) -> bytes:
         """Return a large value.
 
-        :raises KeyError: if there is none of that digest
+        :raises KeyError: if there is no value with that digest
         """
         ...
 
 
 class EventLog(Reading, Protocol):
-    """Where events are kept. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`.
+    """A store of events. Implementations: `callboard.bus.jetstream`, `callboard.bus.memory`.
 
-    What is read or followed is decrypted where its key is there.
+    Events that are read or followed are decrypted if their key is available.
     """
 
     @property
@@ -296,23 +297,22 @@ class EventLog(Reading, Protocol):
         ...
 
     def now(self) -> dt.datetime:
-        """Return the time that all who write to this log agree on."""
+        """Return the current time, on the clock that all writers of this log share."""
         ...
 
     def without_keys(self) -> Reading:
-        """The same log, as those read it who are to see no words of encrypted runs."""
+        """Return the same log for readers that must not see the texts of encrypted runs."""
         ...
 
     async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
         """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
 
-        Each follows the one before: whatever happens, those that are stored are the first so many of them. With
-        something beside it an entry goes alone, and both are stored or neither. Use `append`, which knows what to do
-        about the exceptions.
+        If this fails, some entries may be stored, but only from the first one on, without gaps. With ``beside`` there
+        must be one entry, and both are stored or neither. Use `append`, which handles the exceptions.
 
         :raises Refused: if the run's last event is another one
-        :raises OriginGone: if what it `Shares` is no longer there
-        :raises Full: if there is no room
+        :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+        :raises Full: if the store is full
         :raises NoAnswer: if no answer came
         """
         ...
@@ -320,25 +320,25 @@ class EventLog(Reading, Protocol):
     def follow(
         self, filter: str | Sequence[str], after: int | None = None
     ) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
-        """Follow the events whose subjects match, those behind a stream sequence (None: from now on), then live.
+        """Follow the events whose subjects match, first the stored ones after a stream sequence, then live ones.
 
-        Of several filters no two may match the same subject.
+        With ``after`` None, only live events are yielded. Two filters must not match the same subject.
 
-        :raises NoAnswer: if the log does not answer for long when the following is to begin
+        :raises NoAnswer: if the log does not answer at the beginning for too long
         """
         ...
 
     async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
-        """Store a large value under its digest; storing it again is harmless.
+        """Store a large value under its digest. Storing it twice is allowed.
 
-        :raises Full: if there is no room
+        :raises Full: if the store is full
         :raises NoAnswer: if no answer came
         """
         ...
 
 
 def within(items: list[Recorded], bytes_max: int | None) -> list[Recorded]:
-    """Return the first events of several, up to the one by which they have so many bytes together."""
+    """Return the first items, up to and including the one with which they reach ``bytes_max`` bytes."""
     size = 0
     for place, item in enumerate(items, 1):
         size += len(item.data)
@@ -348,7 +348,7 @@ def within(items: list[Recorded], bytes_max: int | None) -> list[Recorded]:
 
 
 def is_full(size: int, bytes_max: int | None) -> bool:
-    """Whether events of so many bytes are enough to have been read at once."""
+    """Return whether events of ``size`` bytes reach the limit of one read."""
     return bytes_max is not None and size >= bytes_max
 
 
@@ -362,16 +362,16 @@ async def append(
     patience_s: float = APPEND_PATIENCE_S,
     room_patience_s: float = ROOM_PATIENCE_S,
 ) -> int:
-    """Append entries to a run and return the last one's sequence: the only way anything gets below ``cb.run.``.
+    """Append entries to a run and return the last one's sequence. Only this function writes to ``cb.run.``.
 
-    Repeats while the answer is unknown, and while there is no room. A refusal is looked into at the leader: if the last
-    event is one of these very entries, an acknowledgement was lost and they have been appended so far.
+    It repeats the append while the result is unknown, and while the store is full. After a refusal it reads the last
+    event from the leader. If that is one of these entries, it was stored before and its acknowledgement was lost.
 
     :raises RunLost: if another writer has appended to the run
-    :raises OriginGone: if what it `Shares` is no longer there
-    :raises LogUnreadable: if what was appended last is no event
+    :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+    :raises LogUnreadable: if the run's last message is not an event
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
-    :raises StoreFull: if there was no room for ``room_patience_s`` seconds
+    :raises StoreFull: if the store was full for ``room_patience_s`` seconds
     """
     patience = Patience(ref, entries[0].n, patience_s, room_patience_s)
     while True:
@@ -384,7 +384,7 @@ async def append(
             except NoAnswer:
                 last = None
             else:
-                stored = _stored(entries, last)
+                stored = _count_stored(entries, last)
                 if last is not None and stored == len(entries):
                     return last.sequence
                 if last is not None and stored:
@@ -394,7 +394,7 @@ async def append(
                     raise unreadable(last) from None
                 if (last.sequence if last is not None else 0) != after:
                     raise RunLost(ref, entries[0].n, last.event if last else None) from None
-                # Refused, and yet the run ends where we thought: another write was in flight and has gone. Try again.
+                # The run's last event is the expected one: another write was in flight and has failed. Try again.
         except Full as error:
             full = error
         except NoAnswer:
@@ -402,8 +402,8 @@ async def append(
         await patience.pause(full)
 
 
-def _stored(entries: Sequence[Entry], last: Recorded | None) -> int:
-    """How many entries are stored, if a run's last event is one of them; else 0."""
+def _count_stored(entries: Sequence[Entry], last: Recorded | None) -> int:
+    """Return how many entries are stored, given the run's last event: 0 if it is not one of them."""
     return next((i for i, entry in enumerate(entries, 1) if last is not None and entry.id == last.id), 0)
 
 
@@ -417,10 +417,10 @@ async def store_blob(
     patience_s: float = APPEND_PATIENCE_S,
     room_patience_s: float = ROOM_PATIENCE_S,
 ) -> None:
-    """Store a large value of event ``n``, as patiently as the event will be appended.
+    """Store a large value of event ``n``. Repeat that as `append` does for events.
 
     :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
-    :raises StoreFull: if there was no room for ``room_patience_s`` seconds
+    :raises StoreFull: if the store was full for ``room_patience_s`` seconds
     """
     patience = Patience(ref, n, patience_s, room_patience_s)
     while True:
@@ -435,9 +435,9 @@ async def store_blob(
 
 
 class Patience:
-    """Pauses between tries, longer and longer, until there have been enough.
+    """Pauses between attempts, each longer than the previous one, up to a time limit.
 
-    Where there is no room one waits longer than where there is no answer, and each has a time of its own.
+    The limit for a full store is separate from the limit for a log that does not answer, and is longer.
     """
 
     def __init__(self, ref: RunRef, n: int, patience_s: float, room_patience_s: float = ROOM_PATIENCE_S) -> None:
@@ -450,12 +450,12 @@ class Patience:
         self._tried = 0
 
     async def pause(self, full: Full | None = None) -> None:
-        """Wait a little, because there was no answer, or no room.
+        """Wait before the next attempt, because there was no answer or the store is full.
 
-        :raises LogUnavailable: if the patience with silence is used up
-        :raises StoreFull: if that for room is
+        :raises LogUnavailable: if the log gave no answer for too long
+        :raises StoreFull: if the store was full for too long
         """
-        # The clock is looked at when something has gone wrong: nearly every append succeeds at once.
+        # The clock is read only after a failure, because nearly every append succeeds at once.
         now = anyio.current_time()
         self._tried += 1
         pause_s = backoff_s(self._tried, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S)
@@ -472,7 +472,7 @@ class Patience:
 
 
 async def whole(log: Reading, recorded: Recorded) -> Event:
-    """Return a recorded event with its large values put back in; `UNREADABLE` if that is not possible.
+    """Return a recorded event with its large values inserted; of type `UNREADABLE` if that is not possible.
 
     :raises NoAnswer: if no answer came
     """
@@ -493,7 +493,7 @@ async def whole(log: Reading, recorded: Recorded) -> Event:
 
 
 def _without_payload(recorded: Recorded, reason: str) -> Event:
-    """Make the event that represents one whose payload cannot be read: the rest of it is known."""
+    """Make the event that represents one whose payload cannot be read; keep the rest of the envelope."""
     event = recorded.event
     unreadable = Unreadable(recorded.sequence, f"{event.type}, event {event.n}", reason)
     return msgspec.structs.replace(event, type=UNREADABLE, payload=Raw(msgspec.json.encode(unreadable)))

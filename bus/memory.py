@@ -1,7 +1,7 @@
-"""The in-memory log: the same semantics as JetStream's, with faults to order. For simulation and tests, not production.
+"""The in-memory log: the same semantics as the JetStream log, with injected faults. For simulations and tests only.
 
-A fault is chosen per put by a function of the entry: let it through, refuse it once as a write in flight would, store
-it and lose the acknowledgement, lose it before it is stored, or answer late. ``bytes_max`` is how much the log holds.
+A function chooses the fault of each put: none, refused (as if another write were in flight), stored but not
+acknowledged, lost before it is stored, or answered late. ``bytes_max`` is the capacity of the log.
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ from callboard.bus.subjects import RunRef, Subjects
 Fault = Literal["none", "refused", "stored_but_unknown", "lost", "late"]
 
 LATE_S = 0.05
-"""How late a late answer is."""
+"""Delay of a late answer."""
 
 
 def no_faults(_ref: RunRef, _entry: Entry) -> Fault:
@@ -57,7 +57,7 @@ class MemoryKeys:
         return self._keys.setdefault((tenant, name), Key(name, os.urandom(KEY_BYTES)))
 
     async def destroy(self, tenant: str, name: str) -> bool:
-        """Destroy a key; say whether there was one."""
+        """Destroy a key; return whether it existed."""
         there = self._keys.get((tenant, name)) is not None
         self._keys[tenant, name] = None
         return there
@@ -69,11 +69,11 @@ class MemoryLog:
     def __init__(self, faults: Callable[[RunRef, Entry], Fault] = no_faults, prefix: str = "cb") -> None:
         self.faults = faults
         self.bytes_max: int | None = None
-        """Events and large values beyond so many bytes are not taken in; None: there is always room."""
+        """Capacity for events and large values, in bytes; None: unlimited."""
         self._bytes = 0
         self.alarms: dict[RunRef, Alarm] = {}
         self.run_messages: list[RunMessage] = []
-        """What runs have told each other, in order."""
+        """The messages that runs sent to each other, in order."""
         self.keys = MemoryKeys()
         self._ring: KeyRing = self.keys
         self._subjects = Subjects(prefix)
@@ -123,13 +123,13 @@ class MemoryLog:
 
     async def last(self, ref: RunRef) -> Recorded | None:
         run = self._runs.get(ref)
-        return await self._told(run[-1]) if run else None
+        return await self._decrypt(run[-1]) if run else None
 
     async def read(
         self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
     ) -> list[Recorded]:
         own = [each for each in self._runs.get(ref, []) if each.sequence > after][:limit]
-        told = within([await self._told(each) for each in own], bytes_max)
+        told = within([await self._decrypt(each) for each in own], bytes_max)
         return await with_origin(self, ref, told, after, limit, bytes_max)
 
     def now(self) -> dt.datetime:
@@ -154,7 +154,7 @@ class MemoryLog:
                     subject, stored = self._all[position]
                     position += 1
                     if any(matches(one, subject) for one in filters):
-                        yield await self._told(stored)
+                        yield await self._decrypt(stored)
                 await self._grown.wait()
 
         yield events()
@@ -170,12 +170,12 @@ class MemoryLog:
             return stored
         key = await self._ring.get(ref.tenant, name)
         if key is Lack.MISSING:
-            raise NoAnswer(f"the key {name!r} is not there")
+            raise NoAnswer(f"the key {name!r} is missing")
         if key is Lack.DESTROYED:
             raise KeyError(digest)
         return key.decrypted_value(stored)
 
-    async def _told(self, item: Recorded) -> Recorded:
+    async def _decrypt(self, item: Recorded) -> Recorded:
         return await decrypted(self._ring, item) if item.encrypted else item
 
     def _take_in(self, size: int) -> None:
@@ -185,7 +185,7 @@ class MemoryLog:
 
 
 def matches(filter: str, subject: str) -> bool:
-    """Say whether a NATS filter (with ``*`` and ``>``) matches a subject."""
+    """Return whether a NATS filter (with ``*`` and ``>``) matches a subject."""
     wanted, found = filter.split("."), subject.split(".")
     for i, part in enumerate(wanted):
         if part == ">":

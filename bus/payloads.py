@@ -1,12 +1,12 @@
-"""Payloads: large values travel beside their event and are put back when it is read.
+"""Payloads: large values are stored separately from their event, and are inserted again when it is read.
 
-A payload above `INLINE_BYTES_MAX` has its large parts (from the leaves up, until it fits) replaced by markers
-``{"$blob": <sha256>, "bytes": <size>}``; the parts go, as JSON, to the log's blob store under their digest, and the
-event lists the digests. Being content-addressed, a value that is repeated costs a digest.
+In a payload above `INLINE_BYTES_MAX`, large parts (from the leaves up, until it fits) are replaced by markers
+``{"$blob": <sha256>, "bytes": <size>}``. The parts are stored as JSON in the log's blob store under their digest, and
+the event lists the digests. A value that occurs several times is stored once.
 
-Where a payload is split, an object of its own that could be taken for a marker (two members, one of them named
-``$blob``, ``$$blob``, … with a digest) has such names lengthened by a ``$``; `join` takes it off again. What is not
-split is not touched.
+A payload that is split may itself contain an object that looks like a marker (two members, one of them named ``$blob``,
+``$$blob``, … with a digest). `split` then adds a ``$`` to such names, and `join` removes it. Payloads that are not
+split are not changed.
 """
 
 import re
@@ -20,13 +20,13 @@ from msgspec import Raw
 from callboard.bus.decoding import decoder
 
 INLINE_BYTES_MAX = 256 * 1024
-"""Largest payload that stays whole inside its event, in bytes."""
+"""Largest payload that is stored completely inside its event, in bytes."""
 
 PART_BYTES_MIN = 4 * 1024
-"""Parts smaller than this are not worth a blob of their own."""
+"""Parts smaller than this are never stored separately."""
 
 SPLIT_DEPTH_MAX = 32
-"""Parts nested deeper are not taken apart: they go out whole."""
+"""Parts that nest deeper are not split further: they are stored as one value."""
 
 _MARK = "$blob"
 _MARK_IN_JSON = b'$blob":'
@@ -41,10 +41,10 @@ _items = msgspec.json.Decoder(list[Raw]).decode
 
 
 def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, dict[str, bytes]]:
-    """Return the payload, an encoded object, with large parts replaced by markers, and the parts by digest: a part that
-    has markers itself comes behind what they stand for.
+    """Return the payload, an encoded object, with large parts replaced by markers, and the parts by digest.
 
-    Values are measured, hashed and moved as they are encoded; only what is taken apart is looked into.
+    A part that contains markers comes after the parts that they refer to. Values are measured, hashed and moved in
+    their encoded form; only values that are split are decoded.
     """
     if len(payload) <= inline_max:
         return payload, {}
@@ -74,15 +74,15 @@ def split(payload: bytes, inline_max: int = INLINE_BYTES_MAX) -> tuple[bytes, di
                 return _encode([shrink(item, share, depth + 1) for item in items])
         return data
 
-    # The payload itself stays an object: its members are what may move out.
-    members = _members(_with_marks_escaped(payload))
+    # The payload itself stays an object; only its members may be replaced.
+    members = _members(_escape_marks(payload))
     share = max(PART_BYTES_MIN, inline_max // (2 * max(1, len(members))))
     slim = {name: shrink(member, share) for name, member in members.items()}
     return (_encode(slim), blobs) if blobs else (payload, {})
 
 
 def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
-    """Put the parts back that `split` took out; a marker whose digest is not among the blobs is left as it is."""
+    """Insert the parts that `split` removed. A marker whose digest is not among the blobs is left unchanged."""
     if not blobs:
         return payload
 
@@ -94,7 +94,7 @@ def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
             if _MARK_IN_JSON not in blobs[digest]:
                 return Raw(blobs[digest])
             value = _decode(blobs[digest])
-        return _unescaped(value)
+        return _unescape(value)
 
     document = _decode(payload)
     _replace(document, restored)
@@ -102,7 +102,7 @@ def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
 
 
 def renamed(data: bytes, names: Mapping[str, str]) -> bytes:
-    """Return what `split` has made, the payload or a part, with other digests in its markers."""
+    """Replace digests in the markers of a payload or part that `split` returned."""
 
     def renaming(found: re.Match[bytes]) -> bytes:
         digest = found[1].decode()
@@ -111,18 +111,18 @@ def renamed(data: bytes, names: Mapping[str, str]) -> bytes:
     return _MARKER.sub(renaming, data) if _MARK_IN_JSON in data else data
 
 
-def _with_marks_escaped(payload: bytes) -> bytes:
+def _escape_marks(payload: bytes) -> bytes:
     if _MARK_IN_JSON not in payload:
         return payload
     document = _decode(payload)
-    _replace(document, _escaped)
+    _replace(document, _escape)
     return _encode(document)
 
 
 def _replace(document: Any, replacement: Callable[[dict[str, Any]], Any]) -> None:
-    """Replace every object inside a document, the outer before what is inside its replacement.
+    """Replace every object inside a document: first the outer one, then the objects inside its replacement.
 
-    By hand and not by recursion: what is nested deeper than Python's stack must stay readable.
+    Iterative instead of recursive, because documents may nest deeper than Python's stack.
     """
     level: list[Any] = [document]
     while level:
@@ -136,7 +136,7 @@ def _replace(document: Any, replacement: Callable[[dict[str, Any]], Any]) -> Non
 
 
 def _is_marked(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether a value is, or could be taken for, a marker or the escaped form of one."""
+    """Return whether a value is, or looks like, a marker or the escaped form of one."""
     return isinstance(value, dict) and len(value) == 2 and any(_marks(name, member) for name, member in value.items())
 
 
@@ -144,13 +144,13 @@ def _marks(name: str, member: Any) -> bool:
     return _NAME.fullmatch(name) is not None and isinstance(member, str) and _DIGEST.fullmatch(member) is not None
 
 
-def _escaped(value: Any) -> Any:
+def _escape(value: Any) -> Any:
     if not _is_marked(value):
         return value
     return {f"${name}" if _NAME.fullmatch(name) else name: member for name, member in value.items()}
 
 
-def _unescaped(value: Any) -> Any:
+def _unescape(value: Any) -> Any:
     if not _is_marked(value):
         return value
     return {name[1:] if name != _MARK and _NAME.fullmatch(name) else name: member for name, member in value.items()}

@@ -1,7 +1,7 @@
-"""Probing: whether this server stages atomic batches in files or in memory, by what one costs that is refused.
+"""Probing: find out whether the server stages atomic batches in files or in memory, by timing a refused batch.
 
-A batch is staged before its guards are looked at, and one whose guard does not hold leaves nothing behind. So the time
-of a refused batch, beside that of a refused message, tells the two apart without storing anything.
+The server stages a batch before it checks the guards, and stores nothing of a batch whose guard does not hold. So
+comparing the time of a refused batch with the time of a refused message shows the difference without storing anything.
 """
 
 from contextlib import suppress
@@ -13,32 +13,33 @@ from callboard.bus.requests import Requests
 from callboard.bus.subjects import Subjects
 
 PROBES = 5
-"""How often each is tried; the fastest counts."""
+"""Number of attempts for each; the fastest one counts."""
 
 CHEAP_RATIO = 12.0
-"""Staged in memory a refused batch takes three to six times as long as a refused message, in files thirty and more."""
+"""A refused batch takes three to six times as long as a refused message if it is staged in memory, and at least thirty
+times as long if it is staged in files."""
 
 NEVER = 1 << 52
-"""A sequence that no stream comes to."""
+"""A sequence that no stream reaches."""
 
 
 async def batches_are_cheap(requests: Requests, subjects: Subjects) -> bool:
-    """Whether an atomic batch costs little more than a message.
+    """Return whether an atomic batch costs little more than a message.
 
     :raises NoAnswer: if no answer came
     """
-    single = min([await _refused(requests, subjects, 1) for _ in range(PROBES)])
-    batch = min([await _refused(requests, subjects, 2) for _ in range(PROBES)])
+    single = min([await _time_refusal(requests, subjects, 1) for _ in range(PROBES)])
+    batch = min([await _time_refusal(requests, subjects, 2) for _ in range(PROBES)])
     return is_cheap(single, batch)
 
 
 def is_cheap(single_s: float, batch_s: float) -> bool:
-    """Whether a refused batch of so many seconds was staged in memory, where a refused message takes ``single_s``."""
+    """Return whether a refused batch was staged in memory, given its time and that of a refused message."""
     return batch_s < CHEAP_RATIO * single_s
 
 
-async def _refused(requests: Requests, subjects: Subjects, count: int) -> float:
-    """Publish messages whose guard does not hold; return how long their refusal took, in seconds."""
+async def _time_refusal(requests: Requests, subjects: Subjects, count: int) -> float:
+    """Publish messages whose guard does not hold; return how many seconds the refusal took."""
     subject = subjects.reject("probe", "probe")
     messages = [Message(subject, b"", {EXPECTED: str(NEVER)}) for _ in range(count)]
     began = perf_counter()

@@ -1,12 +1,14 @@
-"""Purging: taking a run out of the stream for good. What is left is a mark, so that its id is not used again.
+"""Purging: removing a run from the stream permanently. A mark remains, so that the run's id is not used again.
 
-The mark is stored first: whatever breaks it off, nobody can begin another run of that id, and done again it goes on.
-A fork leaves a note in one step with its first event, and the server lets in either the note or the mark: the mark says
-which note is the last that was seen, the note that there is no mark. Each of the two subjects has no wildcard, so that
-this holds for writes in flight on a replicated stream as well.
+The mark is stored first. If the purge is interrupted, no other run can be started with this id, and repeating the purge
+completes it.
 
-What stands behind the mark stays. A run that comes back from an archive takes the mark away and is stored behind it, so
-that nobody who is still at the purge removes anything of it.
+A fork stores a note at its origin in one batch with its first event. The server accepts either the note or the mark:
+the guard of the mark is the last note that the purge has seen, and the guard of the note is that there is no mark. The
+guards' subjects have no wildcards, so they also hold for writes in flight on a replicated stream.
+
+A purge removes only messages before the mark. A run that is imported from an archive removes the mark, and is stored
+after it. So a purge that is still running does not remove anything of the imported run.
 """
 
 from collections.abc import Collection
@@ -27,14 +29,14 @@ from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
 
 MARK_TRIES = 5
-"""How often room is made for a mark in a full store. Others that wait for room may take it first."""
+"""How often to free space for a mark in a full store. Other writers may use the freed space first."""
 
 FORKS_MAX = 3
-"""So many forks of a run are looked for: one is enough to keep it."""
+"""Maximum number of a run's forks to look for. One fork is enough to keep the run."""
 
 
 class Gone(Struct, frozen=True, omit_defaults=True):
-    """The mark of a run that has been purged: which, by whom, and why."""
+    """The mark of a purged run: its id, the client that purged it, and the reason."""
 
     run: str = ""
     by: str | None = None
@@ -42,7 +44,7 @@ class Gone(Struct, frozen=True, omit_defaults=True):
 
 
 class _Note(Struct):
-    """What a fork leaves at its origin."""
+    """The note that a fork stores at its origin."""
 
     fork: str = ""
 
@@ -52,7 +54,7 @@ class _Origin(Struct):
 
 
 class _Born(Struct):
-    """The member of ``run.accepted`` that is decoded here."""
+    """The only member of ``run.accepted`` that this module decodes."""
 
     forked_from: _Origin | None = None
 
@@ -67,8 +69,9 @@ async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
 
 
 def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
-    """Return what a mark says: of which run it is, its subject tells. One that tells nothing else is a mark all the
-    same: its run is begun no more, whoever set it. None if it is of no run that there could be.
+    """Decode a mark. The run's id comes from the subject, so a mark with an invalid body is still valid.
+
+    Return None if the subject does not contain a valid run id.
     """
     try:
         run = log.subjects.parse_gone(subject).run
@@ -81,7 +84,7 @@ def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
 
 
 async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
-    """Return the sequence of the last note that a fork shares a run's events, 0 if there is none.
+    """Return the sequence of the last note that a fork of this run stored, 0 if there is none.
 
     :raises NoAnswer: if no answer came
     """
@@ -90,9 +93,9 @@ async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
 
 
 async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -> list[str]:
-    """Return forks that share a run's events, some of them, without those ``besides``.
+    """Return up to `FORKS_MAX` forks that share a run's events, without those in ``besides``.
 
-    Each has left a note; what a note says that somebody else has left is believed if there is such a fork.
+    Each fork has stored a note. Clients may also store notes, so a note counts only if the fork that it names exists.
 
     :raises NoAnswer: if no answer came
     """
@@ -108,9 +111,9 @@ async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -
 
 
 async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> None:
-    """Mark a run as purged, if ``forked`` is still the last note of a fork: from here on there will be none.
+    """Mark a run as purged, if ``forked`` is still the last note of a fork. After that it cannot be forked.
 
-    :raises Refused: if there is another one
+    :raises Refused: if there is a newer note
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
@@ -118,7 +121,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> 
 
 
 async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
-    """Mark a run anew that is marked: what has been stored of it since goes too.
+    """Mark a purged run again, so that messages stored since the first mark are removed too.
 
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
@@ -127,9 +130,9 @@ async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
 
 
 async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> None:
-    """Store a mark. If the store is full, make room for it first, with messages that a run at rest does not need.
+    """Store a mark. If the store is full, free space first by erasing messages that an ended run does not need.
 
-    A purge that is broken off in between leaves the run as it was, but for those messages.
+    If the purge is interrupted after that, the run is complete except for these messages.
     """
     for attempt in range(MARK_TRIES):
         try:
@@ -143,8 +146,7 @@ async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> Non
 
 
 async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
-    """Erase what a run at rest does not need: the message that started it, and the commands that it was given. Return
-    how many messages that was."""
+    """Erase messages that an ended run does not need: its start message, and its commands. Return their number."""
     first = await log.last_of_type(ref, RunAccepted.type)
     removed = 0
     if first is not None and await _started_by(log, ref, first.event.cause):
@@ -155,14 +157,15 @@ async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
 
 
 async def finish(log: JetStreamLog, ref: RunRef) -> int:
-    """Remove everything of a run that stands before its mark: events, large values, what it was told, and the message
-    that started it. Return how many messages are gone.
+    """Remove all messages of a run before its mark: events, large values, commands, and the start message.
 
-    :raises NoAnswer: if JetStream does not answer; done again, it goes on
+    Return the number of removed messages.
+
+    :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
     """
     mark = await log.last_message(log.subjects.gone(ref))
     if mark is None:
-        return 0  # It has come back.
+        return 0  # The run was imported again.
     first = await log.last_of_type(ref, RunAccepted.type)
     started = first is not None and first.sequence < mark.sequence and await _started_by(log, ref, first.event.cause)
     removed = int(await erase(log, first.event.cause)) if first is not None and started else 0
@@ -172,21 +175,23 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
 
 
 async def come_back(log: JetStreamLog, ref: RunRef) -> None:
-    """Let a run be stored once more that was purged: what is left of it goes, and then the mark.
+    """Allow a purged run to be stored again: remove its remaining messages, and then its mark.
 
-    :raises NoAnswer: if JetStream does not answer; done again, it goes on
+    :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
     """
     await finish(log, ref)
     await erase_all(log, log.subjects.gone(ref))
 
 
 async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
-    """Remove what is there of a run that is marked, if anything is: somebody took its id while it was purged, or the
-    purge was broken off. It is marked anew before, so that whoever has heard of it meanwhile hears that it has gone.
-    A run that goes on stays, whoever has marked it.
+    """Remove the remaining messages of a purged run, if there are any.
+
+    There are some if a client used the run's id during the purge, or if the purge was interrupted. The run is marked
+    again before, so that followers that have seen new messages of it see that it is purged. An open run that a worker
+    has claimed is not removed, even if it is marked.
 
     :raises Full: if there is no room for the mark
-    :raises NoAnswer: if no answer came; done again, it goes on
+    :raises NoAnswer: if no answer came; calling this again completes the removal
     """
     if await log.last_of_type(ref, RunAccepted.type) is not None and not await goes_on(log, ref):
         await mark_again(log, ref, mark)
@@ -194,7 +199,7 @@ async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
 
 
 async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
-    """Return whether somebody performs a run: it has more than its first event, and is not at rest.
+    """Return whether a worker runs this run: it has more than its first event, and has not ended.
 
     :raises NoAnswer: if no answer came
     """
@@ -203,8 +208,10 @@ async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
 
 
 async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
-    """Whether a message is the one that started a run. Of a run that was imported the cause is a place in the stream
-    where it was recorded, and here somebody else's message may stand there."""
+    """Return whether the message with sequence ``cause`` started a run.
+
+    The cause of an imported run is a sequence of the stream where the run was recorded. In this stream, that sequence
+    may be another client's message."""
     found = await log.message(cause) if cause else None
     if found is None or found.subject != log.subjects.start(ref.tenant):
         return False
@@ -212,7 +219,7 @@ async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
 
 
 def _fork(note: bytes) -> str:
-    """Whose note it is."""
+    """Return the id of the fork that stored a note, empty if the note is invalid."""
     try:
         return decode_json(note, type=_Note).fork
     except JSON_ERRORS:
@@ -220,14 +227,14 @@ def _fork(note: bytes) -> str:
 
 
 async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
-    """Whether a run is there that is, or may be, a fork of another."""
+    """Return whether a run exists that is, or may be, a fork of another."""
     first = await log.last_of_type(fork, RunAccepted.type)
     if first is None:
         return False
     try:
         forked = decode_json(first.event.payload, type=_Born).forked_from
     except msgspec.ValidationError:
-        return True  # It says so beside the event.
+        return True  # Its origin is stored separately, as a large value.
     return forked is not None and forked.run == origin.run
 
 

@@ -1,7 +1,7 @@
-"""Queues: durable consumers of the stream, pulled by hand, with deliveries to be acknowledged whenever it suits.
+"""Queues: durable pull consumers of the stream, whose deliveries may be acknowledged at any later time.
 
-A delivery may be held for days: whoever holds it says so every now and then (`Delivery.hold`). The number of held
-deliveries is not limited, so no number of starts keeps a cancellation from getting through.
+A worker may hold a delivery for days, if it reports that regularly (`Delivery.hold`). The number of held deliveries is
+not limited, so a cancellation is delivered no matter how many starts are held.
 """
 
 import datetime as dt
@@ -27,14 +27,14 @@ log = structlog.get_logger(__name__)
 
 PULL_MESSAGES = 256
 PULL_BYTES_MAX = 8 * 1024 * 1024
-"""Messages asked for at once, and their bytes: a server that has too much to send to somebody drops the connection."""
+"""Maximum number of messages, and of their bytes, per pull. With too much pending, the server closes the connection."""
 
 PULL_EXPIRES_S = 30.0
 IDLE_HEARTBEAT_S = 5.0
-"""A pull request that has been silent for three heartbeats is gone."""
+"""A pull request is considered lost after three intervals without a heartbeat."""
 
 PULL_RETRY_S = 0.25
-"""Pause after a pull that the server turned down."""
+"""Pause after a pull that the server refused."""
 
 _HAS_ITS_BYTES = "Message Size Exceeds MaxBytes"
 _HAS_ITS_MESSAGES = "Batch Completed"
@@ -42,11 +42,11 @@ _SHUTS_DOWN = "Server Shutdown"
 _NS = 1_000_000_000
 
 Replies = Callable[[str, bytes], None]
-"""Takes a subject and a body to be published as soon as possible."""
+"""Receives a subject and a body, and publishes them as soon as possible."""
 
 
 class Delivery(Struct, frozen=True):
-    """A message of a queue. ``deliveries`` counts from 1; ``time_ns`` is when the stream took it in."""
+    """A message of a queue. ``deliveries`` counts from 1; ``time_ns`` is when it was stored in the stream."""
 
     subject: str
     data: bytes
@@ -59,25 +59,25 @@ class Delivery(Struct, frozen=True):
 
     @property
     def stored(self) -> dt.datetime:
-        """When the server stored the message, or, of a routed command, the tell that it was."""
+        """When the server stored the message; for a routed command, when it stored the original tell."""
         return stored_at(self.headers, self.time_ns)
 
     def ack(self) -> None:
-        """It is done with."""
+        """Acknowledge the message: it is not delivered again."""
         self._send(self.reply, b"+ACK")
 
     def nak(self, delay_s: float = 0.0) -> None:
-        """Deliver it again, after a while."""
+        """Request another delivery after a delay."""
         body = b'-NAK {"delay": %d}' % int(delay_s * _NS) if delay_s else b"-NAK"
         self._send(self.reply, body)
 
     def hold(self) -> None:
-        """It is being worked on: the time until it counts as lost begins anew."""
+        """Report that the message is being handled: its acknowledgement timeout starts again."""
         self._send(self.reply, b"+WPI")
 
 
 def stored_at(headers: Mapping[str, str], time_ns: int) -> dt.datetime:
-    """When the server stored a message, or, of a routed command, the tell that it was."""
+    """Return when the server stored a message; for a routed command, when it stored the original tell."""
     told_ns = headers.get(TOLD_HEADER, "").partition(" ")[2]
     found_ns = int(told_ns) if told_ns.isascii() and told_ns.isdigit() else time_ns
     return _EPOCH + dt.timedelta(microseconds=found_ns // 1_000)
@@ -86,14 +86,14 @@ def stored_at(headers: Mapping[str, str], time_ns: int) -> dt.datetime:
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 OUTBOX_MESSAGES_MAX = 100_000
-"""Messages that wait to be published; while there are more, the server is gone or does not keep up."""
+"""Maximum number of messages that wait to be published. If there are more, the server is down or too slow."""
 
 
 class Outbox:
-    """Publishes what synchronous code leaves behind, in order.
+    """Publishes the messages of synchronous code, in order.
 
-    What it has no room for is lost, as what is on its way when a connection breaks: acknowledgements come back as
-    redeliveries, live progress is gone.
+    Messages are dropped when it is full, and messages in flight are lost when the connection breaks. Lost
+    acknowledgements lead to redeliveries; lost live progress is not sent again.
     """
 
     def __init__(self, nc: Client) -> None:
@@ -105,7 +105,7 @@ class Outbox:
     def send(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
         if len(self._outgoing) >= OUTBOX_MESSAGES_MAX:
             if not self._full:
-                log.warning("more to publish than there is room for", messages=OUTBOX_MESSAGES_MAX, subject=subject)
+                log.warning("outbox is full; messages are dropped", messages=OUTBOX_MESSAGES_MAX, subject=subject)
             self._full = True
             return
         self._outgoing.append((subject, body, headers))
@@ -119,13 +119,13 @@ class Outbox:
                 await self._arrived.wait()
 
     async def flush(self) -> None:
-        """Publish all that has been left so far."""
+        """Publish all messages that are waiting."""
         while self._outgoing:
             subject, body, headers = self._outgoing[0]
             try:
                 await self._nc.publish(subject, body, headers=headers)
             except NatsError as error:
-                # Acknowledgements that are lost come back as redeliveries; live progress is gone.
+                # Lost acknowledgements lead to redeliveries; lost live progress is not sent again.
                 log.warning("could not publish", subject=subject, error=str(error))
             self._outgoing.popleft()
         self._full = False
@@ -141,10 +141,10 @@ async def ensure_consumer(
     begins: Literal["all", "new"] = "all",
     idle_s: float | None = None,
 ) -> int:
-    """Create a durable consumer, or update it; return how many of its deliveries are out and not acknowledged.
+    """Create or update a durable consumer; return how many of its deliveries are not acknowledged.
 
-    A new one ``begins`` with all that there is, or with what comes from now on; one that nobody has read for ``idle_s``
-    is gone.
+    A new consumer ``begins`` with all stored messages, or with new ones only. The server deletes a consumer that was
+    not used for ``idle_s`` seconds.
 
     :raises NoAnswer: if JetStream does not answer or refuses
     """
@@ -176,9 +176,9 @@ async def attend(
     send: Replies,
     ack_wait_s: float,
 ) -> None:
-    """Read a durable consumer together with whoever else does, each delivery in a task of its own, until cancelled.
+    """Read a durable consumer, which other workers may read too, until cancelled. Each delivery is a separate task.
 
-    :raises NoAnswer: if the consumer can neither be made nor be taken over
+    :raises NoAnswer: if the consumer can be neither created nor updated
     """
     await ensure_consumer(requests, stream, durable, filters, ack_wait_s)
     async with anyio.create_task_group() as tasks:
@@ -190,7 +190,7 @@ async def attend(
 
 
 async def pending_acks(requests: Requests, stream: str, durable: str) -> int:
-    """Return how many of a consumer's deliveries are out and not acknowledged.
+    """Return how many of a consumer's deliveries are not acknowledged.
 
     :raises NoAnswer: if JetStream does not answer
     """
@@ -198,7 +198,7 @@ async def pending_acks(requests: Requests, stream: str, durable: str) -> int:
 
 
 async def redeliver_now(requests: Requests, stream: str, durable: str) -> None:
-    """Have everything that is out and unacknowledged delivered again at once: it has not come, or its holder is gone.
+    """Have all unacknowledged deliveries delivered again at once. They did not arrive, or their worker has stopped.
 
     :raises NoAnswer: if JetStream does not answer
     """
@@ -208,9 +208,9 @@ async def redeliver_now(requests: Requests, stream: str, durable: str) -> None:
 
 
 async def ack_floor(requests: Requests, stream: str, durable: str) -> int:
-    """Return a stream sequence up to which everything of a consumer has been acknowledged.
+    """Return a stream sequence up to which all messages of a consumer are acknowledged.
 
-    It may lag: messages that are not the consumer's do not move it.
+    It may be too small, because messages that the consumer does not match do not advance it.
 
     :raises NoAnswer: if JetStream does not answer
     """
@@ -225,7 +225,7 @@ async def _info(requests: Requests, stream: str, durable: str) -> dict[str, Any]
 
 
 class Puller:
-    """Pulls one consumer and hands each delivery to a function that must not block."""
+    """Pulls from one consumer and passes each delivery to a function that must not block."""
 
     def __init__(self, nc: Line, stream: str, durable: str, deliver: Callable[[Delivery], None], send: Replies) -> None:
         self._nc = nc
@@ -241,13 +241,13 @@ class Puller:
         self._news = anyio.Event()
 
     async def run(self, room: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
-        """Pull until cancelled; before each time wait until there is ``room`` for as much as comes at once."""
+        """Pull until cancelled. Before each pull, wait until there is ``room`` for the messages of one pull."""
         inbox = self._inbox = self._nc.new_inbox()
         subscription = await self._nc.subscribe(inbox, cb=self._take)
         request = msgspec.json.encode(
             {
                 "batch": PULL_MESSAGES,
-                # A message larger than that would never come.
+                # A message larger than this would never be delivered.
                 "max_bytes": max(PULL_BYTES_MAX, 2 * self._nc.max_payload),
                 "expires": int(PULL_EXPIRES_S * _NS),
                 "idle_heartbeat": int(IDLE_HEARTBEAT_S * _NS),
@@ -264,16 +264,16 @@ class Puller:
                     if self._turned_down:
                         await anyio.sleep(PULL_RETRY_S)
         finally:
-            # What was on its way to us would come to another only when it counts as lost.
+            # Handle messages in flight: other workers would get them only after the acknowledgement timeout.
             await self._nc.hear_out(subscription)
 
     def _forget(self) -> None:
-        """The connection is another one: pull requests do not outlive a server."""
+        """Forget the current pull request, because the server loses it with the connection."""
         self._left = 0
         self._news.set()
 
     async def _pull(self, subject: str, request: bytes, inbox: str) -> None:
-        """Ask once; return when the request is used up, has expired, or the server has fallen silent."""
+        """Send one pull request; return when it is fulfilled or has expired, or when the server is silent."""
         try:
             await self._nc.publish(subject, request, reply=inbox)
         except NatsError as error:
@@ -289,21 +289,21 @@ class Puller:
 
     async def _take(self, message: Msg) -> None:
         self._news.set()
-        # What is not addressed to us is a message of the stream, whatever headers it has.
+        # Only a message on our inbox is a status of the server. A message of the stream may also have this header.
         status = (message.headers or {}).get("Status") if message.subject == self._inbox else None
         if status is not None:
             description = (message.headers or {}).get("Description")
-            # That a request has its messages we have counted ourselves, and asked again before we are told so.
+            # We count the messages of a request ourselves, and send the next request before this status arrives.
             if status != "100" and description != _HAS_ITS_MESSAGES:
-                # 404, 408: the request is over, and so it is when it has its bytes. Anything else was a refusal.
+                # 404, 408, and a request that has reached its bytes: the request has ended. All others are refusals.
                 over = status in ("404", "408") or description == _HAS_ITS_BYTES
                 self._turned_down = not over
                 self._left = 0
-                # That a server shuts down is told by whoever has the connection.
-                self._refused(None if over or description == _SHUTS_DOWN else f"{status} {description}")
+                # The connection's owner already logs that the server shuts down.
+                self._note_refusal(None if over or description == _SHUTS_DOWN else f"{status} {description}")
             return
         self._left -= 1
-        self._refused(None)
+        self._note_refusal(None)
         metadata = message.metadata
         self._deliver(
             Delivery(
@@ -318,8 +318,8 @@ class Puller:
             )
         )
 
-    def _refused(self, refusal: str | None) -> None:
-        """Tell of a refusal when it comes again: one alone may be over by now."""
+    def _note_refusal(self, refusal: str | None) -> None:
+        """Log a refusal when it is repeated. A single one may be temporary."""
         self._refusals = self._refusals + 1 if refusal == self._refusal else 1
         self._refusal = refusal
         if refusal is not None and self._refusals == 2:

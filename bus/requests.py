@@ -1,7 +1,7 @@
-"""Requests: request and reply over one inbox, with as little between publish and answer as can be.
+"""Requests: request and reply over one inbox, with little overhead.
 
-The client library's own request costs about a third of an append; this is the same mechanism (one wildcard
-subscription, a token per request) without its per-request checks and timeouts' tasks.
+A request with the client library takes about a third of the time of an append. This module uses the same mechanism (one
+wildcard subscription, a token per request) without the checks and the timeout task for each request.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from callboard.bus.line import Line
 from callboard.bus.log import NoAnswer
 
 REQUEST_TIMEOUT_S = 2.0
-"""How long one request to JetStream may take before its outcome counts as unknown. Whoever asks asks again."""
+"""How long one request to JetStream may take before its result is considered unknown. Callers then repeat it."""
 
 SWEEP_S = 0.25
-"""How often requests that are over are looked for."""
+"""Interval of the check for requests that have timed out."""
 
 NO_RESPONDERS = "503"
 
 
 class Silent(NoAnswer):
-    """The request went out, and there was no answer in time."""
+    """The request was sent, but no answer came in time."""
 
     def __init__(self, subject: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         super().__init__(f"{subject}: no answer within {timeout_s:g} s")
@@ -62,12 +62,13 @@ class Requests:
     async def request(
         self, subject: str, data: bytes, headers: dict[str, str] | None = None, *, hurry: bool = False
     ) -> bytes:
-        """Publish a request and return the body of its answer; in a ``hurry`` it goes out at once, with what was
-        published before.
+        """Publish a request and return the body of its answer.
 
-        :raises Silent: if there was none in time
-        :raises Lost: if it went with the connection
-        :raises NoAnswer: if nobody was there to answer, or the connection is down
+        With ``hurry`` the request, and all messages published before it, are written to the wire immediately.
+
+        :raises Silent: if no answer came in time
+        :raises Lost: if the connection was lost
+        :raises NoAnswer: if there are no responders, or the connection is down
         """
         if not self._subscribed:
             await self._subscribe()
@@ -90,13 +91,13 @@ class Requests:
         if message is None:
             raise Silent(subject) if losses == self._losses and self.nc.is_connected else Lost(subject)
         if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
-            raise NoAnswer(f"{subject}: nobody answers")
+            raise NoAnswer(f"{subject}: no responders")
         return message.data
 
     async def send(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish without asking for an answer.
+        """Publish a message without a reply subject.
 
-        :raises NoAnswer: if the connection does not take it
+        :raises NoAnswer: if it cannot be published
         """
         try:
             await self.nc.publish(subject, data, headers=headers)
@@ -121,17 +122,17 @@ class Requests:
             waiting.answer.set_result(message)
 
     def _lose(self) -> None:
-        """The connection is lost, and with it every answer that is still out."""
+        """End all open requests, because their answers are lost with the connection."""
         self._losses += 1
         for token in self._waiting:
             self._settle(token, None)
 
     def _sweep(self) -> None:
-        """Give up on requests whose time is over; one timer for all of them, while there are any."""
+        """End requests that have timed out. One timer serves all requests, as long as there are any."""
         now = self._loop.time()
         for token, waiting in self._waiting.items():
             if waiting.until > now:
-                # Asked in this order, they are over in this order.
+                # All have the same timeout, so they time out in the order in which they were sent.
                 break
             self._settle(token, None)
         self._sweeping = bool(self._waiting)

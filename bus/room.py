@@ -1,4 +1,4 @@
-"""Room: whether the stream is full, learned from publishes that were refused or taken, for a whole process to know."""
+"""Room: whether the stream is full, as the publishes of a process have shown."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,15 @@ import anyio
 from callboard.bus.log import Full
 
 FRESH_S = 1.0
-"""So long after somebody was turned away others need not try: they would be, too."""
+"""For this time after a refused publish, other publishes are not attempted, because they would be refused too."""
 
 TOLD_PAUSE_S = 10.0
-"""Shortest time between two reports: near the end of a quota small messages get in, and large ones do not."""
+"""Shortest time between two reports. Near the limit of a quota the state changes often, because small messages are
+still stored and large ones are not."""
 
 
 class Room:
-    """What is known about the room in a stream."""
+    """The state of the space in a stream, as far as the process knows it."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Full | None], None]] = []
@@ -23,23 +24,23 @@ class Room:
         self._told = False
         self._silent_once = False
         self.full: Full | None = None
-        """Why the stream takes nothing in; None if it does, as far as anybody knows."""
+        """Why the stream accepts no messages; None if it does, according to the last publish."""
         self.closed: Full | None = None
-        """Why nothing is to be brought in, though the stream would take it: it would drop something else for it."""
+        """Why nothing must be published although the stream would accept it: it would drop other messages for it."""
 
     def listen(self, listener: Callable[[Full | None], None]) -> None:
-        """Have a function called once the stream is found full, and with None once it no longer is."""
+        """Call a function when the stream is found to be full, and with None when it no longer is."""
         self._listeners.append(listener)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the stream was found full, or silent: then the next success is to be told to `took`."""
+        """Whether the stream was full or silent. The caller must then report the next success with `took`."""
         return self.full is not None or self._silent_once
 
     def refused(self, full: Full) -> None:
-        """Take notice that something was not taken in."""
+        """Note that the stream refused a publish."""
         if full.failing and not self._silent_once:
-            # A single silence may have been an answer that got lost.
+            # After a single request without an answer, the answer may have been lost.
             self._silent_once = True
             return
         self.full = full
@@ -49,7 +50,7 @@ class Room:
             self._tell(full)
 
     def took(self) -> None:
-        """Take notice that something was taken in."""
+        """Note that the stream accepted a publish."""
         self._silent_once = False
         self.full = None
         if self._told:
@@ -57,18 +58,21 @@ class Room:
             self._tell(None)
 
     def close(self, full: Full | None) -> None:
-        """Let nothing in any more, or (None) again whatever the stream takes."""
+        """Stop all publishes, or (None) allow them again."""
         if (full is None) != (self.closed is None):
             self._tell(full)
         self.closed = full
 
     def check(self) -> None:
-        """:raises Full: if nothing is to be brought in"""
+        """Check that publishes are allowed.
+
+        :raises Full: if they are not
+        """
         if self.closed is not None:
             raise self.closed
 
     def shut(self) -> Full | None:
-        """Return why there is no use in trying just now, None if it is worth a try."""
+        """Return why a publish would currently be refused, None if it should be attempted."""
         if self.closed is not None:
             return self.closed
         return self.full if anyio.current_time() - self._refused_at < FRESH_S else None

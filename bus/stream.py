@@ -1,8 +1,8 @@
-"""The stream: how it has to be made, and what is done about one that is made otherwise.
+"""The stream: its required configuration, and the handling of a stream with a different one.
 
-It must never drop anything by itself. That a full one refuses what is new (``discard: new``) cannot be had together
-with schedules, which the alarms of parked runs are (the server's error 10052); so it must have no bounds of its own. A
-quota of its account or its server bounds it without loss: those refuse.
+The stream must never drop messages. The server cannot refuse new messages at a stream's limits (``discard: new``) if
+the stream has schedules (error 10052), and the alarms of parked runs are schedules. So the stream must not have limits.
+A quota of its account or server limits it without loss, because quotas refuse new messages.
 """
 
 from collections.abc import Mapping
@@ -22,43 +22,43 @@ log = structlog.get_logger(__name__)
 DESCRIPTION = "Callboard: every event of every run, what was said to them, their alarms and large values"
 
 UNBOUNDED: Mapping[str, int] = {"max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_age": 0}
-"""The bounds beyond which a stream drops its oldest messages, each with the value that is none."""
+"""The limits at which a stream drops its oldest messages, each with the value that means unlimited."""
 
 _EXISTS_OTHERWISE = 10058
 _PARTITIONS = "callboard_partitions"
 
 
 def stream_of(subjects: Subjects) -> str:
-    """The name of the stream below a prefix."""
+    """Return the name of the stream for a prefix."""
     return subjects.prefix.replace(".", "_").upper() + "_CALLBOARD"
 
 
 def store_of(stream: str, made: str) -> str:
-    """A mark of one stream among all: 16 hexadecimal digits, of its name and of when it was made."""
+    """Return a unique identifier of a stream: 16 hexadecimal digits, derived from its name and time of creation."""
     return sha256(f"{stream}/{made}".encode()).hexdigest()[:16]
 
 
 def bucket_of(subjects: Subjects, what: str = "MEMORY") -> str:
-    """The name of a bucket that belongs to the stream: that of memories, or of something else."""
+    """Return the name of a bucket that belongs to the stream, such as the one for memories."""
     return f"{subjects.prefix.replace('.', '_').upper()}_{what}"
 
 
 def bounds_of(config: Mapping[str, Any]) -> dict[str, int]:
-    """The bounds in a stream's configuration."""
+    """Return the limits in a stream's configuration."""
     return {name: config[name] for name in UNBOUNDED if config.get(name, 0) > 0}
 
 
 async def ensure_stream(
     requests: Requests, subjects: Subjects, *, partitions: int, replicas: int = 1, ours: bool = False
 ) -> str:
-    """See to it that there is a stream that holds everything; ``ours`` says that its server is, and we may mend it.
+    """Create the stream if it does not exist, and check its configuration.
 
-    Returns when it was made, which is its own: it is the same after any restart, at every server of a cluster, and in
-    what is restored from a backup.
+    With ``ours`` the server is the embedded one, and a different configuration is corrected. Return when the stream was
+    created. This time is the same after restarts, on every server of a cluster, and after a restore from a backup.
 
-    :raises StreamMismatch: if it was made for another number of partitions, or cannot be used
-    :raises StreamBounded: if it is not ours, and has bounds
-    :raises StoreFull: if there is no room for a stream
+    :raises StreamMismatch: if it was created for another number of partitions, or cannot be used
+    :raises StreamBounded: if it is not ours, and has limits
+    :raises StoreFull: if the server has no space for a stream
     :raises NoAnswer: if JetStream does not answer
     """
     name = stream_of(subjects)
@@ -81,7 +81,7 @@ async def ensure_stream(
     }
     answer = await api(requests, f"STREAM.CREATE.{name}", wanted)
     if answer.get("error", {}).get("err_code") == _EXISTS_OTHERWISE:
-        # An older one of ours, one with another number of partitions, or one that somebody has changed.
+        # A stream of an older version, or with another number of partitions, or one that an operator has changed.
         answer = await api(requests, f"STREAM.INFO.{name}", {})
     config = _usable(name, answer)
     found = config.get("metadata", {}).get(_PARTITIONS)
@@ -89,18 +89,18 @@ async def ensure_stream(
         raise StreamMismatch(name, f"it has {found} partitions, not {partitions}")
     if ours and any(config.get(member) != value for member, value in wanted.items() if member != "metadata"):
         config = _usable(name, await api(requests, f"STREAM.UPDATE.{name}", {**wanted, "metadata": config["metadata"]}))
-        log.warning("the stream was brought up to date", stream=name)
+        log.warning("the configuration of the stream was corrected", stream=name)
     if bounds := bounds_of(config):
         raise StreamBounded(name, bounds)
     if missing := sorted(set(wanted["subjects"]) - set(config.get("subjects") or ())):
-        # Somebody else's server, and a stream that an older version made.
+        # The server is not ours, and an older version created the stream.
         remedy = f"nats stream edit {name} --subjects with them added"
-        log.warning("the stream lacks subjects: what is said there is not kept", missing=missing, remedy=remedy)
+        log.warning("the stream lacks subjects; messages on them are not stored", missing=missing, remedy=remedy)
     return answer["created"]
 
 
 def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration in an answer about the stream."""
+    """Return the stream's configuration from an answer of the JetStream API."""
     if "error" not in answer:
         return answer["config"]
     if full := no_room(answer["error"]):
@@ -109,11 +109,11 @@ def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 DELETED_MAX = 50_000
-"""With more deleted messages the server is not asked what it has lost, because its answer names each of them."""
+"""With more deleted messages, the lost bytes are not requested, because the answer would list every deleted message."""
 
 
 async def lost_bytes(requests: Requests, stream: str) -> int:
-    """Return how many bytes of damaged files the server has dropped when it started, 0 if it does not say.
+    """Return how many bytes of damaged files the server dropped when it started, 0 if it does not report that.
 
     :raises NoAnswer: if no answer came
     """
