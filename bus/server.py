@@ -1,12 +1,13 @@
-"""The embedded server: a real ``nats-server``, run as a child of ours on loopback over a data directory that we lock.
+"""The embedded server: a ``nats-server`` as a child process, on the loopback interface, over a locked data directory.
 
-The child's life hangs on ours (Linux: PR_SET_PDEATHSIG; everywhere: it inherits the lock, so that a server that has
-outlived us still guards its store). A watchdog starts a crashed server again on the port it had, so clients reconnect;
-likewise one that could not write because its disk was full, as soon as there is room.
+The child process ends with ours (on Linux by PR_SET_PDEATHSIG). It inherits the lock, so a server that outlives us
+still protects its store. A watchdog restarts a crashed server on the same port, so clients reconnect. It also restarts
+a server that failed to write to a full disk, as soon as there is space.
 
-Whoever connects brings a token that lies in the data directory, for the eyes of its owner; the URL has it. Below
-``<data_dir>/nats``: ``LOCK`` (our pid and the server's), ``port``, ``token``, ``url`` (with both), ``server.conf``,
-``server.log``, ``server.out`` (what it says before its log is open), ``ports/`` and ``jetstream/`` (the store).
+Clients connect with a token from the data directory that only its owner can read; the URL contains it. The files below
+``<data_dir>/nats`` are ``LOCK`` (our process id and the server's), ``port``, ``token``, ``url`` (with both),
+``server.conf``, ``server.log``, ``server.out`` (output before the log is open), ``ports/`` and ``jetstream/`` (the
+store).
 """
 
 from collections.abc import Callable
@@ -28,29 +29,30 @@ from callboard.bus.staging import MemoryStaging
 log = structlog.get_logger(__name__)
 
 READY_WAIT_S = 120.0
-"""How long a start may take; a server reads its whole store first (1 s per million subjects)."""
+"""Maximum time of a start. A server first reads its whole store (1 s per million subjects)."""
 
 READY_POLL_S = 0.01
 
 STOP_WAIT_S = 20.0
-"""How long a stop may take before the server is killed."""
+"""Maximum time of a stop. After that the server is killed."""
 
 RESTART_PAUSE_S = 0.1
-"""Pause before the first restart, doubled with each one that fails or does not last, up to `RESTART_PAUSE_MAX_S`."""
+"""Pause before the first restart. It is doubled after each restart that fails or does not last, up to
+`RESTART_PAUSE_MAX_S`."""
 
 RESTART_PAUSE_MAX_S = 5.0
 
 RESTARTS_MAX = 12
-"""Restarts in a row that may fail, or not last `STABLE_S`, before we give up."""
+"""Maximum number of successive restarts that fail, or do not last `STABLE_S`."""
 
 STABLE_S = 60.0
-"""A server that stood this long has recovered."""
+"""A server that has run for this time has recovered."""
 
 HEALTH_INTERVAL_S = 5.0
 
 
 class Restarted(Struct, frozen=True):
-    """The server died with ``returncode`` and is up again as ``pid``; the ``number``-th time, from 1."""
+    """The server ended with ``returncode`` and runs again as ``pid``. ``number`` counts the restarts from 1."""
 
     number: int
     returncode: int
@@ -60,16 +62,16 @@ class Restarted(Struct, frozen=True):
 class EmbeddedServer:
     """``async with EmbeddedServer(data_dir) as server: connect(server.url)``.
 
-    ``sync`` is ``always`` (an acknowledged message survives power loss) or an interval such as ``100ms`` (it survives
-    the death of every process). ``binary`` is the nats-server to run, None for the installed one. ``on_restart`` is
-    called after each restart and must not block. If the server cannot be brought back, the body of the ``async with``
-    is cancelled and the error raised.
+    ``sync`` is ``always`` (an acknowledged message survives a power loss) or an interval such as ``100ms`` (it survives
+    crashes of all processes). ``binary`` is the nats-server to run, None for the installed one. ``on_restart`` is
+    called after each restart and must not block. If the server cannot be restarted, the body of the ``async with`` is
+    cancelled and the error is raised.
 
-    :raises ServerMissing: if there is no nats-server
-    :raises StoreLocked: if another process has the data directory
-    :raises StoreUnusable: if the data directory cannot hold a store
-    :raises StoreFull: if there is no room on its disk to start a server
-    :raises ServerFailed: if the server does not start, or keeps dying
+    :raises ServerMissing: if no nats-server was found
+    :raises StoreLocked: if another process uses the data directory
+    :raises StoreUnusable: if the data directory cannot be used for a store
+    :raises StoreFull: if its disk is too full to start a server
+    :raises ServerFailed: if the server does not start, or keeps crashing
     """
 
     def __init__(
@@ -102,17 +104,17 @@ class EmbeddedServer:
 
     @property
     def url(self) -> str:
-        """The server's URL, with the token that it asks for; the same after a restart."""
+        """The server's URL, with the token that it requires; the same after a restart."""
         return self._store.url(self._port)
 
     @property
     def pid(self) -> int:
-        """The process id of the server that runs now, or ran last."""
+        """The process id of the server, or of the last one if none is running."""
         return self._child.pid
 
     @property
     def up_at(self) -> float:
-        """Since when the server that runs now has been ready, on the clock of the event loop."""
+        """When the running server became ready, on the clock of the event loop."""
         return self._up_at
 
     @property
@@ -127,15 +129,15 @@ class EmbeddedServer:
         return self._process
 
     async def usage(self) -> Usage | None:
-        """Return how much the store holds, and how much it could by now; None if the server does not say."""
+        """Return the size of the store and its current maximum; None if the server does not report it."""
         return await self._room.usage(self._monitoring_port)
 
     def stage_in_memory(self, stream: str) -> bool:
-        """Have the atomic batches of a stream staged in memory, now and after restarts; say whether they are."""
+        """Stage the atomic batches of a stream in memory, now and after restarts; return whether that is possible."""
         return self._staging.stage(stream)
 
     def kill(self) -> None:
-        """Kill the server as a crash would; the watchdog brings it back. For tests."""
+        """Kill the server, as in a crash; the watchdog restarts it. For tests."""
         if self._child.returncode is None:
             self._child.kill()
 
@@ -176,7 +178,8 @@ class EmbeddedServer:
         try:
             swallowed = await self._tasks.__aexit__(exc_type, exc, tb)
         except BaseExceptionGroup:
-            # The group holds the body's own exception, since our tasks raise none; it goes on without the wrapping.
+            # The group contains the exception of the body, because our tasks raise none. The body's exception
+            # propagates without the group.
             swallowed = False
         finally:
             await self._stop()
@@ -187,7 +190,7 @@ class EmbeddedServer:
         return swallowed
 
     async def _start(self, binary: str) -> None:
-        """Start the server and wait until it answers; on any failure nothing is left running."""
+        """Start the server and wait until it answers. After a failure no process is left running."""
         self._store.prepare(server_config(self._store, self._port, self._sync))
         command = tied([binary, "-c", str(self._store.config)])
         with self._store.out.open("wb") as out:
@@ -198,7 +201,7 @@ class EmbeddedServer:
                     stdout=out,
                     stderr=out,
                     pass_fds=(self._store.lock_fd,),
-                    start_new_session=True,  # a Ctrl-C in the terminal is for us; the server goes after us
+                    start_new_session=True,  # a Ctrl-C in the terminal must reach only us; we stop the server last
                 )
             except OSError as error:
                 raise ServerFailed(f"cannot be executed: {error}", binary) from error
@@ -241,7 +244,7 @@ class EmbeddedServer:
         await child.wait()
 
     async def _watch(self, binary: str) -> None:
-        """Bring a dead server back, until it cannot be brought back."""
+        """Restart the server whenever it ends, until restarts keep failing."""
         number = in_a_row = 0
         failure: CallboardError | None = None
         while True:
@@ -265,7 +268,7 @@ class EmbeddedServer:
                     failure = error
                     log.error("embedded server could not be restarted", error=str(error), in_a_row=in_a_row)
                 except StoreFull as error:
-                    # Somebody will make room, and then it goes on: no reason to give up.
+                    # Wait without limit, because an operator can free space.
                     in_a_row = min(in_a_row, self._restarts_max - 1)
                     log.error("embedded server waits for room to be restarted", error=str(error))
             number += 1
@@ -289,7 +292,7 @@ class EmbeddedServer:
             self._tasks.cancel_scope.cancel()
 
     async def _check_health(self) -> None:
-        """Log when a standing server falls ill and when it is well again, and see to it that it has room."""
+        """Log when a running server becomes unhealthy or healthy again, and adapt its size limit to the disk."""
         before = ""
         while True:
             await anyio.sleep(HEALTH_INTERVAL_S)
@@ -304,6 +307,6 @@ class EmbeddedServer:
             self._staging.lay()
             why = await self._room.fit(self.pid, self._monitoring_port, now)
             if why:
-                log.warning("embedded server is started anew", why=why)
+                log.warning("embedded server is being restarted", why=why)
                 self._renewing = True
                 await self._end()

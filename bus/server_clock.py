@@ -1,8 +1,8 @@
-"""The server's clock: the time that all workers agree on.
+"""The server's clock: the common time of all workers.
 
-Deadlines outlive the worker that set them, and the server fires the alarms of parked runs. So the times of events are
-the server's, however wrong the clock of a worker is. The difference is measured when a process connects and then every
-few seconds. Below `IGNORED_S` it does not count.
+A deadline can outlive the worker that set it, and the server fires the alarms of parked runs. So the times of events
+are those of the server's clock, even if a worker's clock is wrong. A process measures the difference when it connects
+and then every few seconds. A difference below `IGNORED_S` is ignored.
 """
 
 import datetime as dt
@@ -15,7 +15,7 @@ from callboard.bus.asking import api
 from callboard.bus.requests import Requests
 
 IGNORED_S = 0.25
-"""Differences below this are of the order of the time that a request takes, and are ignored."""
+"""Smaller differences are ignored, because they are similar to the duration of a request."""
 
 
 def local_now() -> dt.datetime:
@@ -24,7 +24,7 @@ def local_now() -> dt.datetime:
 
 
 class ServerClock:
-    """Tells the server's time. ``ahead_s`` is how far the local clock is ahead of it, negative if it is behind."""
+    """Computes the server's time. ``ahead_s`` is how far the local clock is ahead of it; negative if it is slow."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -35,7 +35,7 @@ class ServerClock:
         return local_now() - self._offset
 
     async def measure(self, requests: Requests, stream: str) -> Mapping[str, Any]:
-        """Compare both clocks. Return what the server says of the stream, which has its time.
+        """Compare both clocks. Return the server's info about the stream, which contains its time.
 
         :raises NoAnswer: if no answer came
         """

@@ -1,4 +1,4 @@
-"""The nats-server program: where it is, how it is tied to our life, whether a running one is well and has room."""
+"""The nats-server program: finding it, tying it to our process, and asking a running one for health and usage."""
 
 import contextlib
 import json
@@ -16,10 +16,10 @@ from callboard.bus.errors import ServerMissing
 
 MONITOR_WAIT_S = 2.0
 ANSWER_BYTES_MAX = 64 * 1024
-"""What a server says of itself, and how long it may take."""
+"""Maximum size of an answer of the monitoring port, and how long to wait for it."""
 
-# Ties the server's life to ours and becomes it. A program of its own, because code between fork and exec in a process
-# with threads may deadlock. Parent gone already: do not start.
+# Makes its process end with its parent, and then executes the server. This is a separate program, because code between
+# fork and exec may deadlock in a process with threads. It does not start the server if the parent has already ended.
 _TIE = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv[1]) or sys.exit('parent is gone'); os.execv(sys.argv[2], sys.argv[2:])"
@@ -27,9 +27,9 @@ _TIE = (
 
 
 def find_server(given: str | None = None) -> str:
-    """Return the path of the given nats-server, else of the one of this environment, else of the one in PATH.
+    """Return the path of the given nats-server, else of the one in this environment, else of the one in PATH.
 
-    :raises ServerMissing: if there is none
+    :raises ServerMissing: if none was found
     """
     if given is not None:
         found = shutil.which(given)
@@ -47,14 +47,17 @@ def find_server(given: str | None = None) -> str:
 
 
 def tied(command: list[str]) -> list[str]:
-    """Return the command made to end (SIGTERM) with the thread that starts it; as it is, where the system cannot."""
+    """Return a command whose process gets SIGTERM when the thread that started it ends.
+
+    On systems that do not support this, the command is returned unchanged.
+    """
     if sys.platform != "linux" or not sys.executable:
         return command
     return [sys.executable, "-I", "-S", "-c", _TIE, str(os.getpid()), *command]
 
 
 class Usage(NamedTuple):
-    """How much a store holds, and how much it may, in bytes."""
+    """The size of a store and its maximum size, in bytes."""
 
     used: int
     most: int
@@ -69,10 +72,10 @@ class Usage(NamedTuple):
 
 
 async def health(port: int) -> str:
-    """Ask ``/healthz``; return the empty string, or what is wrong."""
+    """Request ``/healthz``; return the problem, or the empty string if the server is healthy."""
     body = b""
     try:
-        body = await _monitored(port, "/healthz")
+        body = await _get_monitoring(port, "/healthz")
         said = json.loads(body)
         return "" if said.get("status") == "ok" else str(said["error"])
     except (OSError, TimeoutError, anyio.BrokenResourceError) as error:
@@ -82,16 +85,16 @@ async def health(port: int) -> str:
 
 
 async def usage(port: int) -> Usage | None:
-    """Ask ``/jsz`` how much the server holds and may hold; None if it does not say."""
+    """Request ``/jsz``; return the size of the store and its maximum, None if the server does not report it."""
     try:
-        said = json.loads(await _monitored(port, "/jsz"))
+        said = json.loads(await _get_monitoring(port, "/jsz"))
         return Usage(int(said["storage"]), int(said["config"]["max_storage"]))
     except (OSError, TimeoutError, anyio.BrokenResourceError, ValueError, KeyError, TypeError):
         return None
 
 
-async def _monitored(port: int, path: str) -> bytes:
-    """The body of what the server's monitoring answers."""
+async def _get_monitoring(port: int, path: str) -> bytes:
+    """Return the body of an answer of the server's monitoring port."""
     answer = b""
     with anyio.fail_after(MONITOR_WAIT_S):
         async with await anyio.connect_tcp("127.0.0.1", port) as stream:

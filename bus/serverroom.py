@@ -1,8 +1,9 @@
-"""The room of an embedded server: its bound follows what the disk has left, and a server that broke off starts anew.
+"""The size limit of an embedded server's store: it follows the free space of the disk, to prevent write errors.
 
-A server whose disk is full when it writes never writes again, however much room there is later. So its bound is kept
-below the end of the disk, whoever fills that: beyond the bound it refuses, and takes in again when the bound is higher.
-A running server can be told of a higher bound; for a lower one it has to be started anew.
+After a write error on a full disk, a server never writes again, even if there is space later; it has to be restarted.
+So the limit stays below the capacity of the disk, also when other programs fill the disk. At the limit the server
+refuses messages, and accepts them again when the limit is raised. A running server can apply a higher limit; a lower
+one needs a restart.
 """
 
 import os
@@ -19,27 +20,27 @@ from callboard.bus.serverstore import ServerStore
 log = structlog.get_logger(__name__)
 
 RAISE_BELOW_BYTES = 64 * 1024 * 1024
-"""A server that may still take in more than this need not know that the disk has room for more."""
+"""The limit is raised only when the server has less space left than this."""
 
 LOWER_BELOW_BYTES = 256 * 1024 * 1024
-"""As long as the disk has room for more than this, a server may believe that there is still more."""
+"""The limit is lowered only when the disk has less space left than this."""
 
 SLACK_BYTES = 1024 * 1024
-"""Smaller differences do not count."""
+"""Smaller differences are ignored."""
 
 RENEW_PAUSE_S = 5.0
 RENEW_PAUSE_MAX_S = 300.0
-"""Shortest time between two new starts; doubled with each that follows soon after another."""
+"""Shortest time between two restarts. It is doubled with each restart that follows soon after another."""
 
 GAINED_BYTES = 4 * 1024 * 1024
-"""A disk that has so much more room than at the last start has been cleared."""
+"""If the free space has grown by this since the last restart, an operator has freed space."""
 
 CANNOT_WRITE = "write error"
-"""In what an ill server says."""
+"""Part of the health message of a server that had a write error."""
 
 
 class ServerRoom:
-    """Keeps a running server within the room that its store has."""
+    """Keeps a running server within the space that its disk has."""
 
     def __init__(self, store: ServerStore) -> None:
         self._store = store
@@ -48,7 +49,8 @@ class ServerRoom:
         self._free_then = 0
 
     async def usage(self, monitoring_port: int) -> Usage | None:
-        """Return how much the server holds, and how much the disk lets it hold by now; None if it does not say."""
+        """Return the size of the store and the maximum that the disk currently allows; None if the server does not
+        report its size."""
         told = await usage(monitoring_port)
         return await self._now(told) if told is not None else None
 
@@ -57,13 +59,13 @@ class ServerRoom:
         return Usage(told.used, await to_thread.run_sync(self._store.bytes_max))
 
     async def fit(self, pid: int, monitoring_port: int, ill: str) -> str:
-        """Look whether a server's bound fits what the disk has left, and raise it if need be.
+        """Compare a server's size limit with the free space of the disk, and raise the limit if necessary.
 
-        ``ill`` is what the server says of its health. Return why it should be started anew; nothing if it need not.
+        ``ill`` is the server's health problem. Return why the server should be restarted, empty if it need not be.
         """
         if CANNOT_WRITE in ill:
             could = await to_thread.run_sync(self._store.takes)
-            return "it could not write, and there is room" if could and await self._may_renew() else ""
+            return "it had a write error, and the disk has space now" if could and await self._may_renew() else ""
         told = await usage(monitoring_port) if not ill else None
         if told is None:
             return ""
@@ -72,16 +74,16 @@ class ServerRoom:
             if told.left < RAISE_BELOW_BYTES and now.left > max(told.left, 0) + min(SLACK_BYTES, now.left // 10):
                 await to_thread.run_sync(self._store.tell_bytes_max, now.most)
                 os.kill(pid, signal.SIGHUP)
-                log.info("embedded server may hold more", used_bytes=now.used, bytes_max=now.most)
+                log.info("size limit of the embedded server was raised", used_bytes=now.used, bytes_max=now.most)
         except (StoreFull, StoreUnusable) as error:
-            log.warning("embedded server cannot be told how much room there is", error=str(error))
+            log.warning("size limit of the embedded server cannot be changed", error=str(error))
             return ""
         too_much = now.left < LOWER_BELOW_BYTES and told.left > 2 * max(now.left, 0) + SLACK_BYTES
-        return "it believes to have more room than its disk has left" if too_much and await self._may_renew() else ""
+        return "its size limit exceeds the free space of its disk" if too_much and await self._may_renew() else ""
 
     async def _may_renew(self) -> bool:
-        """Whether the server may be started again now. Starts in a row wait ever longer, unless the disk has gained
-        room since the last one: then the reason of the last failure is gone."""
+        """Return whether the server may be restarted now. Successive restarts have growing pauses between them, unless
+        the disk has gained space since the last one, which removes the reason of the last failure."""
         now, free = anyio.current_time(), await to_thread.run_sync(self._store.free)
         gained = free > self._free_then + GAINED_BYTES
         if self._renewed_at is not None and now < self._renewed_at + self._renew_pause_s and not gained:

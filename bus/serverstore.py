@@ -1,4 +1,4 @@
-"""The data directory of an embedded server: its lock, its files, its configuration, and what its log says."""
+"""The data directory of an embedded server: its lock, its files, its configuration, and errors from its log."""
 
 import contextlib
 import fcntl
@@ -18,51 +18,54 @@ from callboard.bus.own_files import write_own
 
 LOG_SIZE_BYTES_MAX = 8 * 1024 * 1024
 LOG_FILES_MAX = 3
-"""The current log and those before it."""
+"""Number of log files, with the current one."""
 
 PENDING_BYTES_MAX = 256 * 1024 * 1024
-"""What the server holds for a client that does not keep up, before it drops it: as much as `cb.api` may be asked at
-once."""
+"""Pending bytes for a slow client after which the server closes its connection. It is as large as the answers to
+`cb.api` that may be requested at once."""
 
 DISK_RESERVE_BYTES = 128 * 1024 * 1024
-"""Disk left free: a store that reaches it refuses messages and stays readable; one that hits the wall breaks."""
+"""Space to keep free on the disk. A store that reaches it refuses messages and stays readable, but a write error on a
+full disk breaks the server."""
 
 DISK_RESERVE_SHARE = 0.05
 DISK_RESERVE_BYTES_MIN = 16 * 1024 * 1024
 DISK_RESERVE_SHARE_MAX = 0.25
-"""On a small disk the reserve is this share of what is free, and not less than the minimum: the server writes a file of
-the store (8 MiB) again to remove a run from it, and its own files grow too. It is a quarter of a tiny disk at most."""
+"""On a small disk the reserve is this share of the free space, but at least the minimum: to remove a run from a file of
+the store (8 MiB), the server writes the file again, and its other files grow too. On a tiny disk the reserve is at most
+a quarter of the free space."""
 
 FULL = ("no space left", "quota exceeded")
-"""What systems say of a full disk."""
+"""Parts of the error messages for a full disk on different systems."""
 
 ROOM_BYTES = 1024 * 1024
-"""A disk that takes so much has room again."""
+"""A disk on which this many bytes can be written is not full."""
 
 ORPHAN_WAIT_S = 5.0
-"""How long we wait for the server of an owner that has died; it stops as soon as it notices."""
+"""How long to wait for the server of a crashed owner to stop."""
 
 ORPHAN_POLL_S = 0.05
 
 TOKEN_BYTES = 24
-"""Of the token that a server asks for."""
+"""Length of the token that a server requires."""
 
 PLAIN_TOKEN = "Plaintext passwords detected"
-"""What the server warns of at every start: its configuration has the token, and only its owner can read that."""
+"""A warning that the server logs at every start, because its configuration contains the token. It can be ignored: only
+the owner can read the configuration."""
 
 TAIL_LINES = 20
 TAIL_BYTES = 16 * 1024
 
 
 class Ports(Struct, frozen=True):
-    """Where a running server listens."""
+    """The ports of a running server."""
 
     port: int
     monitoring_port: int
 
 
 class ServerStore:
-    """The files below ``<data_dir>/nats``; `lock` first."""
+    """The files below ``<data_dir>/nats``. Call `lock` before using them."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -76,22 +79,22 @@ class ServerStore:
         self._lock = home / "LOCK"
         self._reserve = 0
         self.used: int | None = None
-        """How much the server says that it holds; as long as it has said nothing, its files are measured."""
+        """Size of the store as the server reports it. Until it has, the size of its files is measured."""
         self._fd: int | None = None
 
     @property
     def lock_fd(self) -> int:
-        """The descriptor that holds the lock; the lock lasts as long as any process has it open."""
+        """The descriptor that holds the lock. The lock lasts as long as any process has the descriptor open."""
         if self._fd is None:
             raise RuntimeError("the store is not locked")
         return self._fd
 
     async def lock(self) -> None:
-        """Take the store for this process.
+        """Lock the store for this process.
 
-        :raises StoreLocked: if another process has it
-        :raises StoreUnusable: if it cannot be made or locked
-        :raises StoreFull: if there is no room for it
+        :raises StoreLocked: if another process has locked it
+        :raises StoreUnusable: if it cannot be created or locked
+        :raises StoreFull: if the disk is full
         """
         with self._usable():
             self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -105,7 +108,8 @@ class ServerStore:
                         raise StoreLocked(str(self.home), owner)
                     if waited_s >= ORPHAN_WAIT_S:
                         raise StoreLocked(str(self.home), server, "an orphaned nats-server, process")
-                    # The owner is dead and its server on the way out, or somebody only looks (`running_url`).
+                    # Either the owner has crashed and its server is stopping, or a process only checks the lock
+                    # (`running_url`).
                     await anyio.sleep(ORPHAN_POLL_S)
                     waited_s += ORPHAN_POLL_S
                 self._fd = fd
@@ -116,17 +120,17 @@ class ServerStore:
             raise
 
     def unlock(self) -> None:
-        """Let the store go."""
+        """Unlock the store."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
 
     def prepare(self, config: str) -> None:
-        """Write the configuration and remove what an earlier server left behind.
+        """Write the configuration and remove files of an earlier server.
 
         :raises StoreUnusable: if the files cannot be written
-        :raises StoreFull: if there is no room for them
+        :raises StoreFull: if the disk is full
         """
         with self._usable():
             self.ports.mkdir(exist_ok=True)
@@ -136,24 +140,24 @@ class ServerStore:
             self.out.write_bytes(b"")
 
     def remembered_port(self) -> int:
-        """Return the port of the last server here, -1 if there was none."""
+        """Return the port of the last server of this store, -1 if there was no server."""
         try:
             return int(self._port.read_text())
         except (FileNotFoundError, ValueError):
             return -1
 
     def remember(self, server_pid: int, port: int) -> None:
-        """Note who serves this store, and where."""
+        """Write the server's process id, port and URL to the files of the store."""
         with self._usable():
             self._write_holders(server_pid)
             self._port.write_text(f"{port}\n")
             write_own(self._url, f"{self.url(port)}\n")
 
     def token(self) -> str:
-        """Return what whoever connects has to bring, made with the store: only its owner can read it.
+        """Return the token that clients need to connect; create it with the store. Only the owner can read it.
 
         :raises StoreUnusable: if it cannot be written
-        :raises StoreFull: if there is no room for it
+        :raises StoreFull: if the disk is full
         """
         if not (token := self.known_token()):
             token = secrets.token_hex(TOKEN_BYTES)
@@ -162,19 +166,19 @@ class ServerStore:
         return token
 
     def known_token(self) -> str:
-        """Return the token; empty if there is none, or not for us."""
+        """Return the token; empty if there is none, or if we may not read it."""
         try:
             return self._token.read_text(encoding="ascii").strip()
         except OSError:
             return ""
 
     def url(self, port: int) -> str:
-        """Return where the server listens, with what it asks for."""
+        """Return the server's URL, with the token."""
         token = self.known_token()
         return f"nats://{token}@127.0.0.1:{port}" if token else f"nats://127.0.0.1:{port}"
 
     def ports_of(self, pid: int) -> Ports | None:
-        """Return where the server of this pid listens, None as long as it has not said."""
+        """Return the ports of the server with this process id, None until it has written them."""
         for path in self.ports.glob(f"*_{pid}.ports"):
             try:
                 said = json.loads(path.read_bytes())
@@ -184,37 +188,37 @@ class ServerStore:
         return None
 
     def tail(self, lines: int = TAIL_LINES) -> list[str]:
-        """Return the last lines of what the server said, on its output and in its log."""
+        """Return the last lines of the server's log and output."""
         return [*_tail(self.log, lines), *_tail(self.out, lines)][-lines:]
 
     def bytes_max(self) -> int:
-        """Return how large the store may grow: what it has plus what the disk has free, less a reserve.
+        """Return the maximum size of the store: its size plus the free space of the disk, minus a reserve.
 
-        The server's own default is three quarters of the *free* disk, taken anew at each start and without what the
-        store already holds, so that a large store would one day refuse every message on a disk with room.
+        The server's default is three quarters of the *free* space at each start, without the size of the store. With
+        it, a large store would eventually refuse all messages although the disk has space.
         """
         used = self.used
         with self._usable():
             if used is None:
                 used = sum(path.stat().st_size for path in (self.home / "jetstream").rglob("*") if path.is_file())
             free = shutil.disk_usage(self.home).free
-        # What has been kept free stays so while the disk fills up.
+        # The reserve never shrinks while the disk fills up.
         least = min(DISK_RESERVE_BYTES_MIN, free * DISK_RESERVE_SHARE_MAX)
         reserve = int(min(DISK_RESERVE_BYTES, max(least, free * DISK_RESERVE_SHARE)))
         self._reserve = max(self._reserve, reserve)
         return max(1, used + free - self._reserve)
 
     def tell_bytes_max(self, bytes_max: int) -> None:
-        """Change the configuration to another bound of the store; the server has to be told to read it.
+        """Change the size limit in the configuration. The caller must then make the server reload it.
 
-        :raises StoreFull: if there is no room for that either
+        :raises StoreFull: if the disk is full
         """
         with self._usable():
             config = self.config.read_text(encoding="utf-8")
             write_own(self.config, _BYTES_MAX.sub(f"max_file_store: {bytes_max}", config))
 
     def takes(self, size: int = ROOM_BYTES) -> bool:
-        """Whether the disk takes so many bytes: it may be full, or its quota used up, or broken."""
+        """Return whether ``size`` bytes can be written to the disk: it may be full or broken, or its quota used up."""
         probe = self.home / "room"
         try:
             with probe.open("wb") as file:
@@ -229,7 +233,7 @@ class ServerStore:
         return True
 
     def free(self) -> int:
-        """Return how many bytes the disk has free."""
+        """Return the number of free bytes on the disk."""
         with self._usable():
             return shutil.disk_usage(self.home).free
 
@@ -246,7 +250,7 @@ class ServerStore:
 
 
 def server_config(store: ServerStore, port: int, sync: str) -> str:
-    """Return the server's configuration: loopback only, for those who know the token; all else in the store."""
+    """Return the server's configuration: it listens on loopback, requires the token, and stores its files here."""
 
     def quoted(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
@@ -276,7 +280,7 @@ _BYTES_MAX = re.compile(r"max_file_store: \d+")
 
 
 def running_url(data_dir: str | Path) -> str | None:
-    """Return the URL of the embedded server that runs over a data directory now, in whichever process; None: none."""
+    """Return the URL of the embedded server of a data directory, started by any process; None if none is running."""
     store = ServerStore(Path(data_dir).absolute() / "nats")
     try:
         fd = os.open(store.home / "LOCK", os.O_RDWR)
@@ -294,7 +298,7 @@ def running_url(data_dir: str | Path) -> str | None:
 
 @contextlib.contextmanager
 def standing_by(data_dir: str | Path) -> Generator[None]:
-    """Say, for the length of the block, that this process will run the server of a data directory when it has gone."""
+    """Register this process, for the block, as one that will start the server of a data directory when it ends."""
     fd = os.open(_standby(data_dir), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -304,7 +308,7 @@ def standing_by(data_dir: str | Path) -> Generator[None]:
 
 
 def is_stood_by(data_dir: str | Path) -> bool:
-    """Whether some process will run the server of a data directory when it has gone."""
+    """Return whether a process has registered to start the server of a data directory when it ends."""
     try:
         fd = os.open(_standby(data_dir), os.O_RDWR)
     except OSError:
@@ -320,7 +324,7 @@ def _standby(data_dir: str | Path) -> Path:
 
 
 def diagnose(store: ServerStore, returncode: int) -> CallboardError:
-    """Say what a dead server died of, from the end of its log."""
+    """Return the error for a server that ended, with the reason from the end of its log."""
     tail = store.tail()
     loud = [line for line in tail if "[FTL]" in line or not any(sign in line for sign in ("[INF]", PLAIN_TOKEN))]
     reason = loud[-1].rpartition("[FTL] ")[2] if loud else f"it ended with code {returncode}"
@@ -330,7 +334,7 @@ def diagnose(store: ServerStore, returncode: int) -> CallboardError:
 
 
 def unusable(store: ServerStore, reason: str) -> OperatorError:
-    """Make the error of a data directory that cannot be used, with what to do about it."""
+    """Return the error for a data directory that cannot be used, with a remedy."""
     if any(sign in reason.lower() for sign in FULL):
         return StoreFull(reason, where=str(store.home))
     remedy = "Choose another data directory, or make this one a directory that this user may write to."
@@ -346,7 +350,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def _holders(fd: int) -> tuple[int | None, int | None]:
-    """Return the pids in a lock file: its owner's and its server's, None where it does not say."""
+    """Return the process ids of the owner and of the server in a lock file, None if they are missing."""
     numbers = [int(word) or None for word in os.pread(fd, 64, 0).split() if word.isdigit()]
     owner, server = [*numbers, None, None][:2]
     return owner, server

@@ -202,17 +202,17 @@ MB = 1_000_000
     ("told", "now", "raised", "why"),
     [
         (10**6 * MB, 10**5 * MB, False, ""),
-        (10**6 * MB, 100 * MB, False, "more room than its disk has left"),
+        (10**6 * MB, 100 * MB, False, "exceeds the free space of its disk"),
         (60 * MB, 10**6 * MB, True, ""),
         (100 * MB, 10**6 * MB, False, ""),
         (100 * MB, 60 * MB, False, ""),
-        (100 * MB, 40 * MB, False, "more room"),
+        (100 * MB, 40 * MB, False, "exceeds the free space"),
         (50_000, 10_000, False, ""),
         (10_000, 50_000, True, ""),
         (10_000, 10_500, False, ""),
         (-5 * MB, 10 * MB, True, ""),
         (-5 * MB, -1 * MB, False, ""),
-        (10 * MB, -5 * MB, False, "more room"),
+        (10 * MB, -5 * MB, False, "exceeds the free space"),
     ],
 )
 async def test_the_bound_of_a_server_follows_what_is_left(
