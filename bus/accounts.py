@@ -1,19 +1,19 @@
-"""Accounts of tenants: the part of a NATS server's configuration by which tenants cannot reach each other.
+"""Accounts of tenants: the part of a NATS server's configuration that isolates tenants from each other.
 
-The runtime has one account, with JetStream and all that it keeps; each tenant has one without JetStream.
+The runtime has one account, with JetStream and all stored data. Each tenant has an account without JetStream.
 
-- What a tenant publishes on its own subjects (`SAID`) arrives in the runtime's account on
-  ``<prefix>.door.<tenant>.…``, where `callboard.runtime.api.door` checks it and stores it. It does not arrive in the
-  stream: headers of a message that JetStream stores can delete other messages, or have the server publish on any
-  subject of the stream.
-- Requests to the service (`ASKED`) arrive on their own subjects, of which the stream keeps none.
-- A tenant hears its own events, refusals and live progress (`HEARD`).
-- What the runtime asks for a tenant's runs, on ``<prefix>.out.<tenant>.<subject>``, arrives in the tenant's account on
-  ``<subject>``: by way of ``<prefix>.in.<subject>``, since two accounts that import all subjects of each other are
-  a cycle to the server.
+- Messages that a tenant publishes on its own subjects (`SAID`) arrive in the runtime's account on
+  ``<prefix>.door.<tenant>.…``, where `callboard.runtime.api.door` checks and stores them. They do not go directly into
+  the stream, because the headers of a message that JetStream stores can delete other messages, or make the server
+  publish on any subject of the stream.
+- Requests to the service (`ASKED`) arrive on their own subjects, which the stream does not store.
+- A tenant receives its own events, rejections and live progress (`HEARD`).
+- Requests that the runtime makes for a tenant's runs, on ``<prefix>.out.<tenant>.<subject>``, arrive in the tenant's
+  account on ``<subject>``. They are mapped through ``<prefix>.in.<subject>``, because the server refuses two accounts
+  that import all subjects of each other as a cycle.
 
-Whatever else a tenant publishes stays in its account. Users prove themselves by nkeys: the configuration has public
-keys only.
+Anything else that a tenant publishes stays in its account. Users authenticate with nkeys, so the configuration
+contains public keys only.
 """
 
 import os
@@ -34,13 +34,14 @@ SAID: dict[str, str] = {
     "{prefix}.blob.{tenant}.>": "{prefix}.door.{tenant}.blob.>",
     "{prefix}.tell.{tenant}.>": "{prefix}.door.{tenant}.tell.>",
 }
-"""Subjects on which a tenant says something (starts, what is too large for one, tells), and where that arrives."""
+"""Subjects on which a tenant publishes (starts, values that are too large for a start, commands), and the subjects in
+the runtime's account on which they arrive."""
 
 ASKED = ("{prefix}.api.{tenant}.>",)
-"""Subjects on which it asks the service."""
+"""Subjects on which a tenant sends requests to the service."""
 
 HEARD = ("{prefix}.run.{tenant}.>", "{prefix}.live.{tenant}.>", "{prefix}.reject.{tenant}.>")
-"""Subjects on which it hears."""
+"""Subjects that a tenant may subscribe to."""
 
 _SEED_BYTES = 32
 _HEAD = re.compile(r"^# prefix (\S+), runtime (U[A-Z2-7]{55})$", re.MULTILINE)
@@ -48,22 +49,22 @@ _TENANT = re.compile(r"^# tenant (\S+) (U[A-Z2-7]{55})$", re.MULTILINE)
 
 
 class AccountsUnreadable(OperatorError):
-    """A file that is to hold accounts holds something else."""
+    """A file that was named as the accounts file was not written by `callboard tenant`."""
 
     def __init__(self, where: str) -> None:
-        remedy = "Name another file with --accounts; one that is not there yet will be made."
+        remedy = "Name another file with --accounts; a file that does not exist is created."
         super().__init__("tenant.accounts", "this file was not written by `callboard tenant`", where, remedy)
 
 
 class Accounts(Struct, frozen=True):
-    """The tenants of a server with the public keys of their users, and that of the runtime."""
+    """The tenants of a server with the public keys of their users, and the public key of the runtime's user."""
 
     prefix: str
     runtime: str
     tenants: dict[str, str] = field(default_factory=dict[str, str])
 
     def text(self) -> str:
-        """Return the configuration; `read` reads it back."""
+        """Return the configuration as text; `read` parses it."""
         names = {name: f"TENANT-{token(name)}" for name in self.tenants}
         head = [
             "# Written by `callboard tenant`; include it in the configuration of the server.",
@@ -76,8 +77,8 @@ class Accounts(Struct, frozen=True):
             f'  "{RUNTIME}": {{',
             "    jetstream: enabled",
             _users(self.runtime),
-            *_listed("exports", exports),
-            *_listed("imports", imports),
+            *_format_list("exports", exports),
+            *_format_list("imports", imports),
             "  }",
         ]
         others = [line for name, account in names.items() for line in self._account(name, account)]
@@ -93,8 +94,8 @@ class Accounts(Struct, frozen=True):
         return [
             f'  "{account}": {{',
             _users(self.tenants[name]),
-            *_listed("imports", [*said, *asked, *heard]),
-            *_listed("exports", [f'{{service: "{self.prefix}.in.>", accounts: ["{RUNTIME}"]}}']),
+            *_format_list("imports", [*said, *asked, *heard]),
+            *_format_list("exports", [f'{{service: "{self.prefix}.in.>", accounts: ["{RUNTIME}"]}}']),
             f'    mappings: {{"{self.prefix}.in.>": ">"}}',
             "  }",
         ]
@@ -106,7 +107,7 @@ class Accounts(Struct, frozen=True):
         return said + [f'{{stream: "{subject}", {only}}}' for subject in self._subjects(name, HEARD)]
 
     def _asked_of(self, name: str, account: str) -> str:
-        """The import by which requests of a tenant's runs leave for its account."""
+        """Return the import that carries requests of a tenant's runs into the tenant's account."""
         to = outgoing(self.prefix, name, ">")
         return f'{{service: {{account: "{account}", subject: "{self.prefix}.in.>"}}, to: "{to}"}}'
 
@@ -115,14 +116,14 @@ class Accounts(Struct, frozen=True):
 
 
 def outgoing(prefix: str, tenant: str, subject: str) -> str:
-    """Return where the runtime publishes for a subject in a tenant's account."""
+    """Return the subject on which the runtime publishes a message for a subject in a tenant's account."""
     return f"{prefix}.out.{token(tenant)}.{subject}"
 
 
 def read(text: str, where: str) -> Accounts:
-    """Read accounts back from their configuration; ``where`` names it.
+    """Parse the accounts from a configuration; ``where`` is the name of its file.
 
-    :raises AccountsUnreadable: if it is none
+    :raises AccountsUnreadable: if the text is not such a configuration
     """
     head = _HEAD.search(text)
     if head is None:
@@ -131,7 +132,7 @@ def read(text: str, where: str) -> Accounts:
 
 
 def new_user() -> tuple[str, str]:
-    """Make a user; return its seed, which is its secret, and its public key."""
+    """Create a user; return its seed, which is secret, and its public key."""
     seed = nkeys.encode_seed(os.urandom(_SEED_BYTES), nkeys.PREFIX_BYTE_USER)
     return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
 
@@ -140,5 +141,5 @@ def _users(key: str) -> str:
     return f"    users: [{{nkey: {key}}}]"
 
 
-def _listed(name: str, items: list[str]) -> list[str]:
+def _format_list(name: str, items: list[str]) -> list[str]:
     return [f"    {name}: [", *(f"      {item}" for item in items), "    ]"] if items else []

@@ -1,8 +1,8 @@
-"""Archives: runs in one file, each as the messages that it is made of, compressed, with digests that are checked.
+"""Archives: runs in one compressed file, each stored as its messages, with digests that readers check.
 
-The file is a ZIP. ``runs/<token>`` holds a run: of each message a line of JSON (`_Head`), its body, and a line break.
-``manifest.json`` (`Manifest`) comes last and says of each run its sha256; the ZIP's comment is the manifest's own. So a
-file that was cut off, or changed anywhere, is noticed before anything of the run is believed.
+The file is a ZIP. ``runs/<token>`` contains a run: for each message a line of JSON (`_Head`), the body, and a line
+break. ``manifest.json`` (`Manifest`) comes last and contains the sha256 of each run; the ZIP's comment is the sha256 of
+the manifest. A reader therefore detects a truncated or modified file before it uses anything of a run.
 """
 
 import datetime as dt
@@ -28,43 +28,43 @@ from callboard.bus.log import Recorded, recorded, within
 from callboard.bus.subjects import RunRef, Subjects, token
 
 VERSION = 1
-"""Of the format; a reader takes its own and older ones."""
+"""Version of the format. A reader accepts this version and older ones."""
 
 MANIFEST = "manifest.json"
 
 MANIFEST_BYTES_MAX = 128 * 1024 * 1024
 MANIFEST_BYTES_SURE = 1024 * 1024
 MANIFEST_RATIO_MAX = 50
-"""How much larger than its compressed form a manifest may be. Each entry has a digest, which does not compress, so that
-of a real one is a dozen times as large."""
+"""How much larger than its compressed form a manifest may be. Each entry has a digest, which does not compress, so a
+real manifest is about a dozen times as large as its compressed form."""
 
 HEAD_BYTES_MAX = 64 * 1024
 BODY_BYTES_MAX = 64 * 1024 * 1024
-"""The longest manifest, and the longest line and body of a message: no server takes a message that is larger."""
+"""Maximum length of the line and of the body of a message. No server accepts a larger message."""
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, OSError)
-"""What reading a damaged ZIP may come to."""
+"""The errors that reading a damaged ZIP can raise."""
 
 
 class ArchiveInvalid(OperatorError):
-    """A file is no archive, was cut off, or has been changed since it was written."""
+    """A file is not an archive, is truncated, or was changed after it was written."""
 
     def __init__(self, path: Path, message: str) -> None:
         super().__init__("archive.invalid", message, str(path), "`callboard archive` writes one; copy it again.")
 
 
 class ArchiveLacks(CallboardError):
-    """An archive has not the run that was asked for."""
+    """An archive does not contain the requested run."""
 
     def __init__(self, path: Path, message: str, remedy: str = "") -> None:
         super().__init__("archive.run", message, str(path), remedy)
 
 
 class ArchivedRun(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the manifest says of a run: ``status`` is that of its end, empty if it had none when it was archived.
+    """The manifest's entry for a run. ``status`` is the run's final status, empty if it was open when it was archived.
 
-    ``parent`` is the run that started it, ``origin`` the one that it is a fork of, ``children`` are those that it
-    started, archived or not.
+    ``parent`` is the run that started it, ``origin`` the run that it is a fork of. ``children`` are the runs that it
+    started, whether they are in the archive or not.
     """
 
     tenant: str
@@ -105,12 +105,12 @@ _head = msgspec.json.Decoder(_Head).decode
 
 
 def member_of(run: str) -> str:
-    """The name under which a run lies in an archive."""
+    """Return the name of a run's member in an archive."""
     return f"runs/{token(run)}"
 
 
 class Member:
-    """A run on its way into an archive."""
+    """The member of an archive that a run is being written to."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -130,7 +130,7 @@ class Member:
 
 
 class ArchiveWriter:
-    """Writes an archive; ``path`` has it when all of it is written, and stays what it was if that fails."""
+    """Writes an archive. ``path`` is replaced once the archive is complete; if writing fails, it is left unchanged."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self._path = path
@@ -139,7 +139,7 @@ class ArchiveWriter:
         self.runs: list[ArchivedRun] = []
 
     def __enter__(self) -> "ArchiveWriter":
-        """Begin the file.
+        """Create the file.
 
         :raises OSError: if it cannot be written
         """
@@ -148,7 +148,7 @@ class ArchiveWriter:
 
     @contextmanager
     def member(self, run: str) -> Generator[Member]:
-        """Take a run in; its entry in the manifest is for the caller to add to `runs`."""
+        """Add a run. The caller appends the run's manifest entry to `runs`."""
         with self._zip.open(member_of(run), "w", force_zip64=True) as file:
             yield Member(file)
 
@@ -168,12 +168,12 @@ class ArchiveWriter:
 
 
 class Archive:
-    """An archive that is read, run by run."""
+    """An archive that is open for reading, run by run."""
 
     def __init__(self, path: Path) -> None:
         """Open the file.
 
-        :raises ArchiveInvalid: if it is no archive, or its manifest is not what was written
+        :raises ArchiveInvalid: if it is not an archive, or its manifest does not match its digest
         """
         self.path = path
         try:
@@ -183,9 +183,9 @@ class Archive:
                 with file.open(MANIFEST) as member:
                     data = member.read(MANIFEST_BYTES_MAX)
         except _DAMAGE as error:
-            raise ArchiveInvalid(path, f"it is no archive, or not all of one: {_why(error)}") from error
+            raise ArchiveInvalid(path, f"this is not an archive, or it is truncated: {_why(error)}") from error
         if sha256(data).hexdigest().encode() != comment:
-            raise ArchiveInvalid(path, "its manifest is not the one that was written")
+            raise ArchiveInvalid(path, "its manifest was changed after it was written: the digest differs")
         self.manifest = _manifest(path, data)
         self._runs = {one.run: one for one in self.manifest.runs}
         self._subjects = Subjects(self.manifest.prefix)
@@ -195,13 +195,13 @@ class Archive:
         return self.manifest.runs
 
     def run(self, name: str | None) -> ArchivedRun:
-        """Return a run's entry; without a name, that of the only one that is nobody's child or origin here.
+        """Return a run's entry. Without a name, return the only run that is not a child or an origin of another here.
 
-        :raises ArchiveLacks: if there is no such run, or none is named and there are several
+        :raises ArchiveLacks: if the archive does not contain the run, or no name is given and there are several
         """
         if name is not None:
             if name not in self._runs:
-                raise ArchiveLacks(self.path, f"there is no run {name!r} in it")
+                raise ArchiveLacks(self.path, f"run {name!r} is not in this archive")
             return self._runs[name]
         origins = {one.origin for one in self.runs}
         roots = [one for one in self.runs if one.parent not in self._runs and one.run not in origins]
@@ -213,11 +213,11 @@ class Archive:
         raise ArchiveLacks(self.path, message, f"Name one: {self.path}#RUN.")
 
     def has(self, name: str) -> bool:
-        """Whether a run is in it."""
+        """Return whether the archive contains a run."""
         return name in self._runs
 
     def with_origins(self, runs: Sequence[ArchivedRun]) -> list[ArchivedRun]:
-        """Return runs and those that they are forks of, as far as they are here, each behind its origin."""
+        """Return runs and their origins, as far as the archive contains them; each fork comes after its origin."""
         found: dict[str, ArchivedRun] = {}
         for run in runs:
             line = {run.run: run}
@@ -227,9 +227,9 @@ class Archive:
         return list(found.values())
 
     def verify(self, run: ArchivedRun) -> None:
-        """Read a run through.
+        """Read a run completely and check its digest.
 
-        :raises ArchiveInvalid: if it is not what was written
+        :raises ArchiveInvalid: if the run is damaged or was changed
         """
         for _ in self.messages(run):
             pass
@@ -237,7 +237,7 @@ class Archive:
     def messages(self, run: ArchivedRun) -> Iterator[Copied]:
         """Yield the messages of a run: its large values, then its events.
 
-        :raises ArchiveInvalid: behind the last of them at the latest, if it is not what was written
+        :raises ArchiveInvalid: after the last message at the latest, if the run is damaged or was changed
         """
         digest, count = sha256(), 0
         try:
@@ -252,23 +252,23 @@ class Archive:
         except (*_DAMAGE, *JSON_ERRORS) as error:
             raise ArchiveInvalid(self.path, f"run {run.run} is damaged: {_why(error)}") from error
         if digest.hexdigest() != run.sha256 or count != run.messages:
-            raise ArchiveInvalid(self.path, f"run {run.run} is not what was written: its digest differs")
+            raise ArchiveInvalid(self.path, f"run {run.run} was changed after it was written: its digest differs")
 
     def is_event(self, message: Copied) -> bool:
-        """Whether a message is one of a run's events, not a piece of a large value."""
+        """Return whether a message is an event of a run, as opposed to a piece of a large value."""
         return message.subject.startswith(f"{self._subjects.prefix}.run.")
 
     def definition_of(self, message: Copied) -> str:
-        """The definition's name in the subject of an event."""
+        """Return the definition's name from the subject of an event."""
         return self._subjects.parse_event(message.subject).definition
 
     def recorded(self, run: ArchivedRun, one: Copied) -> Recorded:
-        """Read a message as the event of a run that it is."""
+        """Decode a message as an event of a run."""
         return recorded(one.subject, one.sequence, run.ref, one.headers.get(MARK, ""), one.data)
 
 
 class ArchivedLog:
-    """The `callboard.bus.log.Reading` of an archive; of one run at a time the messages are at hand."""
+    """The `callboard.bus.log.Reading` of an archive. It keeps the messages of one run at a time in memory."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -316,7 +316,7 @@ def _check_manifest_size(path: Path, info: zipfile.ZipInfo) -> None:
     """Refuse a manifest that would take much memory, before it is decompressed."""
     most = min(MANIFEST_BYTES_MAX, max(info.compress_size * MANIFEST_RATIO_MAX, MANIFEST_BYTES_SURE))
     if info.file_size > most:
-        message = f"its manifest has {info.file_size} bytes, of which {info.compress_size} are stored; at most {most}"
+        message = f"its manifest expands from {info.compress_size} to {info.file_size} bytes; the limit is {most}"
         raise ArchiveInvalid(path, message)
 
 
@@ -324,7 +324,7 @@ def _manifest(path: Path, data: bytes) -> Manifest:
     try:
         version = msgspec.json.decode(data, type=_Version).callboard
         if not 1 <= version <= VERSION:
-            raise ArchiveInvalid(path, f"it is of format {version}; this version reads up to {VERSION}")
+            raise ArchiveInvalid(path, f"it has format {version}; this version reads formats up to {VERSION}")
         return msgspec.json.decode(data, type=Manifest)
     except (*JSON_ERRORS, KeyError, TypeError) as error:
         raise ArchiveInvalid(path, f"its manifest cannot be read: {_why(error)}") from error

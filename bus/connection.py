@@ -1,4 +1,4 @@
-"""The connection to NATS: nats-py with the defaults we need, clear errors, and a check of what the server can do.
+"""The connection to NATS: nats-py with the defaults we need, clear errors, and a check of the server's features.
 
 nats-py's reader and pinger are asyncio tasks outside any task group, so a connection must be closed: use `connected`,
 or `disconnect` in a ``finally``.
@@ -35,31 +35,31 @@ from callboard.bus.line import NO_LEADER, Line, TlsMissing
 log = structlog.get_logger(__name__)
 
 SERVER_VERSION_MIN = (2, 12, 1)
-"""First version with message schedules, atomic batches and a guard for each message of a batch (ADR-50, ADR-51), and
-that takes a schedule inside a batch: 2.12.0 refuses it (error 10111)."""
+"""First version with message schedules, atomic batches and a guard for each message of a batch (ADR-50, ADR-51) that
+also accepts a schedule inside a batch. Version 2.12.0 refuses that (error 10111)."""
 
 CONNECT_WAIT_S = 5.0
 REFUSED_WAIT_S = 1.0
-"""How long somebody who is waiting for an answer goes on where nobody listens."""
+"""How long an interactive client keeps trying to connect if no server listens at the address."""
 
 RECONNECT_PAUSE_S = 0.1
 PING_INTERVAL_S = 5
-"""How soon a dead peer is noticed: within three of these."""
+"""A dead server is noticed within three of these intervals."""
 
 TRY_WAIT_S = 5
-"""How long one server of several may take to answer."""
+"""How long to wait for one of several servers before trying the next."""
 
 DRAIN_WAIT_S = 10
 CLOSE_WAIT_S = 1.0
 PROBE_WAIT_S = 5.0
 LEADER_WAIT_S = 30.0
-"""How long a cluster may take to elect the leader of its JetStream."""
+"""How long to wait for a cluster to elect its JetStream leader."""
 
 PROBE_TRY_S = 1.0
 PROBE_PAUSE_S = 0.2
 DENIED_MAX = 100
 SEEN_MAX = 100
-"""Different errors of one outage that are told apart; a repetition is logged at level debug."""
+"""Number of different errors to remember per outage. A repeated error is logged at level debug."""
 
 _INFO = "INFO"
 _DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
@@ -67,11 +67,11 @@ _REFUSED = re.compile(r"authorization|authentication|maximum.*connections.*excee
 
 
 class ConnectionWatch:
-    """What happens to a connection: logs it, and keeps the subjects we were denied (the newest `DENIED_MAX`).
+    """Logs the events of a connection, and keeps the subjects that the server denied (the newest `DENIED_MAX`).
 
-    ``gaps_expected`` says that the server may go and come back in the ordinary course of things.
+    ``gaps_expected`` means that disconnects are normal: they are logged at level info instead of warning.
 
-    A denied publish looks like a success, or like a timeout, to whoever made it; only here it has its name.
+    To the code that publishes, a denied publish looks like a success or a timeout. Only this class receives the denial.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ConnectionWatch:
             self.refusal = text
             self._log.error("nats refused us", error=text)
             self._stop_waiting()
-            # Leave `Line.connect` here, inside this callback: cancelled any later it would forget its socket.
+            # Leave `Line.connect` here, inside this callback. If it were cancelled later, its socket would stay open.
             await anyio.lowlevel.checkpoint()
         elif isinstance(error, ConnectionRefusedError | socket.gaierror) and self._has_waited_for_a_listener():
             self._stop_waiting()
@@ -153,7 +153,7 @@ class ConnectionWatch:
         return self.client is not None and denial.subject == self.client.js(_INFO)
 
     def info_denied(self) -> PermissionDenied | None:
-        """The refusal to tell us of JetStream, if there was one."""
+        """Return the denial of the request for JetStream's account info, if there was one."""
         return next((denial for denial in self.denied if self._is_about_us(denial)), None)
 
     def _stop_waiting(self) -> None:
@@ -172,17 +172,17 @@ async def connect(
     probe: bool = True,
     domain: str = "",
 ) -> Line:
-    """Connect, and check that the server can carry the runtime; thereafter reconnect for ever.
+    """Connect, and check that the server has the features that the runtime needs.
 
-    ``url`` may name several servers of a cluster, separated by commas. ``domain`` is the JetStream domain that is
-    meant, where the server is a leaf of others. ``probe`` False skips the check, for clients
-    that may not ask (one that may only publish starts).
+    A connection that is lost later is restored automatically, without a time limit. ``url`` may name several servers of
+    a cluster, separated by commas. ``domain`` is the JetStream domain to use if the server is a leaf node. ``probe``
+    False skips the check, for clients that lack the permission (for example clients that may only publish starts).
 
     :raises ServerUnreachable: if no server answered within ``connect_wait_s``
-    :raises CredentialsRefused: if the server does not accept the credentials, or we not its certificate
+    :raises CredentialsRefused: if the server does not accept the credentials, or its certificate is not trusted
     :raises ServerTooOld: if the server is older than `SERVER_VERSION_MIN`
-    :raises JetStreamDisabled: if there is no JetStream for this account
-    :raises PermissionDenied: if we may not ask about JetStream
+    :raises JetStreamDisabled: if JetStream is not available to this account
+    :raises PermissionDenied: if the account may not request JetStream's info
     """
     credentials = credentials or Credentials()
     watch = watch or ConnectionWatch(name)
@@ -218,7 +218,7 @@ async def connected(
     inbox_prefix: str = "_INBOX",
     domain: str = "",
 ) -> AsyncGenerator[Line]:
-    """`connect`, and `disconnect` at the end of the block."""
+    """Connect as `connect`, and disconnect at the end of the block."""
     client = await connect(
         url, name=name, credentials=credentials, watch=watch, inbox_prefix=inbox_prefix, domain=domain
     )
@@ -229,9 +229,9 @@ async def connected(
 
 
 async def disconnect(client: Line) -> None:
-    """Send what is pending and close, within `DRAIN_WAIT_S`; closes also a connection that is down just now."""
+    """Send pending messages and close, within `DRAIN_WAIT_S`. This also closes a connection that is currently down."""
     draining = anyio.CancelScope(shield=True, deadline=anyio.current_time() + DRAIN_WAIT_S)
-    # What is lost with the connection is lost: nobody will say that it has arrived.
+    # Once the connection is lost, waiting has no purpose: messages in flight will not be acknowledged.
     with draining, client.lost(draining.cancel):
         try:
             await client.settled()
@@ -249,7 +249,7 @@ async def abandon(client: Client) -> None:
 
 
 async def _close(client: Client) -> None:
-    # Bounded, because after a failed TLS handshake nobody ever tells the client that the socket is closed.
+    # Bounded, because after a failed TLS handshake nats-py waits without end for its socket to close.
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLOSE_WAIT_S):
         await client.close()
 
@@ -331,7 +331,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
                 nobody = "no server answers in this domain" if client.domain else "the server runs without it"
                 raise _disabled(client, shown, nobody) from None
             except NatsTimeoutError:
-                # It may have been lost with the connection, or a cluster elects its leader.
+                # The request was lost with the connection, or the cluster is electing its leader.
                 log.warning("waiting for JetStream to answer", url=shown, at_most_s=patience_s)
                 continue
             error = msgspec.json.decode(answer.data).get("error")

@@ -1,31 +1,31 @@
-"""The errors of Callboard, each with a stable code, the place and what to do about it.
+"""The errors of Callboard. Each has a stable code, a place, and a remedy.
 
 ::
 
     CallboardError
-    ├── OperatorError            somebody who runs Callboard must act
+    ├── OperatorError            an operator must act
     │   ├── ServerMissing        server.missing        no nats-server program
-    │   ├── ServerFailed         server.failed         the embedded server does not start, or died for good
+    │   ├── ServerFailed         server.failed         the embedded server does not start, or keeps crashing
     │   ├── StoreLocked          store.locked          another process has this data directory
     │   ├── StoreUnusable        store.unusable        data directory: not writable, not a directory
-    │   ├── StoreFull            store.full            no room: a disk or a quota is full
-    │   │                        store.failing         the server answers, and stores nothing
-    │   ├── ServerUnreachable    server.unreachable    nobody answers there as a NATS server
+    │   ├── StoreFull            store.full            a disk or a quota is full
+    │   │                        store.failing         the server answers, but does not store messages
+    │   ├── ServerUnreachable    server.unreachable    no NATS server answers at the URL
     │   ├── ServerTooOld         server.too_old        the server lacks features of JetStream that are needed
     │   ├── ClockSkewed          clock.skewed          this machine's clock differs too much from the server's
     │   ├── JetStreamDisabled    jetstream.disabled    a NATS server, but without JetStream for this account
-    │   ├── CredentialsRefused   auth.refused          the server does not accept who we say we are
-    │   ├── PermissionDenied     auth.denied           this user may not publish or subscribe there
+    │   ├── CredentialsRefused   auth.refused          the server does not accept the credentials
+    │   ├── PermissionDenied     auth.denied           this user may not publish or subscribe to a subject
     │   ├── StreamMismatch       stream.mismatch       the stream was made for another configuration
-    │   ├── StreamBounded        stream.bounded        the stream would drop the oldest of what it holds
+    │   ├── StreamBounded        stream.bounded        the stream would drop its oldest messages
     │   └── ConfigInvalid        config.invalid        the configuration, with every problem at once
     ├── LogUnavailable           log.unavailable       the log gave no answer for too long; try again
-    ├── LogUnreadable            log.unreadable        a message among a run's events is none; only this run is hurt
-    ├── KeyMissing               key.missing           the key of an encrypted run is not there just now
+    ├── LogUnreadable            log.unreadable        a run's log contains a message that is not an event of the run
+    ├── KeyMissing               key.missing           the key of an encrypted run is currently not available
     ├── RunLost                  run.lost              another writer has appended to the run; this one stops
-    └── ReplayDiverged           replay.diverged       the run's log holds something else than is asked for now
+    └── ReplayDiverged           replay.diverged       the run's log contains another request than the replay makes
 
-The first split is who must act. An error is built from fields, and `CallboardError.as_failure` is its form in the log.
+The errors are grouped by who must act. `CallboardError.as_failure` returns the form of an error in the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ from callboard.bus.subjects import RunRef
 
 
 class CallboardError(Exception):
-    """The base of all: ``code`` is stable, ``where`` is the place, ``remedy`` is what to do about it."""
+    """The base class. ``code`` is stable, ``where`` is the place of the error, ``remedy`` says how to fix it."""
 
     def __init__(self, code: str, message: str, where: str = "", remedy: str = "") -> None:
         super().__init__(code, message, where, remedy)
@@ -52,7 +52,8 @@ class CallboardError(Exception):
         return f"{self.code}: {self.message}{place}.{remedy}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Subclasses take fields of their own; a copy is made from the four that all have, and the rest travels along.
+        # The constructors of subclasses take other arguments. So a copy is made from the four arguments of the base
+        # class, and gets the other attributes from ``__dict__``.
         return _rebuild, (type(self), self.args), self.__dict__
 
     def as_failure(self) -> Failure:
@@ -68,11 +69,11 @@ def _rebuild(cls: type[CallboardError], args: tuple[Any, ...]) -> CallboardError
 
 
 class OperatorError(CallboardError):
-    """Somebody who runs Callboard must act; trying again without that is no use."""
+    """An operator of Callboard must act; a retry before that is useless."""
 
 
 class ServerMissing(OperatorError):
-    """There is no nats-server program to start."""
+    """No nats-server program was found."""
 
     def __init__(self, looked_in: Sequence[str]) -> None:
         super().__init__(
@@ -85,7 +86,7 @@ class ServerMissing(OperatorError):
 
 
 class ServerFailed(OperatorError):
-    """The embedded server does not start, or keeps dying. ``log`` is the tail of its log."""
+    """The embedded server does not start, or keeps crashing. ``log`` contains the last lines of its log."""
 
     def __init__(self, reason: str, where: str, log: Sequence[str] = (), remedy: str = "") -> None:
         super().__init__("server.failed", f"the embedded server failed: {reason}", where, remedy or f"See {where}.")
@@ -94,7 +95,7 @@ class ServerFailed(OperatorError):
 
 
 class StoreLocked(OperatorError):
-    """Another process has the data directory; ``pid`` is the one that wrote itself into the lock, if it could."""
+    """Another process uses the data directory. ``pid`` is the process id in the lock file, if there is one."""
 
     def __init__(self, store: str, pid: int | None, holder: str = "process") -> None:
         who = f"{holder} {pid}" if pid else "another process"
@@ -110,7 +111,7 @@ class StoreLocked(OperatorError):
 
 
 class StoreUnusable(OperatorError):
-    """The data directory cannot hold a store."""
+    """The data directory cannot be used for a store."""
 
     def __init__(self, store: str, reason: str, remedy: str) -> None:
         super().__init__("store.unusable", f"the data directory cannot be used: {reason}", store, remedy)
@@ -119,27 +120,27 @@ class StoreUnusable(OperatorError):
 
 
 class StoreFull(OperatorError):
-    """The store takes nothing in: it has no room, or (``failing``) its disk does not do what it should.
+    """The store does not accept writes: it is full, or (``failing``) its disk does not work.
 
-    ``what`` was to be stored. If it ``waits`` it is stored, and what follows from it is not: that goes on by itself
-    when there is room.
+    ``what`` is the message that should be stored. If it ``waits``, the message is stored, but its consequences are not.
+    They follow automatically when there is space.
     """
 
     def __init__(
         self, reason: str, *, failing: bool = False, what: str = "", waits: bool = False, where: str = ""
     ) -> None:
-        trouble = f"the store {'takes nothing in' if failing else 'has no room'}: {reason}"
+        trouble = f"the store {'does not accept writes' if failing else 'is full'}: {reason}"
         fate = "is stored and waits" if waits else "may be stored or not" if failing else "is not stored"
         remedy = (
-            "Look at the disk of the NATS server, and at its log."
+            "Check the disk and the log of the NATS server."
             if failing
-            else "Make room: free disk space, raise the limit, or remove runs that are over."
+            else "Free disk space, raise the limit, or remove runs that have ended."
         )
         super().__init__(
             "store.failing" if failing else "store.full",
             f"{what} {fate}; {trouble}" if what else trouble,
             where,
-            f"{remedy} What is stored goes on by itself then.",
+            f"{remedy} Stored runs and messages then continue automatically.",
         )
         self.reason = reason
         self.failing = failing
@@ -147,35 +148,35 @@ class StoreFull(OperatorError):
 
 
 class ServerUnreachable(OperatorError):
-    """Nobody answers as a NATS server at the given URL."""
+    """No NATS server answers at the given URL."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(
             "server.unreachable",
             f"no NATS server could be reached: {reason}",
             url,
-            "Check the URL and that the server is up, or leave the URL out to use the embedded server.",
+            "Check the URL and that the server is running, or leave the URL out to use the embedded server.",
         )
         self.url = url
         self.reason = reason
 
 
 class ServerTooOld(OperatorError):
-    """The server's version, or its JetStream API level, lacks what the runtime stands on."""
+    """The server's version, or its JetStream API level, lacks features that the runtime needs."""
 
     def __init__(self, url: str, found: str, needed: str) -> None:
         super().__init__(
             "server.too_old",
             f"the NATS server is version {found}, and {needed} or newer is needed",
             url,
-            "Upgrade the server, every one of a cluster.",
+            "Upgrade the server; in a cluster, upgrade all servers.",
         )
         self.found = found
         self.needed = needed
 
 
 class ClockSkewed(OperatorError):
-    """The clock of this machine differs from the server's by more than is permitted."""
+    """The clock of this machine differs from the server's by more than the permitted maximum."""
 
     def __init__(self, ahead_s: float, most_s: float) -> None:
         way = "ahead of" if ahead_s > 0 else "behind"
@@ -187,7 +188,7 @@ class ClockSkewed(OperatorError):
 
 
 class JetStreamDisabled(OperatorError):
-    """The server, or this account on it, has no JetStream."""
+    """JetStream is not available on the server, or not for this account."""
 
     def __init__(self, url: str, reason: str, domain: str = "") -> None:
         remedy = "Enable `jetstream` in the server's configuration, and for this account."
@@ -216,7 +217,7 @@ class CredentialsRefused(OperatorError):
 
 
 class PermissionDenied(OperatorError):
-    """This user may not publish, or subscribe, to a subject."""
+    """This user may not publish or subscribe to a subject."""
 
     def __init__(self, operation: str, subject: str, url: str = "") -> None:
         remedy = "Grant the subject to this user in the server's configuration."
@@ -228,21 +229,21 @@ class PermissionDenied(OperatorError):
 
 
 class StreamMismatch(OperatorError):
-    """The stream that holds the log cannot be used with this configuration."""
+    """The stream of the log cannot be used with this configuration."""
 
     def __init__(self, stream: str, reason: str) -> None:
         super().__init__(
             "stream.mismatch",
             f"the stream cannot be used: {reason}",
             stream,
-            "Configure the same number of partitions as the stream was made with, or another prefix.",
+            "Configure the number of partitions that the stream was created with, or another prefix.",
         )
         self.stream = stream
         self.reason = reason
 
 
 class StreamBounded(OperatorError):
-    """Somebody has given the stream bounds, and beyond them it drops the oldest of what it holds: the log."""
+    """The stream has limits, and drops the oldest events of the log when it reaches them."""
 
     def __init__(self, stream: str, bounds: Mapping[str, int]) -> None:
         told = ", ".join(f"{name} {value}" for name, value in bounds.items())
@@ -250,14 +251,14 @@ class StreamBounded(OperatorError):
             "stream.bounded",
             f"the stream would drop its oldest events (it has {told})",
             stream,
-            "Take its bounds off (`nats stream edit`); a quota of the account bounds it without loss.",
+            "Remove its limits (`nats stream edit`). To limit its size without loss, set a quota of the account.",
         )
         self.stream = stream
         self.bounds = dict(bounds)
 
 
 class ConfigInvalid(OperatorError):
-    """The configuration has problems; all of them, each with where it came from."""
+    """The configuration has problems. ``problems`` lists all of them, each with its place."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         count = f"{len(problems)} problem{'s' if len(problems) != 1 else ''}"
@@ -269,14 +270,14 @@ class ConfigInvalid(OperatorError):
 
 
 class LogUnavailable(CallboardError):
-    """The log gave no answer to an append of event ``n`` for ``patience_s`` seconds; it may be stored or not."""
+    """The log did not answer an append of event ``n`` for ``patience_s`` seconds. The event may be stored or not."""
 
     def __init__(self, ref: RunRef, n: int, patience_s: float) -> None:
         super().__init__(
             "log.unavailable",
             f"the log gave no answer to event {n} for {patience_s:g} s",
             ref.run,
-            "Check the NATS server; the run goes on by replay once it answers.",
+            "Check the NATS server. Once it answers, the run continues by replay.",
         )
         self.ref = ref
         self.n = n
@@ -284,7 +285,7 @@ class LogUnavailable(CallboardError):
 
 
 class LogUnreadable(CallboardError):
-    """A run's log holds something that cannot be read as an event: ``sequence`` and ``subject`` say which message."""
+    """A run's log contains a message that is not a valid event; ``sequence`` and ``subject`` identify the message."""
 
     CODE = "log.unreadable"
 
@@ -303,16 +304,16 @@ class LogUnreadable(CallboardError):
 
 
 class KeyMissing(CallboardError):
-    """The key that a run is encrypted with is not there, and nobody has destroyed it: it may come, or come back."""
+    """The key of an encrypted run is not available, but was not destroyed. It may be added or restored later."""
 
     CODE = "key.missing"
 
     def __init__(self, ref: RunRef, name: str) -> None:
         super().__init__(
             self.CODE,
-            f"the key {name!r} that run {ref.run} is encrypted with is not there, and has not been forgotten",
+            f"the key {name!r} that run {ref.run} is encrypted with is missing, and was not destroyed",
             ref.run,
-            "Look after the bucket of keys, or restore it; the run goes on by itself then.",
+            "Check the bucket of keys, or restore it. The run then continues automatically.",
         )
         self.ref = ref
         self.name = name
@@ -323,16 +324,17 @@ class RunLost(CallboardError):
 
     def __init__(self, ref: RunRef, n: int, found: Event | None) -> None:
         what = f"its last event is {found.n} ({found.type}, epoch {found.epoch})" if found else "it has no events"
-        super().__init__("run.lost", f"event {n} was refused: {what}", ref.run, "Whoever has the run goes on with it.")
+        remedy = "The worker that appended it continues the run."
+        super().__init__("run.lost", f"event {n} was refused: {what}", ref.run, remedy)
         self.ref = ref
         self.n = n
         self.found = found
 
 
 class ReplayDiverged(CallboardError):
-    """A replay asked for something else than event ``n`` records; both are shown.
+    """A replay made another request than event ``n`` records. The message shows both.
 
-    ``stated`` is the payload that it stated, if that event is of the same type.
+    ``stated`` is the payload of the replay's request, if event ``n`` has the same type.
     """
 
     def __init__(self, ref: RunRef, n: int, recorded: str, asked: str, stated: bytes | None = None) -> None:
@@ -350,8 +352,9 @@ class ReplayDiverged(CallboardError):
 
 
 def unexpected(error: Exception) -> Failure:
-    """Return the failure that an exception becomes which nobody expected. One kind has a name of its own: values that
-    nest deeper than Python's stack goes are the author's affair, not a fault of Callboard."""
+    """Return the failure for an unexpected exception.
+
+    A value that nests deeper than Python's stack has a separate code, because its author caused it, not Callboard."""
     if isinstance(error, RecursionError):
         return Failure("value.too_deep", "a value nests deeper than can be worked on; keep it below 500 levels")
     return Failure("internal", f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
-"""Subjects: where everything is said. One place that builds and reads every subject of the runtime.
+"""Subjects: this module builds and parses every NATS subject of the runtime.
 
-Subjects are routing, not a wall between tenants. Names from outside become tokens by a reversible encoding: ASCII
-letters, digits, ``-`` and ``_`` stand for themselves, every other byte of the UTF-8 form becomes ``=XX``; the empty
+Subjects are for routing; they do not isolate tenants. Names from outside are encoded as tokens. The encoding is
+reversible: ASCII letters, digits, ``-`` and ``_`` stay, every other byte of the UTF-8 form becomes ``=XX``; the empty
 name is ``=``.
 """
 
@@ -15,18 +15,18 @@ TOKEN_BYTES_MAX = 160
 """Longest token, in bytes; nats-server slows down on very long subjects."""
 
 REMEMBERED_MAX = 1024
-"""Subjects of runs that are kept made."""
+"""Number of subjects of runs in each cache."""
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
 _ESCAPE = re.compile(rb"=([0-9A-F]{2})")
 
 
 NAME_SHOWN_CHARS_MAX = 80
-"""How much is repeated of a name that is too long."""
+"""Number of characters of a too long name that an error shows."""
 
 
 class NameTooLong(ValueError):
-    """A name that no subject takes; nothing is called so."""
+    """A name is too long for a subject, so nothing with this name can exist."""
 
 
 @lru_cache(maxsize=1024)
@@ -47,7 +47,7 @@ def token(name: str) -> str:
 
 
 def is_name(given: object) -> bool:
-    """Whether something from outside is a name that a subject takes."""
+    """Return whether a value from outside is a name that fits into a subject."""
     try:
         return isinstance(given, str) and bool(token(given))
     except ValueError:
@@ -71,7 +71,7 @@ class RunRef(NamedTuple):
 
 
 class EventSubject(NamedTuple):
-    """An event's subject taken apart, as names."""
+    """The parts of an event's subject, as names."""
 
     tenant: str
     run: str
@@ -84,7 +84,7 @@ class EventSubject(NamedTuple):
 
 
 class CommandSubject(NamedTuple):
-    """A routed command's or alarm's subject taken apart, as names; an alarm's verb is ``alarm``."""
+    """The parts of a routed command's or alarm's subject, as names; an alarm's verb is ``alarm``."""
 
     partition: int
     tenant: str
@@ -104,12 +104,12 @@ class Subjects:
             raise ValueError(f"not a usable subject prefix: {prefix!r} (expected letters, digits, - and _, with dots)")
         self.prefix = prefix
         self._depth = prefix.count(".") + 1
-        # Every append of a run asks for both.
+        # Cached, because every append of a run needs both.
         self.run = lru_cache(maxsize=REMEMBERED_MAX)(self._run)
         self._events = lru_cache(maxsize=REMEMBERED_MAX)(self._events_of)
 
     def stored(self) -> list[str]:
-        """Every subject the stream keeps."""
+        """Return all subjects that the stream stores."""
         families = (
             "run",
             "start",
@@ -137,13 +137,13 @@ class Subjects:
         return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.{token(definition)}."
 
     def _run(self, ref: RunRef) -> str:
-        """All events of one run: the string every guard of that run carries."""
+        """Return the filter for all events of one run. Every guard of that run contains this string."""
         return f"{self.prefix}.run.{token(ref.tenant)}.{token(ref.run)}.>"
 
     def events(
         self, tenant: str | None = None, run: str | None = None, definition: str | None = None, event_type: str = ">"
     ) -> str:
-        """A filter over events; None stands for any."""
+        """Return a filter for events; None means any."""
         parts = (token(part) if part is not None else "*" for part in (tenant, run, definition))
         return f"{self.prefix}.run.{'.'.join(parts)}.{event_type}"
 
@@ -151,7 +151,7 @@ class Subjects:
         tenant, run, definition, event_type = subject.split(".", self._depth + 4)[self._depth + 1 :]
         return EventSubject(name_of(tenant), name_of(run), name_of(definition), event_type)
 
-    # what users say
+    # messages of clients
 
     def start(self, tenant: str) -> str:
         return f"{self.prefix}.start.{token(tenant)}"
@@ -160,19 +160,19 @@ class Subjects:
         return f"{self.prefix}.tell.{token(ref.tenant)}.{token(ref.run)}.{verb}"
 
     def told(self, ref: RunRef, verb: str, id: str) -> str:
-        """Where the first tell of an id is noted: beside the tells, where admission does not read."""
+        """Return the subject on which the first tell with an id is recorded. Admission does not read it."""
         return f"{self.tell(ref, verb)}.{sha256(id.encode()).hexdigest()[:32]}"
 
     def tells(self, ref: RunRef) -> str:
-        """A filter over all tells of one run."""
+        """Return a filter for all tells of one run."""
         return self.tell(ref, "*")
 
     def commands(self, partition: int, ref: RunRef) -> str:
-        """A filter over all routed commands of one run."""
+        """Return a filter for all routed commands of one run."""
         return self.command(partition, ref, "*")
 
     def inbound(self) -> list[str]:
-        """What admission reads."""
+        """Return the filters that admission reads."""
         return [f"{self.prefix}.start.*", f"{self.prefix}.tell.*.*.*"]
 
     def parse_inbound(self, subject: str) -> tuple[str, str | None, str]:
@@ -206,20 +206,20 @@ class Subjects:
         return f"{self.prefix}.due.{partition}.{token(ref.tenant)}.{token(ref.run)}"
 
     def partition(self, partition: int) -> list[str]:
-        """What the owner of a partition reads."""
+        """Return the filters that the owner of a partition reads."""
         return [f"{self.prefix}.cmd.{partition}.>", f"{self.prefix}.due.{partition}.>"]
 
     def parse_command(self, subject: str) -> CommandSubject:
-        """Take the subject of a command or an alarm apart.
+        """Parse the subject of a command or an alarm.
 
-        :raises ValueError: if it is neither's
+        :raises ValueError: if it is not the subject of a command or an alarm
         """
         family, partition, tenant, run, *verb = subject.split(".")[self._depth :]
         if len(verb) != (family == "cmd"):
-            raise ValueError(f"no command's subject: {subject}")
+            raise ValueError(f"not the subject of a command: {subject}")
         return CommandSubject(int(partition), name_of(tenant), name_of(run), verb[0] if verb else "alarm")
 
-    # what belongs to a run, or to none
+    # other messages of a run, and of none
 
     def timer(self, ref: RunRef) -> str:
         return f"{self.prefix}.timer.{token(ref.tenant)}.{token(ref.run)}"
@@ -228,37 +228,37 @@ class Subjects:
         return f"{self.prefix}.blob.{token(ref.tenant)}.{token(ref.run)}.{digest}"
 
     def gone(self, ref: RunRef) -> str:
-        """Where it is marked that a run has been purged."""
+        """Return the subject of the mark that a run has been purged."""
         return f"{self.prefix}.gone.{token(ref.tenant)}.{token(ref.run)}"
 
     def parse_gone(self, subject: str) -> RunRef:
-        """Return the run that such a mark is of.
+        """Return the purged run from the subject of its mark.
 
-        :raises ValueError: if it names none
+        :raises ValueError: if the subject contains no run
         """
         tenant, run = subject.split(".")[self._depth + 1 :]
         return RunRef(name_of(tenant), name_of(run))
 
     def forked(self, ref: RunRef) -> str:
-        """Where it is noted that a fork shares a run's events."""
+        """Return the subject of the notes that forks share a run's events."""
         return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"
 
     def all_gone(self, tenant: str) -> str:
-        """A filter over the marks of all of a tenant's runs that have been purged."""
+        """Return a filter for the marks of all purged runs of a tenant."""
         return f"{self.prefix}.gone.{token(tenant)}.*"
 
     def marks(self) -> str:
-        """A filter over the marks of all runs that have been purged."""
+        """Return a filter for the marks of all purged runs."""
         return f"{self.prefix}.gone.*.*"
 
     def belonging(self, ref: RunRef) -> list[str]:
-        """Filters over all that the stream has of a run, but for the message that started it and that mark."""
+        """Return filters for all messages of a run, except for its start message and the mark of its purge."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
         families = ("run.{}.>", "blob.{}.>", "tell.{}.>", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
         return [f"{self.prefix}.{family.format(run)}" for family in (*families, "forked.{}")]
 
     def pointless(self, ref: RunRef) -> list[str]:
-        """Filters over what the stream has of a run that nothing reads once the run has ended: commands and alarms."""
+        """Return filters for the messages that are not needed after a run has ended: commands and alarms."""
         run = f"{token(ref.tenant)}.{token(ref.run)}"
         families = ("tell.{}.*", "cmd.*.{}.*", "due.*.{}", "timer.{}", "reject.{}")
         return [f"{self.prefix}.{family.format(run)}" for family in families]
@@ -272,25 +272,25 @@ class Subjects:
         return f"{self.prefix}.schedule.{token(tenant)}.{token(name)}"
 
     def clock(self, tenant: str, name: str) -> str:
-        """The server's clock of a schedule."""
+        """Return the subject of the timer that the server runs for a schedule."""
         return f"{self.prefix}.clock.{token(tenant)}.{token(name)}"
 
     def tick(self, tenant: str, name: str) -> str:
-        """Where a clock that goes off says so."""
+        """Return the subject on which the server publishes when a schedule is due."""
         return f"{self.prefix}.tick.{token(tenant)}.{token(name)}"
 
     def ticks(self) -> str:
         return f"{self.prefix}.tick.*.*"
 
     def parse_tick(self, subject: str) -> tuple[str, str]:
-        """Return the tenant and the name of the schedule whose clock has gone off."""
+        """Return the tenant and the name of the schedule that is due."""
         tenant, name = subject.split(".")[self._depth + 1 :]
         return name_of(tenant), name_of(name)
 
     # the rest
 
     def live(self, ref: RunRef, definition: str | None, event_type: str) -> str:
-        """Where progress is told that is not stored; of any definition to subscribe to, if that is None."""
+        """Return the subject of live progress, which is not stored; with definition None, a filter for any."""
         name = token(definition) if definition is not None else "*"
         return f"{self.prefix}.live.{token(ref.tenant)}.{token(ref.run)}.{name}.{event_type}"
 
@@ -298,10 +298,10 @@ class Subjects:
         return f"{self.prefix}.api.{token(tenant)}.{verb}"
 
     def beat(self) -> str:
-        """Where workers say that they live; plain NATS, not stored."""
+        """Return the subject of the workers' heartbeats, which are not stored."""
         return f"{self.prefix}.worker.beat"
 
 
 def partition_of(ref: RunRef, count: int) -> int:
-    """Return the partition, below ``count``, that all commands of a run go through."""
+    """Return the partition, below ``count``, of all commands of a run."""
     return crc32(f"{ref.tenant}/{ref.run}".encode()) % count

@@ -1,8 +1,8 @@
-"""Tenant requests: how the runtime asks on a subject for a run of a tenant.
+"""Tenant requests: requests on NATS subjects that the runtime sends for a run of a tenant.
 
-Where tenants have accounts (`callboard.bus.accounts`), a request leaves the runtime's account at
-``<prefix>.out.<tenant>.<subject>``, and the server delivers it in the tenant's account on ``<subject>``. So it reaches
-the subscribers of that account, and no others. Where there are no accounts, it is sent on the subject itself.
+If tenants have accounts (`callboard.bus.accounts`), the runtime publishes a request on
+``<prefix>.out.<tenant>.<subject>`` in its account, and the server delivers it in the tenant's account on ``<subject>``.
+So it reaches only subscribers of that account. Without accounts, it is sent on the subject itself.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ REFUSED = "nats.refused"
 """The code of a start whose definition names a subject that runs may not use."""
 
 SERVER_WAIT_S = 2.0
-"""Longest wait for the server to say which account a connection belongs to, or which streams there are."""
+"""Maximum wait for the server to report the account of a connection, or the list of streams."""
 
 NEIGHBOURS_FRESH_S = 60.0
 """How long a list of other runtimes is used before it is read again."""
 
 _ACCOUNT = "$SYS.REQ.USER.INFO"
 _STREAMS = "_CALLBOARD"
-"""How the name of each runtime's stream ends (`callboard.bus.stream.stream_of`)."""
+"""Suffix of the name of each runtime's stream (`callboard.bus.stream.stream_of`)."""
 
 Neighbours = Callable[[], Awaitable[frozenset[str]]]
 """Returns the prefixes of other Callboard runtimes in the account."""
@@ -45,7 +45,7 @@ Accounts = Literal["auto", "on", "off"]
 
 
 class SubjectRefused(Exception):
-    """A run may not ask on a subject. ``kind`` is that of `callboard.bus.outgoing.Fault`."""
+    """A run may not send a request to a subject. ``kind`` is that of `callboard.bus.outgoing.Fault`."""
 
     def __init__(self, kind: Literal["invalid", "refused"], message: str) -> None:
         super().__init__(message)
@@ -57,8 +57,8 @@ class AccountUnknown(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            f"the server did not answer on {_ACCOUNT}, so the worker does not know whether tenants have accounts of "
-            "their own; permit that subject to the worker, or set nats_tenant_accounts to on or off"
+            f"the server did not answer on {_ACCOUNT}, so the worker does not know whether tenants have separate "
+            "accounts; permit that subject to the worker, or set nats_tenant_accounts to on or off"
         )
 
 
@@ -67,7 +67,7 @@ async def _alone() -> frozenset[str]:
 
 
 class TenantRequests:
-    """Checks and sends what runs ask on NATS subjects, and says where answers to messages may go."""
+    """Checks and sends the requests of runs on NATS subjects, and decides where answers to messages may be sent."""
 
     def __init__(
         self, nc: Client, policy: OutgoingPolicy, accounts: Accounts = "off", neighbours: Neighbours = _alone
@@ -82,7 +82,7 @@ class TenantRequests:
     async def prepare(self) -> None:
         """Find out whether tenants have accounts, and which other runtimes there are.
 
-        What the server does not answer now is asked again before the first request.
+        If the server does not answer, this is repeated before the first request.
         """
         try:
             if not await self._has_accounts():
@@ -93,12 +93,12 @@ class TenantRequests:
     # -- what may be asked --------------------------------------------------------------------------------------------
 
     def refusal(self, tenant: str, subject: str) -> str | None:
-        """Return why a run of this tenant may not ask on a subject, None if it may."""
+        """Return why a run of this tenant may not send a request to a subject, None if it may."""
         fault = self.policy.fault(tenant, subject, self._neighbours)
         return None if fault is None else f"the NATS subject {shown(subject)}: {fault.reason}"
 
     def problems(self, tenant: str, subjects: Sequence[Addressed]) -> list[Problem]:
-        """Return what is wrong with the subjects that a start spells out."""
+        """Return the problems of the subjects that a start contains."""
         expected = "a subject outside of the server's own and of Callboard's, which tools_allow_nats permits"
         refused = ((one, self.refusal(tenant, one.subject)) for one in subjects)
         return [
@@ -108,10 +108,10 @@ class TenantRequests:
         ]
 
     def answer_subjects(self, tenant: str, reply: str) -> list[str]:
-        """Return where the answer to a message for a tenant is published, whose header names ``reply``.
+        """Return the subjects on which to publish the answer to a tenant's message with the reply subject ``reply``.
 
-        With accounts it goes to the tenant's account. An inbox may also be one of the runtime's own clients, which
-        are in the runtime's account; the others cannot know its name.
+        With accounts it goes to the tenant's account. An inbox may also belong to a client of the runtime, in the
+        runtime's account, so the answer is published there too. Other clients do not know the inbox's name.
         """
         if not reply or self.policy.fault_of_reply(tenant, reply, self._neighbours) is not None:
             return []
@@ -124,11 +124,11 @@ class TenantRequests:
     async def request(
         self, tenant: str, subject: str, payload: bytes, timeout_s: float, headers: Mapping[str, str] | None = None
     ) -> Msg:
-        """Ask on a subject and return the reply.
+        """Send a request and return the reply.
 
-        :raises SubjectRefused: if runs of this tenant may not ask there
+        :raises SubjectRefused: if runs of this tenant may not send requests to this subject
         :raises AccountUnknown: if it is not known whether tenants have accounts
-        :raises nats.errors.Error: what the client library raises
+        :raises nats.errors.Error: as the client library raises it
         """
         apart = await self._has_accounts()
         others = frozenset[str]() if apart else await self._others()
@@ -137,7 +137,7 @@ class TenantRequests:
         return await self._ask(apart, tenant, subject, payload, timeout_s, headers)
 
     async def describe(self, tenant: str, service: str, timeout_s: float) -> Msg:
-        """Ask a NATS service, whose name has been checked, for its description. Raises as `request`."""
+        """Request the description of a NATS service, whose name must be checked before. Raises as `request`."""
         return await self._ask(await self._has_accounts(), tenant, f"$SRV.INFO.{service}", b"", timeout_s, None)
 
     async def _ask(
@@ -163,7 +163,7 @@ class TenantRequests:
         return self._apart
 
     async def _others(self) -> frozenset[str]:
-        """Return the prefixes of other runtimes; those known before, if the server does not list its streams."""
+        """Return the prefixes of other runtimes; the last known ones if the server does not list its streams."""
         if anyio.current_time() >= self._neighbours_until:
             try:
                 with anyio.fail_after(SERVER_WAIT_S):

@@ -188,7 +188,7 @@ async def test_of_several_runs_one_has_to_be_named(tmp_path: Path) -> None:
         await archive_runs(here.log, "default", list(runs), file, children=False, progress=quietly)
     with pytest.raises(ArchiveLacks, match="2 runs"):
         Archive(file).run(None)
-    with pytest.raises(ArchiveLacks, match="no run 'nix'"):
+    with pytest.raises(ArchiveLacks, match="run 'nix' is not in this archive"):
         Archive(file).run("nix")
 
 

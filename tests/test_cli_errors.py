@@ -25,7 +25,7 @@ def test_an_error_says_what_where_and_what_to_do() -> None:
     assert text.splitlines() == [
         "error server.unreachable: no NATS server could be reached: connection refused",
         "  where: nats://nowhere",
-        "  Check the URL and that the server is up, or leave the URL out to use the embedded server.",
+        "  Check the URL and that the server is running, or leave the URL out to use the embedded server.",
     ]
 
 

@@ -349,7 +349,7 @@ def test_patience_with_a_full_store_has_an_end() -> None:
         log = MemoryLog()
         log.bytes_max = 0
         begun = anyio.current_time()
-        with pytest.raises(StoreFull, match="event 1 of r1 is not stored; the store has no room"):
+        with pytest.raises(StoreFull, match="event 1 of r1 is not stored; the store is full"):
             await append(log, REF, [entry(1)], 0, patience_s=1.0, room_patience_s=100.0)
         assert 90.0 < anyio.current_time() - begun <= 100.0
 
@@ -466,7 +466,7 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
         with pytest.raises(StoreFull) as told:
             await hall.client.start(start("refused"))
         assert told.value.code == "store.full"
-        assert told.value.message.startswith("the start is not stored; the store has no room: insufficient resources")
+        assert told.value.message.startswith("the start is not stored; the store is full: insufficient resources")
         for verb, body in (
             ("start", start("refused")),
             ("definition", {"source": SOURCE, "name": "n"}),
