@@ -1,1 +1,1 @@
-"""The ground floor: what is said (events, effects, commands), where (subjects) and how it is kept (the log)."""
+"""The lowest layer: message types (events, effects, commands), their subjects, and the log that stores them."""

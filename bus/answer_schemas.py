@@ -1,4 +1,4 @@
-"""Answer schemas: the JSON Schema of what answers a question, as it follows from the options that it has."""
+"""Answer schemas: the JSON Schema of the answers to a question, derived from the question's options."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ TEXT: JSON = {"type": "string"}
 
 
 class Choice(NamedTuple):
-    """An option: what is answered and what is shown."""
+    """An option: the value that the answer has, and the label that people see."""
 
     value: JSON
     label: str
@@ -25,7 +25,7 @@ def choice(option: JSON) -> Choice:
 
 
 def answer_schema(options: Sequence[JSON]) -> JSON:
-    """Return the schema of one of the options; where there are none, anything is an answer."""
+    """Return a schema that accepts each of the options; without options it accepts any value."""
     choices = [choice(option) for option in options]
     if not choices:
         return {}

@@ -1,9 +1,12 @@
-"""Ids of child runs: a function of the run and of what starts them, so that whoever looks finds the same."""
+"""Ids of child runs: derived from the parent run and from the effect that starts the child.
+
+Every worker therefore computes the same id for the same child.
+"""
 
 import hmac
 import uuid
 
 
 def child_id(run: str, key: str) -> str:
-    """Return the run id of the child that a run starts by the effect of this key."""
+    """Return the id of the child run that a run starts with the effect ``key``."""
     return str(uuid.uuid5(uuid.UUID(hmac.digest(b"callboard", run.encode(), "sha256").hex()[:32]), key))

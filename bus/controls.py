@@ -1,6 +1,6 @@
-"""Controls: characters that a terminal takes for orders, or that turn around what stands beside them, made visible.
+"""Control characters made visible: those that a terminal executes, and those that reverse the text around them.
 
-They are those of C0 and C1 (ECMA-48), with DEL, and what overrides, embeds and isolates directions (Unicode, UAX #9).
+They are C0 and C1 (ECMA-48) with DEL, and the characters that override, embed and isolate directions (Unicode, UAX #9).
 """
 
 import re
@@ -12,18 +12,19 @@ _IN_LINES = re.compile(rf"[{_CONTROLS}\t\r\n]")
 
 
 def visible(text: str) -> str:
-    """Return a text with its controls spelled out, such as ``\\x1b``; ends of lines and tabs stay.
+    """Return a text with its control characters escaped, such as ``\\x1b``; line breaks and tabs stay.
 
-    What JSON allows within a text is spelled as JSON spells it, ``\\u009b``: of a JSON text the same value is read.
+    Characters that JSON allows within a string are escaped as in JSON, ``\\u009b``. So an escaped JSON text still
+    decodes to the same value.
     """
-    return _IN_TEXTS.sub(_spelled, text)
+    return _IN_TEXTS.sub(_escape, text)
 
 
 def visible_line(text: str) -> str:
-    """Return a text as part of one line: ends of lines and tabs are spelled out too."""
-    return _IN_LINES.sub(_spelled, text)
+    """Return a text as part of one line: line breaks and tabs are escaped too."""
+    return _IN_LINES.sub(_escape, text)
 
 
-def _spelled(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x20 else f"\\u{code:04x}"

@@ -1,7 +1,7 @@
-"""Conversations: what a model is to see in full, put together from what the log records only once.
+"""Conversations: complete requests to a model, assembled from values that the log records only once.
 
-A call to a model records what is new in it. The rest is earlier: turns that it continues (``base``), results of nodes
-that it quotes (`Recall`, `Former`), outputs of tools (`ToolOutput`).
+A recorded model call contains only its new messages. It refers to earlier events for the rest: the turns that it
+continues (``base``), the results of nodes that it quotes (`Recall`, `Former`), and the outputs of tools (`ToolOutput`).
 """
 
 from functools import cached_property
@@ -23,7 +23,7 @@ class Spoken(Protocol):
 
 
 class Left:
-    """The result of a node execution that is over, as later messages quote it; each JSON text is made once and kept."""
+    """The result of a finished node execution, as later messages quote it. JSON texts are encoded once and cached."""
 
     def __init__(self, exit: NodeExit, name: str = "") -> None:
         self._name = name
@@ -32,7 +32,7 @@ class Left:
 
     @cached_property
     def member(self) -> str:
-        """What later nodes see of it, ``told`` or the ``data`` of its result, as one more member of a JSON object."""
+        """The part that later nodes see, as a member of a JSON object: ``told``, or the ``data`` of the result."""
         told = self._exit.told
         if told is None:
             result = self._exit.result
@@ -40,19 +40,19 @@ class Left:
         return f", {msgspec.json.encode(self._name).decode()}: {msgspec.json.encode(told).decode()}"
 
     def recalled(self, pointer: str, *, plain: bool = False) -> Text:
-        """Return the JSON text of what a pointer (RFC 6901) finds in the payload of the node's exit.
+        """Return the JSON text of the value at a pointer (RFC 6901) in the payload of the node's exit.
 
-        ``plain``: of a string the string itself.
+        With ``plain`` a string is returned as it is, without quotes.
         """
         text = self._texts.get((pointer, plain))
         if text is None:
-            value = _pointed(msgspec.to_builtins(self._exit), pointer)
+            value = _resolve_pointer(msgspec.to_builtins(self._exit), pointer)
             text = Text(value if plain and isinstance(value, str) else msgspec.json.encode(value).decode())
             self._texts[pointer, plain] = text
         return text
 
 
-def _pointed(document: Any, pointer: str) -> Any:
+def _resolve_pointer(document: Any, pointer: str) -> Any:
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")
         document = document[int(token)] if isinstance(document, list) else document[token]
@@ -60,19 +60,20 @@ def _pointed(document: Any, pointer: str) -> Any:
 
 
 class Memory:
-    """The results of a run's nodes: ``exits`` all, by ``path#iteration``; ``told`` the newest of each, by its name."""
+    """The results of a run's nodes: ``exits`` are all, by ``path#iteration``; ``told`` the newest of each, by name."""
 
     def __init__(self) -> None:
         self.exits: dict[str, Left] = {}
         self.told: dict[str, Left] = {}
 
     def keep(self, place: str, name: str, exit: NodeExit) -> None:
-        """Keep what the node of a name leaves; ``place`` is the execution, ``path#iteration``."""
+        """Keep the result of a node; ``place`` is the execution, ``path#iteration``."""
         self.exits[place] = self.told[name] = Left(exit, name)
 
 
 class Request(Struct, frozen=True):
-    """The whole request of a turn; a turn that continues others has what was said at their beginning."""
+    """The complete request of a turn. A turn that continues others takes system, tools and schema from the first one
+    unless it has its own."""
 
     messages: list[Message]
     system: str
@@ -81,7 +82,7 @@ class Request(Struct, frozen=True):
 
 
 def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
-    """Put a turn together: earlier turns, recalled values, tool outputs."""
+    """Assemble the request of a turn from earlier turns, recalled values and tool outputs."""
     chain = [key]
     while (base := spoken.calls[chain[-1]].base) is not None:
         chain.append(base)
@@ -91,7 +92,7 @@ def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
 
 
 def news_of(spoken: Spoken, key: str, memory: Memory) -> list[Message]:
-    """Return what a turn has that the one before it had not: what was said to that, and what is asked now."""
+    """Return the messages that a turn adds to the previous one: the reply to the previous one, and the new messages."""
     call = spoken.calls[key]
     messages = [said(spoken.replies[call.base])] if call.base is not None else []
     for message in call.messages:
@@ -100,7 +101,7 @@ def news_of(spoken: Spoken, key: str, memory: Memory) -> list[Message]:
 
 
 def said(reply: ModelResult) -> Message:
-    """Return what a model said as a message of the turns that go on from there."""
+    """Return a model's reply as a message for the turns that continue from it."""
     parts: list[Part] = [Text(reply.text)] if reply.text else []
     parts += reply.tool_calls
     return Message("assistant", parts or [Text("")])

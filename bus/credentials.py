@@ -1,4 +1,4 @@
-"""Who we are to a NATS server, and URLs without what nobody should read."""
+"""Credentials for a NATS server, and URLs without secrets."""
 
 import re
 import ssl
@@ -17,10 +17,11 @@ class CredentialsUnusable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who we are to the server; what is left out is not used.
+    """Credentials for the server. Each member is optional.
 
     ``nkey_seed`` is the seed itself, ``creds_file`` a file with JWT and seed as ``nsc`` writes it; both need the
-    ``nkeys`` package. ``ca_file`` is the authority of the server's certificate, ``cert_file`` and ``key_file`` ours.
+    ``nkeys`` package. ``ca_file`` is the certificate authority of the server, ``cert_file`` and ``key_file`` are the
+    client's certificate and key.
     """
 
     user: str | None = None
@@ -34,7 +35,7 @@ class Credentials:
     tls_hostname: str | None = None
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context these ask for, None for the client's default.
+        """Return the TLS context for these files, or None for the client's default.
 
         :raises CredentialsUnusable: if a file is missing, or is not what its setting says
         """

@@ -1,8 +1,8 @@
-"""Decoding JSON that came from outside: msgspec's decoder with Python's reading of numbers, and with repaired texts.
+"""Decoding of JSON from outside: msgspec's decoder, with Python's parsing of numbers and with repaired texts.
 
-msgspec reads a double with a large exponent, such as ``1e300``, in about 18 microseconds, two hundred times as long as
-Python does. One megabyte of them would hold the whole process for seconds, threads included. So inputs, payloads,
-outputs and answers are decoded here.
+msgspec takes about 18 microseconds to parse a double with a large exponent, such as ``1e300``: two hundred times as
+long as Python. One megabyte of them would block the whole process, all threads included, for seconds. So inputs,
+payloads, outputs and answers are decoded with this module.
 """
 
 import re
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class NestsTooDeep(msgspec.DecodeError):
-    """A JSON text nests deeper than it can be read."""
+    """A JSON text nests too deeply to be decoded."""
 
 
 def _double(text: str) -> float:
-    """Read a double; msgspec makes a `msgspec.ValidationError` of the error, with the place of the number."""
+    """Parse a double. msgspec turns the error into a `msgspec.ValidationError` with the place of the number."""
     value = float(text)
-    if value - value:  # of an infinity that is NaN; a call of isfinite would take as long as all the rest
+    if value - value:  # NaN if the value is infinite; a call of isfinite would double the time of this function
         raise ValueError("Number out of range")
     return value
 
 
 def decoder(type: Any = Any) -> msgspec.json.Decoder[Any]:
-    """Make a decoder of a type; untyped it gives JSON data."""
+    """Return a decoder for a type; without a type, for any JSON value."""
     return msgspec.json.Decoder(type, float_hook=_double)
 
 
@@ -53,10 +53,10 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
 
 
 def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, type: Any = Any) -> Any:
-    """Decode JSON that came from outside, with halves of surrogate pairs repaired as `callboard.bus.text` does.
+    """Decode JSON from outside; replace halves of surrogate pairs as `callboard.bus.text` does.
 
-    :raises NestsTooDeep: if it nests too deep to be read
-    :raises msgspec.DecodeError: if it is not JSON, is not UTF-8, or is of another type
+    :raises NestsTooDeep: if it nests too deeply
+    :raises msgspec.DecodeError: if it is not JSON, is not UTF-8, or has another type
     """
     decode = _decode_any if type is Any else _decoder_of(type).decode
     try:
@@ -75,8 +75,8 @@ def decode_json(data: bytes | bytearray | str | memoryview | msgspec.Raw, *, typ
 
 
 def _repaired_json(data: bytes | bytearray | str | memoryview | msgspec.Raw) -> str | None:
-    """Return a JSON text without halves of surrogate pairs, written out or escaped; None if it has none, or its bytes
-    are not text."""
+    """Return a JSON text without halves of surrogate pairs, literal or escaped; None if it contains none, or if its
+    bytes are not text."""
     try:
         text = data if isinstance(data, str) else bytes(data).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

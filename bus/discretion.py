@@ -1,8 +1,8 @@
-"""Discretion: what is logged while an encrypted run is at hand tells no words of it.
+"""Discretion: log lines about an encrypted run must not reveal its content.
 
-Whoever begins with a run, or a request, does so within `discretion`. From when anything of an encrypted run is at hand
-there, lines that are logged inside, and in tasks that were begun inside, say what happens and where, and nothing else
-(`callboard.runtime.settings.logs`): errors quote what they stumble over.
+Code that begins to work on a run, or on a request, does so within `discretion`. Once it has decrypted anything of an
+encrypted run, the log lines of this block, and of tasks started in it, contain only what happens and where
+(`callboard.runtime.settings.logs`). They leave out error texts, which often quote the data that caused the error.
 """
 
 from collections.abc import Generator
@@ -20,7 +20,7 @@ _at_hand: ContextVar[_Discretion | None] = ContextVar("callboard_discretion", de
 
 @contextmanager
 def discretion() -> Generator[None]:
-    """Begin with something that may be, or come to be, about an encrypted run."""
+    """Mark a block that may work on an encrypted run."""
     mark = _at_hand.set(_Discretion())
     try:
         yield
@@ -29,12 +29,12 @@ def discretion() -> Generator[None]:
 
 
 def be_discreet() -> None:
-    """Something of an encrypted run is at hand."""
+    """Leave content out of log lines from here on, because this block works on an encrypted run."""
     if (here := _at_hand.get()) is not None:
         here.wanted = True
 
 
 def discreet() -> bool:
-    """Whether what is logged here may tell no words."""
+    """Return whether log lines written here must leave out content."""
     here = _at_hand.get()
     return here is not None and here.wanted

@@ -1,10 +1,10 @@
-"""Encryption of runs: what people and models have said stands in the log under a key of its own, and goes with it.
+"""Encryption of runs: the texts of people and models are encrypted in the log, and erased by destroying their key.
 
-A run that is started with a named key has every payload and large value encrypted (AES-SIV, RFC 5297; equal values
-under one key give equal bytes). What is stored is still an event: members that tell how the run goes stay readable, the
-rest is replaced by `HIDDEN` or is empty, and ``$encrypted`` holds the key's name and the whole. Readers that lack the
-key see a run without its words; whoever has it sees all of it. When the key is destroyed, nobody has it, wherever
-copies of the log may be.
+In a run that is started with a named key, every payload and large value is encrypted (AES-SIV, RFC 5297; equal values
+under one key give equal bytes). The stored message is still an event. Members that show the progress of the run stay
+readable; the others are replaced by `HIDDEN` or are empty. ``$encrypted`` contains the key's name and the complete
+encrypted payload. Readers without the key see the run without its texts; readers with the key see everything. After the
+key is destroyed, no copy of the log can be decrypted.
 """
 
 import base64
@@ -22,10 +22,10 @@ from callboard.bus.events import TYPES
 from callboard.bus.subjects import TOKEN_BYTES_MAX
 
 KEY_BYTES = 64
-"""Size of a key: AES-256 in SIV mode takes two."""
+"""Size of a key: AES-256 in SIV mode uses two keys of 32 bytes."""
 
 HIDDEN = "(encrypted)"
-"""Stands where a text is encrypted."""
+"""Replaces an encrypted text."""
 
 READABLE = frozenset(
     {
@@ -36,7 +36,8 @@ READABLE = frozenset(
         *("response_model", "of", "interaction", "channel_type", "channel", "child", "timeout_action", "subject"),
     }
 )
-"""Members that are left readable besides numbers, times and words of the vocabulary: names, and how the run goes."""
+"""Members that stay readable, besides numbers, times and words of the vocabulary: names, and the progress of the run.
+"""
 
 _MEMBER = "$encrypted"
 _BEGINS = b'{"$encrypted":'
@@ -49,11 +50,11 @@ _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Undecipherable(Exception):
-    """Something does not decrypt with the key that it names: it was not encrypted with that one, or not for here."""
+    """Data cannot be decrypted with the key that it names: it was encrypted with another key, or for another place."""
 
 
 class _Encrypted(Struct):
-    """The member that holds what is encrypted."""
+    """The member that contains the encrypted data."""
 
     key: str
     data: str
@@ -70,23 +71,24 @@ class Key:
     """A named key."""
 
     def __init__(self, name: str, secret: bytes) -> None:
-        # Loaded by those alone who have encrypted runs.
+        # Imported here, so that only workers with encrypted runs load it.
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
         self.name = name
         self._cipher = AESSIV(secret)
 
     def payload(self, event_type: str, n: int, payload: bytes, blobs: Mapping[str, bytes]) -> "EncryptedPayload":
-        """Encrypt the payload of event ``n`` and its large values, whose digests become those of what is stored."""
+        """Encrypt the payload of event ``n`` and its large values. Their digests are replaced by the digests of the
+        encrypted values."""
         kept: dict[str, bytes] = {}
         renamed: dict[str, str] = {}
         for digest, value in blobs.items():
-            # What stands inside a value comes before it.
+            # Values that this one refers to come before it, so their new digests are known.
             data = self.value(payloads.renamed(value, renamed))
             renamed[digest] = sha256(data).hexdigest()
             kept[renamed[digest]] = data
         payload = payloads.renamed(payload, renamed)
-        return EncryptedPayload(self._enclosed(payload, _place(event_type, n), _shown(event_type, payload)), kept)
+        return EncryptedPayload(self._enclose(payload, _place(event_type, n), _show_payload(event_type, payload)), kept)
 
     def value(self, value: bytes) -> bytes:
         """Encrypt a large value."""
@@ -94,28 +96,28 @@ class Key:
 
     def command(self, body: bytes) -> bytes:
         """Encrypt the body of a command."""
-        return self._enclosed(body, _OF_COMMAND, {})
+        return self._enclose(body, _OF_COMMAND, {})
 
-    def _enclosed(self, data: bytes, place: bytes, shown: Mapping[str, Raw]) -> bytes:
+    def _enclose(self, data: bytes, place: bytes, shown: Mapping[str, Raw]) -> bytes:
         text = base64.b64encode(self._cipher.encrypt(data, [place])).decode()
         return _encode({_MEMBER: _Encrypted(self.name, text), **shown})
 
     def decrypted_payload(self, event_type: str, n: int, stored: bytes) -> bytes:
-        """Return the payload of event ``n`` as it was before.
+        """Return the decrypted payload of event ``n``.
 
-        :raises Undecipherable: if this is not the key, or it was encrypted for another event
+        :raises Undecipherable: if it was encrypted with another key, or for another event
         """
-        return self._decrypted(base64.b64decode(_holder(stored).encrypted.data), _place(event_type, n))
+        return self._decrypt(base64.b64decode(_holder(stored).encrypted.data), _place(event_type, n))
 
     def decrypted_command(self, stored: bytes) -> bytes:
-        """Return the body of a command as it was before. Raises as `decrypted_payload`."""
-        return self._decrypted(base64.b64decode(_holder(stored).encrypted.data), _OF_COMMAND)
+        """Return the decrypted body of a command. Raises as `decrypted_payload`."""
+        return self._decrypt(base64.b64decode(_holder(stored).encrypted.data), _OF_COMMAND)
 
     def decrypted_value(self, stored: bytes) -> bytes:
-        """Return a large value as it was before. Raises as `decrypted_payload`."""
-        return self._decrypted(stored.partition(b"\n")[2], _OF_VALUE)
+        """Return a decrypted large value. Raises as `decrypted_payload`."""
+        return self._decrypt(stored.partition(b"\n")[2], _OF_VALUE)
 
-    def _decrypted(self, data: bytes, place: bytes) -> bytes:
+    def _decrypt(self, data: bytes, place: bytes) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -125,33 +127,33 @@ class Key:
 
 
 class EncryptedPayload(NamedTuple):
-    """A payload as it is stored, and the large values that it names, by their digests."""
+    """A payload as it is stored, and its large values by their digests."""
 
     payload: bytes
     blobs: dict[str, bytes]
 
 
 class Lack(Enum):
-    """Why there is no key of a name."""
+    """Why a key is not available."""
 
     MISSING = "missing"
-    """Nobody has destroyed it, and it is not there: it may come, or come back."""
+    """The key was not destroyed, but is not in the key store. It may be added or restored later."""
     DESTROYED = "destroyed"
-    """It is gone for good, and a mark says so."""
+    """The key was destroyed permanently. A marker in the key store records that."""
 
 
 class KeyRing(Protocol):
-    """Where keys are kept, by tenant and name."""
+    """A store of keys, by tenant and name."""
 
     async def get(self, tenant: str, name: str) -> Key | Lack:
-        """Return a key, or why there is none.
+        """Return a key, or why it is not available.
 
-        :raises NoAnswer: if that could not be found out
+        :raises NoAnswer: if no answer came
         """
         ...
 
     async def make(self, tenant: str, name: str) -> Key | None:
-        """Return a key, a new one if there never was one of that name; None if it has been destroyed.
+        """Return a key; create it if there never was a key with this name. Return None if the key was destroyed.
 
         :raises NoAnswer: if no answer came
         """
@@ -159,7 +161,7 @@ class KeyRing(Protocol):
 
 
 class NoKeys:
-    """A `KeyRing` without keys, for those who are to see no words."""
+    """A `KeyRing` without keys, for readers that must not see the texts of encrypted runs."""
 
     async def get(self, tenant: str, name: str) -> Key | Lack:
         return Lack.DESTROYED
@@ -169,25 +171,25 @@ class NoKeys:
 
 
 def encryptable(bytes_max: int) -> int:
-    """How long the body of a command may be that has at most so many bytes when it is encrypted."""
+    """Return the maximum length of a command's body whose encrypted form has at most ``bytes_max`` bytes."""
     return bytes_max * 3 // 4 - KEY_BYTES - TOKEN_BYTES_MAX
 
 
 def is_encrypted(payload: bytes | Raw) -> bool:
-    """Whether a payload, or the body of a command, is encrypted."""
+    """Return whether a payload, or the body of a command, is encrypted."""
     return bytes(memoryview(payload)[: len(_BEGINS)]) == _BEGINS
 
 
 def key_of(stored: bytes | Raw) -> str:
-    """The name of the key of an encrypted payload or command.
+    """Return the name of the key of an encrypted payload or command.
 
-    :raises msgspec.DecodeError: if it has none
+    :raises msgspec.DecodeError: if it names no key
     """
     return _holder(stored).encrypted.key
 
 
 def key_of_value(stored: bytes) -> str | None:
-    """The name of the key of a large value, None if it is not encrypted."""
+    """Return the name of the key of a large value, or None if it is not encrypted."""
     return stored[len(_VALUE) :].partition(b"\n")[0].decode() if stored.startswith(_VALUE) else None
 
 
@@ -198,10 +200,10 @@ def _place(event_type: str, n: int) -> bytes:
 # -- what stays readable -----------------------------------------------------------------------------------------------
 
 Show = Callable[[Raw], Raw]
-"""What is shown of a member."""
+"""Returns the readable form of a member."""
 
 
-def _shown(event_type: str, payload: bytes) -> dict[str, Raw]:
+def _show_payload(event_type: str, payload: bytes) -> dict[str, Raw]:
     show = _show_struct(TYPES[event_type])
     return {name: show[name](value) if name in show else Raw(b"null") for name, value in _members(payload).items()}
 
@@ -222,7 +224,7 @@ def _show(shape: inspect.Type) -> Show:
         case inspect.DictType():
             return _constant(b"{}")
         case inspect.StructType(cls=cls):
-            return lambda value: _members_shown(cls, value)
+            return lambda value: _show_members(cls, value)
         case inspect.UnionType(types=types):
             show = next((_show(one) for one in types if not isinstance(one, inspect.NoneType)), _whole)
             return lambda value: value if bytes(value) == b"null" else show(value)
@@ -230,7 +232,7 @@ def _show(shape: inspect.Type) -> Show:
             return _whole
 
 
-def _members_shown(shape: type[Any], value: Raw) -> Raw:
+def _show_members(shape: type[Any], value: Raw) -> Raw:
     show = _show_struct(shape)
     return Raw(_encode({name: show[name](member) for name, member in _members(value).items() if name in show}))
 

@@ -1,4 +1,4 @@
-"""Values as JSON, whose numbers are finite: the encoder writes NaN and infinity as null, without a word; we refuse."""
+"""JSON encoding that refuses NaN and infinity, which msgspec's encoder silently writes as null."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -11,7 +11,7 @@ from callboard.bus.text import encode_json
 
 
 class NotFinite(ValueError):
-    """A value holds a number that JSON has not; ``at`` is the JSON pointer of its place."""
+    """A value contains NaN or an infinity, which JSON cannot represent; ``at`` is the JSON pointer of its place."""
 
     def __init__(self, number: float, at: str) -> None:
         super().__init__(f"{number} at {at or '/'}")
@@ -21,11 +21,11 @@ class NotFinite(ValueError):
 def encoded(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     """Encode a value as JSON.
 
-    :raises NotFinite: if it holds a number that JSON has not
-    :raises TypeError, ValueError, OverflowError, RecursionError: if it has no form in JSON at all
+    :raises NotFinite: if it contains NaN or an infinity
+    :raises TypeError, ValueError, OverflowError, RecursionError: if it cannot be represented in JSON
     """
     text = encode_json(value, enc_hook)
-    # Only where there is a null can one have been made of a number.
+    # The encoder writes such a number as null, so a text without null needs no check.
     if b"null" in text:
         _check(msgspec.to_builtins(value, str_keys=True, enc_hook=enc_hook))
     return text

@@ -1,8 +1,8 @@
-"""The exceptions that decoding foreign JSON can raise, for one ``except`` clause.
+"""The exceptions that decoding JSON from other processes can raise, for one ``except`` clause.
 
-msgspec reports invalid UTF-8 inside a string as a `UnicodeDecodeError`, which is not one of its own errors, and deep
-nesting as a `RecursionError`. A reader that catches only `msgspec.DecodeError` fails on such a message each time it is
-delivered.
+msgspec reports invalid UTF-8 inside a string as a `UnicodeDecodeError`, which does not derive from its error classes,
+and deep nesting as a `RecursionError`. A reader that catches only `msgspec.DecodeError` fails on such a message each
+time it is delivered.
 """
 
 import msgspec

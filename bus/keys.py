@@ -1,7 +1,7 @@
-"""Keys of encrypted runs, in a bucket of their own: apart from the stream, so that a copy of the log has none.
+"""Keys of encrypted runs, in a separate bucket, so that a copy of the log's stream does not contain them.
 
-``<PREFIX>_KEYS`` is made when the first key is; its keys are ``<tenant>.<name>``. What has been destroyed leaves the
-bucket's own mark, so that the name is not used again.
+The bucket ``<PREFIX>_KEYS`` is created with the first key; its entries are ``<tenant>.<name>``. A destroyed key leaves
+the bucket's delete marker, so that its name is not used again.
 """
 
 import base64
@@ -21,13 +21,13 @@ from callboard.bus.stream import bucket_of
 from callboard.bus.subjects import Subjects, token
 
 KNOWN_S = 60.0
-"""How long a process goes by what it knows of a key: so long it can still read what has been forgotten."""
+"""How long a process caches a key. For this time it can still decrypt with a key that was destroyed."""
 
 LACKING_S = 1.0
-"""How long it takes a key that was not there for one that is not."""
+"""How long a process caches that a key is missing or destroyed."""
 
 KNOWN_MAX = 1_000
-"""Keys that a process holds in memory."""
+"""Maximum number of keys in a process's cache."""
 
 _NO_MESSAGE = 10037
 _NO_STREAM = 10059
@@ -37,7 +37,7 @@ _PURGED = "PURGE"
 
 
 class Keys:
-    """The `callboard.bus.encryption.KeyRing` beside a stream."""
+    """The `callboard.bus.encryption.KeyRing` that belongs to a stream."""
 
     def __init__(self, requests: Requests, subjects: Subjects, *, replicas: int = 1) -> None:
         self._requests = requests
@@ -46,19 +46,19 @@ class Keys:
         self._known: OrderedDict[tuple[str, str], tuple[float, Key | Lack]] = OrderedDict()
 
     async def get(self, tenant: str, name: str) -> Key | Lack:
-        """As `callboard.bus.encryption.KeyRing.get`."""
+        """Return a key as `callboard.bus.encryption.KeyRing.get`."""
         until, key = self._known.get((tenant, name), (0.0, Lack.MISSING))
         if anyio.current_time() < until:
             return key
-        found = await self._stored(tenant, name)
+        found = await self._get_stored(tenant, name)
         return self._know(tenant, name, found[1] if found is not None else None)
 
     async def make(self, tenant: str, name: str) -> Key | None:
-        """As `callboard.bus.encryption.KeyRing.make`.
+        """Return or create a key as `callboard.bus.encryption.KeyRing.make`.
 
         :raises Full: if there is no room for a new one
         """
-        while (found := await self._stored(tenant, name)) is None:
+        while (found := await self._get_stored(tenant, name)) is None:
             await self._ensure()
             subject, secret = self._subject(tenant, name), os.urandom(KEY_BYTES)
             try:
@@ -72,17 +72,17 @@ class Keys:
         return key if isinstance(key, Key) else None
 
     async def destroy(self, tenant: str, name: str) -> bool:
-        """Destroy a key for good, overwriting it on the server's disk; say whether there was one.
+        """Destroy a key permanently, overwriting it on the server's disk; return whether it existed.
 
         :raises NoAnswer: if no answer came
         """
-        found = await self._stored(tenant, name)
+        found = await self._get_stored(tenant, name)
         if found is None:
             return False
         sequence, secret = found
         subject = self._subject(tenant, name)
         if secret:
-            # The mark first: whatever breaks this off, nobody makes another key of that name.
+            # Write the marker first, so that no other key gets this name even if the rest is interrupted.
             headers = {_OPERATION: _PURGED, **guarded(sequence, subject)}
             sequence = await publish(self._requests, Message(subject, b"", headers))
         while (old := await self._get({"seq": 1, "next_by_subj": subject})) is not None and old["seq"] < sequence:
@@ -100,8 +100,8 @@ class Keys:
             self._known.popitem(last=False)
         return key
 
-    async def _stored(self, tenant: str, name: str) -> tuple[int, bytes] | None:
-        """The sequence of a key and its secret, which is empty once it is destroyed; None if there never was one."""
+    async def _get_stored(self, tenant: str, name: str) -> tuple[int, bytes] | None:
+        """Return a key's sequence and secret, which is empty if it was destroyed; None if there never was a key."""
         found = await self._get({"last_by_subj": self._subject(tenant, name)})
         return (found["seq"], base64.b64decode(found.get("data", ""))) if found is not None else None
 
@@ -114,7 +114,7 @@ class Keys:
         raise NoAnswer(str(answer["error"].get("description")))
 
     async def _ensure(self) -> None:
-        """See to it that there is a bucket.
+        """Create the bucket if it does not exist.
 
         :raises Full: if there is no room for one
         :raises NoAnswer: if no answer came
@@ -126,7 +126,7 @@ class Keys:
             "storage": "file",
             "num_replicas": self._replicas,
             "discard": "new",
-            # A key and the mark that it has been destroyed: what the mark alone pushed out would not be overwritten.
+            # A key and its delete marker. With a limit of 1 the marker would remove the key without overwriting it.
             "max_msgs_per_subject": 2,
             "allow_rollup_hdrs": True,
             "allow_direct": True,

@@ -1,8 +1,8 @@
-"""Waits for a provider: how a turn's failure says that its run asks again later, and when. Pure.
+"""Waits for a provider: the members of a turn's failure that say when the run repeats the turn. Pure.
 
 A provider may ask for a wait that is too long for a turn, such as an hour until a quota is renewed. The worker that
-made the request decides whether a run waits that long, and records the instant in the failure; the interpreter reads it
-there.
+sent the request decides whether the run waits that long, and records the instant in the failure. The interpreter reads
+it from there.
 """
 
 import datetime as dt
@@ -11,14 +11,14 @@ from typing import Any, cast
 from callboard.bus.effects import Failure
 
 RETRY_AFTER = "retry_after_s"
-"""The member of a failure's details that says for how many seconds the provider asks to wait."""
+"""Member of a failure's details: the number of seconds that the provider asks to wait."""
 
 RESUME_AT = "resume_at"
-"""The member that says when the run is to ask again: it has agreed to wait."""
+"""Member of a failure's details: when the run repeats the turn, if it waits."""
 
 
 def resume_at(failure: Failure) -> dt.datetime | None:
-    """Return when a turn that failed is to be asked again, None if it is not."""
+    """Return when a failed turn is to be repeated, None if it is not."""
     said = failure.details.get(RESUME_AT) if isinstance(failure.details, dict) else None
     try:
         at = dt.datetime.fromisoformat(said) if isinstance(said, str) else None
@@ -28,7 +28,7 @@ def resume_at(failure: Failure) -> dt.datetime | None:
 
 
 def asked_s(failure: Failure) -> float | None:
-    """Return for how many seconds the provider asks to wait, None if it does not."""
+    """Return how many seconds the provider asks to wait, None if it does not."""
     details = cast("dict[str, Any]", failure.details) if isinstance(failure.details, dict) else {}
     asked = details.get(RETRY_AFTER)
     return float(asked) if isinstance(asked, int | float) and not isinstance(asked, bool) else None

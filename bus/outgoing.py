@@ -1,8 +1,8 @@
-"""Outgoing subjects: the policy for every subject that the runtime publishes or asks on for a run or for a message.
+"""Outgoing subjects: the policy for subjects on which the runtime publishes or sends requests for a run or a message.
 
 Such a subject comes from a definition, a start, a tell, a header or a service's description. The runtime's account may
-use every subject of the log, so the runtime checks the subject before it sends anything. `fault` is for requests of
-runs, `fault_of_reply` for the subject at which a message wants its answer, which may also be an inbox.
+use every subject of the log, so the runtime checks the subject before it sends anything. `fault` checks the subjects of
+a run's requests, `fault_of_reply` the reply subject of a message, which may also be an inbox.
 """
 
 import re
@@ -18,10 +18,10 @@ SHOWN_CHARS_MAX = 100
 """An error shows this much of a subject."""
 
 EVERYONE = "*"
-"""The key of an allow-list that holds for each tenant without a list of its own."""
+"""Key of the allow-list for all tenants that have no separate list."""
 
 NOBODY = "none"
-"""A pattern that permits nothing, as the other settings of this kind have it."""
+"""A pattern that permits nothing, as in similar settings."""
 
 INBOX = "_INBOX"
 
@@ -32,7 +32,7 @@ _WORD = re.compile(r"[^\s.*>\x00-\x20\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\
 _PATTERN_WORD = re.compile(r"\*|[^\s.*>\x00-\x20\x7f-\x9f]+")
 
 _ANSWERS_OF_IMPORTS = "_R_"
-"""First token of the subject at which a server takes the answer to a request from another account."""
+"""First token of the subject on which a server receives the answer to a request from another account."""
 
 _GATEWAY = "_GR_"
 _GATEWAY_TOKENS = 3
@@ -40,21 +40,21 @@ _GATEWAY_TOKENS = 3
 
 
 class Fault(Struct, frozen=True):
-    """Why a subject is not used: it is not a subject, or it is not for runs."""
+    """Why a subject is not used: it is not a valid subject, or runs may not use it."""
 
     kind: Literal["invalid", "refused"]
     reason: str
 
 
 class Addressed(Struct, frozen=True):
-    """A subject that a definition or a start spells out, and where it does so."""
+    """A subject that a definition or a start contains, and the place where it does."""
 
     subject: str
     where: str
 
 
 class OutgoingPolicy(Struct, frozen=True):
-    """Which subjects runs may ask on, and where messages may have their answers sent.
+    """Which subjects runs may send requests to, and which reply subjects messages may have.
 
     ``prefix`` is the runtime's own, ``inbox_prefix`` that of its connection. ``allowed`` None permits every subject
     that is not reserved.
@@ -65,39 +65,42 @@ class OutgoingPolicy(Struct, frozen=True):
     allowed: Allowed | None = None
 
     def fault(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
-        """Return why a run of this tenant may not ask on a subject; ``others`` are prefixes of other runtimes."""
+        """Return why a run of this tenant may not send a request to a subject, None if it may.
+
+        ``others`` are prefixes of other runtimes.
+        """
         if (fault := malformed(subject)) is not None:
             return fault
         if subject.startswith(("$", "_")):
             return Fault("refused", "subjects that begin with $ or _ belong to the NATS server")
         if _below(subject, self.inbox_prefix):
             return Fault("refused", f"subjects below {self.inbox_prefix} are inboxes of the runtime")
-        return self._owned(subject, others) or self._unlisted(tenant, subject)
+        return self._owned_fault(subject, others) or self._unlisted_fault(tenant, subject)
 
     def fault_of_reply(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
-        """Return why the answer to a message for this tenant may not go to a subject."""
+        """Return why the answer to a message of this tenant may not be sent to a subject, None if it may."""
         if (fault := malformed(subject)) is not None:
             return fault
         if subject.startswith(f"{_GATEWAY}."):
             return self.fault_of_reply(tenant, ".".join(subject.split(".")[_GATEWAY_TOKENS:]), others)
         if subject.startswith("$"):
             return Fault("refused", "subjects that begin with $ belong to the NATS server")
-        if (fault := self._owned(subject, others)) is not None or self.is_inbox(subject):
+        if (fault := self._owned_fault(subject, others)) is not None or self.is_inbox(subject):
             return fault
-        return self._unlisted(tenant, subject)
+        return self._unlisted_fault(tenant, subject)
 
     def is_inbox(self, subject: str) -> bool:
-        """Whether a subject is one at which a client awaits an answer to its own request."""
+        """Return whether a subject is an inbox, on which a client waits for the answer to its request."""
         return subject.startswith((INBOX, f"{_ANSWERS_OF_IMPORTS}.")) or _below(subject, self.inbox_prefix)
 
-    def _owned(self, subject: str, others: frozenset[str]) -> Fault | None:
+    def _owned_fault(self, subject: str, others: frozenset[str]) -> Fault | None:
         if _below(subject, self.prefix):
             return Fault("refused", f"subjects below {self.prefix} belong to this runtime")
         if any(_below(subject, other) for other in others):
             return Fault("refused", "the subject belongs to another Callboard runtime")
         return None
 
-    def _unlisted(self, tenant: str, subject: str) -> Fault | None:
+    def _unlisted_fault(self, tenant: str, subject: str) -> Fault | None:
         if self.allowed is None:
             return None
         patterns = self.allowed.get(tenant, self.allowed.get(EVERYONE, ()))
@@ -109,7 +112,7 @@ class OutgoingPolicy(Struct, frozen=True):
 
 
 def malformed(subject: str) -> Fault | None:
-    """Return why a text is not a subject that a message can be sent to."""
+    """Return why a text is not a subject that a message can be sent to, None if it is."""
     if not subject or not all(map(_WORD.fullmatch, subject.split("."))):
         return Fault("invalid", "expected words joined by dots, without wildcards, spaces and control characters")
     try:
@@ -122,7 +125,7 @@ def malformed(subject: str) -> Fault | None:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject fits a pattern: ``*`` stands for one word, a last ``>`` for one or more."""
+    """Return whether a subject matches a pattern: ``*`` matches one word, a final ``>`` one or more."""
     if pattern == NOBODY:
         return False
     wanted, words = pattern.split("."), subject.split(".")
@@ -132,7 +135,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text is a pattern of subjects."""
+    """Return whether a text is a pattern of subjects."""
     *words, last = text.split(".")
     return all(map(_PATTERN_WORD.fullmatch, words)) and (last == ">" or _PATTERN_WORD.fullmatch(last) is not None)
 

@@ -1,6 +1,6 @@
-"""Files that only their owner can read: keys, tokens, addresses with a token in them.
+"""Files that only their owner can read: keys, tokens, addresses that contain a token.
 
-They are written whole or not at all, whatever kills the writer: a key that is half there would be lost.
+They are written atomically. If the writer crashes, the file has its old content or the new one, never half of a key.
 """
 
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def write_own(path: Path, text: str, *, replaces: bool = True) -> None:
-    """Write a file for its owner alone, in the place of one that may be there.
+    """Write a file that only its owner can read. With ``replaces`` an existing file is replaced.
 
-    :raises FileExistsError: if there is one, and it is not to be replaced
+    :raises FileExistsError: if the file exists, and ``replaces`` is False
     :raises OSError: if it cannot be written
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -1,8 +1,8 @@
 """Paths and effect keys: the addresses of everything that happens in a run.
 
 A *path* names a node: ``investigate``, ``main/fan-out[3]/fetch``; the run itself is the empty path. An *effect key*
-names one effect of one execution of a node: ``path#iteration.attempt!slot``. Keys are pure addresses: they hold no id
-of a run and no process-local counter, so that a replay, on any worker and in any interleaving, finds what was recorded.
+names one effect of one execution of a node: ``path#iteration.attempt!slot``. Keys contain neither a run id nor a
+counter of a process, so that a replay on any worker, in any interleaving, finds the recorded events.
 
 Grammar::
 
@@ -23,25 +23,25 @@ _RESERVED = re.compile(r"[%/\[\]:#!\x00-\x1f\x7f]|^\s+|\s+$")
 
 
 def encode_id(name: str) -> str:
-    """Make a name of any language safe to stand as an id in a path."""
+    """Encode a name of any language as an id in a path."""
     if not name:
         return "%"
     return _RESERVED.sub(lambda match: "".join(f"%{byte:02X}" for byte in match.group().encode()), name)
 
 
 def decode_id(segment: str) -> str:
-    """Return the name that `encode_id` made a segment's id from; an index or aspect behind it is dropped."""
+    """Return the name that `encode_id` encoded as a segment's id; a following index or aspect is dropped."""
     plain = segment.split(":", 1)[0].split("[", 1)[0]
     return "" if plain == "%" else unquote(plain)
 
 
 def child(path: str, segment: str) -> str:
-    """Join an already encoded segment below a path; below the run itself it stands alone."""
+    """Append an encoded segment to a path. Below the run itself, the result is the segment alone."""
     return f"{path}/{segment}" if path else segment
 
 
 def last_id(path: str) -> str:
-    """Return the decoded id of a path's last segment: the name people know the node by."""
+    """Return the decoded id of a path's last segment: the node's name for people."""
     return decode_id(path.rsplit("/", 1)[-1])
 
 
@@ -69,7 +69,7 @@ def _id_in(run: str, name: str) -> str:
 
 
 class EffectKey(NamedTuple):
-    """An effect key taken apart."""
+    """The parts of an effect key."""
 
     path: str
     iteration: int
@@ -81,12 +81,12 @@ class EffectKey(NamedTuple):
 
 
 def call_key(key: str) -> str:
-    """Return the key of a tool's first call, of which a call with a person's answers is a repetition."""
+    """Return the key of a tool's first call, given the key of that call or of a repetition with a person's answers."""
     return _AGAIN.sub("", key)
 
 
 def again_slot(slot: str, round: int) -> str:
-    """Name the call with which a tool gets a person's answers, for the k-th time, from 1."""
+    """Return the slot of a repeated tool call with a person's answers; ``round`` counts the repetitions from 1."""
     return f"{slot}.again.{round}"
 
 
@@ -99,9 +99,9 @@ def effect_key(path: str, iteration: int, attempt: int, slot: str) -> str:
 
 
 def parse_key(key: str) -> EffectKey:
-    """Take an effect key apart.
+    """Parse an effect key.
 
-    :raises ValueError: if the text is not of the form ``path#iteration.attempt!slot``
+    :raises ValueError: if the text does not have the form ``path#iteration.attempt!slot``
     """
     address, bang, slot = key.partition("!")
     path, hash_sign, counters = address.rpartition("#")

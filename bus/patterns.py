@@ -1,4 +1,4 @@
-"""Regular expressions: RE2's own, whose time is linear in the text whatever the pattern."""
+"""Regular expressions of RE2, which match in time linear in the length of the text for every pattern."""
 
 from functools import lru_cache
 from typing import Any
@@ -8,40 +8,40 @@ import re2
 from callboard.bus.steps import Steps
 
 PATTERNS_KEPT_MAX = 256
-"""How many compiled patterns are kept."""
+"""Number of compiled patterns in the cache."""
 
 STEPS_MAX = 1_000_000
-"""How many steps a single search may take, some tenths of a second."""
+"""Maximum number of steps of a single search, some tenths of a second."""
 
 PATTERN_BYTES_MAX = 1024 * 1024
-"""How much memory a compiled pattern may take. One that would need more is refused; making one takes that long, too."""
+"""Maximum memory of a compiled pattern. A pattern that needs more is refused. This also limits the time to compile."""
 
 COMPILE_STEPS = 1_000
-"""Steps for compiling a pattern, besides one for each of the instructions that it becomes."""
+"""Steps for compiling a pattern, in addition to one for each of its instructions."""
 
 TOO_LARGE_STEPS = 50_000
-"""Steps for a pattern that turns out to be too large."""
+"""Steps for compiling a pattern that is refused because it is too large."""
 
 SEARCH_STEPS = 6
-"""Steps for a search, besides those for following the pattern."""
+"""Steps for a search, in addition to those for executing the pattern."""
 
 INSTRUCTIONS_PER_STEP = 128
-"""How many instructions of a pattern are one step, where they are followed: at worst all, for each character."""
+"""Number of executed instructions that count as one step. In the worst case, each character executes all of them."""
 
 
 class BadPattern(ValueError):
-    """A text is no regular expression of RE2's, or one too large for it; the message says why, in a few words."""
+    """A text is not a valid regular expression for RE2, or it is too large. The message is the reason."""
 
 
 def fault(pattern: str) -> str | None:
-    """Return why a text is no regular expression of RE2's, or None if it is one."""
-    found = _compiled(pattern)
+    """Return why a text is not a valid regular expression for RE2, or None if it is."""
+    found = _compile(pattern)
     return found if isinstance(found, str) else None
 
 
 def compile_steps(pattern: str) -> int:
-    """Return how many steps it takes to make a pattern ready for use, or to find out that it is none."""
-    return _compile_steps(_compiled(pattern))
+    """Return the number of steps for compiling a pattern, or for finding out that it is invalid."""
+    return _compile_steps(_compile(pattern))
 
 
 def _compile_steps(compiled: Any) -> int:
@@ -51,24 +51,24 @@ def _compile_steps(compiled: Any) -> int:
 
 
 class Patterns:
-    """The patterns of one piece of work: each is compiled once, and whatever is done with them is counted."""
+    """The patterns of one task. Each is compiled once, and all work with them is counted in ``steps``."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._ready: dict[str, Any] = {}
 
     def found(self, pattern: str, text: str) -> bool:
-        """Say whether a pattern matches somewhere in a text.
+        """Return whether a pattern matches somewhere in a text.
 
-        How long that takes grows with the text, and at worst with the pattern: not more than each with each.
+        The time grows at most with the length of the text times the size of the pattern.
 
-        :raises BadPattern: if it is none
-        :raises UnicodeEncodeError: if the text holds half of a surrogate pair
-        :raises TooManySteps: if it takes too many
+        :raises BadPattern: if the pattern is invalid
+        :raises UnicodeEncodeError: if the text contains half of a surrogate pair
+        :raises TooManySteps: if the search exceeds the limit of steps
         """
         compiled = self._ready.get(pattern)
         if compiled is None:
-            compiled = self._ready[pattern] = _compiled(pattern)
+            compiled = self._ready[pattern] = _compile(pattern)
             self._steps.take(_compile_steps(compiled))
         if isinstance(compiled, str):
             raise BadPattern(compiled)
@@ -77,18 +77,18 @@ class Patterns:
 
 
 def found(pattern: str, text: str) -> bool:
-    """Say whether a pattern matches somewhere in a text.
+    """Return whether a pattern matches somewhere in a text.
 
-    :raises BadPattern: if it is none
-    :raises UnicodeEncodeError: if the text holds half of a surrogate pair
-    :raises TooManySteps: if it takes more than `STEPS_MAX`
+    :raises BadPattern: if the pattern is invalid
+    :raises UnicodeEncodeError: if the text contains half of a surrogate pair
+    :raises TooManySteps: if the search takes more than `STEPS_MAX` steps
     """
     return Patterns(Steps(STEPS_MAX)).found(pattern, text)
 
 
 @lru_cache(PATTERNS_KEPT_MAX)
-def _compiled(pattern: str) -> Any:
-    """Return a compiled pattern, or why it is none: that is kept as well."""
+def _compile(pattern: str) -> Any:
+    """Return a compiled pattern, or the reason why it is invalid. Both are cached."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = PATTERN_BYTES_MAX

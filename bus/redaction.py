@@ -1,4 +1,4 @@
-"""Redaction: secrets are replaced by their names wherever they would be recorded."""
+"""Redaction: secrets are replaced by their names in everything that is recorded."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 SECRET_BYTES_MIN = 6
-"""Shorter secrets are not replaced: they would tear holes into innocent text."""
+"""Shorter secrets are not replaced, because they also occur in ordinary text."""
 
 
 class Redaction:
@@ -18,16 +18,16 @@ class Redaction:
         self.add(values or {})
 
     def add(self, values: Mapping[str, str]) -> None:
-        """Take in more of them."""
+        """Add secrets."""
         for name, value in values.items():
             if len(value.encode()) >= SECRET_BYTES_MIN:
                 self._secrets.append((value, f"[secret:{name}]"))
-        # The longest first, so that a secret inside another does not leave the rest of it standing.
+        # The longest first, so that a secret that contains another one is replaced completely.
         self._secrets.sort(key=lambda pair: -len(pair[0]))
         self._in_json = [msgspec.json.encode(secret)[1:-1] for secret, _ in self._secrets]
 
     def concerns(self, data: bytes) -> bool:
-        """Whether there is a secret in a JSON text."""
+        """Return whether a JSON text contains a secret."""
         return any(secret in data for secret in self._in_json)
 
     def text(self, text: str) -> str:
@@ -37,7 +37,7 @@ class Redaction:
         return text
 
     def value(self, value: Any) -> Any:
-        """Replace them in a JSON value, the names of members included; a number that is one becomes a text."""
+        """Replace the secrets in a JSON value, also in names of members. A number that is a secret becomes a text."""
         match value:
             case str():
                 return self.text(value)

@@ -1,4 +1,4 @@
-"""Run ids: which run a start message asks for, by its body or, where that names none, by its place in the stream."""
+"""Run ids: the id of the run that a start message starts, from its body or else from its place in the stream."""
 
 from hashlib import sha256
 from uuid import UUID
@@ -14,7 +14,7 @@ class _Named(msgspec.Struct):
 
 
 def named_run_id(body: bytes) -> str | None:
-    """The run id that a start message names, if it does, whatever else may be wrong with it."""
+    """Return the run id in a start message, None if it has none. The rest of the message may be invalid."""
     try:
         return decode_json(body, type=_Named).run_id
     except JSON_ERRORS:
@@ -22,7 +22,7 @@ def named_run_id(body: bytes) -> str | None:
 
 
 def derived_run_id(stream: str, sequence: int, time_ns: int) -> str:
-    """Make a run id (UUIDv7) from a start message's place in the stream: the same whenever it is delivered."""
+    """Return a run id (UUIDv7) derived from a start message's place in the stream; the same for each delivery."""
     random = int.from_bytes(sha256(f"{stream}/{sequence}/{time_ns}".encode()).digest()[:10], "big")
     milliseconds = time_ns // 1_000_000
     value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | ((random >> 64) & 0xFFF) << 64

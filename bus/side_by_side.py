@@ -1,4 +1,4 @@
-"""Side by side: something is done with each of many, a few at a time."""
+"""Side by side: apply a function to many items concurrently, up to a maximum number at the same time."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 async def side_by_side(given: Sequence[T], act: Callable[[T], Awaitable[R]], at_once_max: int) -> list[R]:
-    """Do something with each, with so many at once at most; return what came of them, in the order given.
+    """Apply a function to each item, at most ``at_once_max`` at the same time; return the results in order.
 
-    The first error ends all of it: those that are under way are cancelled, the others are not begun, and it is raised
-    as it is, in no group.
+    The first error cancels the running calls, and the remaining ones are not started. It is raised without an exception
+    group.
     """
     found: dict[int, R] = {}
     left = iter(enumerate(given))

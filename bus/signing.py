@@ -1,4 +1,4 @@
-"""Signing: the signature of a request as *Standard Webhooks* has it, for those who send and those who take in."""
+"""Signing: signatures of requests as defined by *Standard Webhooks*, for senders and receivers."""
 
 import base64
 import binascii
@@ -9,13 +9,13 @@ _WHSEC = "whsec_"
 
 
 def signature(secret: str, id: str, time: str, body: bytes) -> str:
-    """Return the Base64 form of the HMAC-SHA256 of id, time and body, without its version."""
+    """Return the HMAC-SHA256 of id, time and body in Base64, without the prefix with the version."""
     signed = b"%b.%b.%b" % (id.encode(), time.encode(), body)
     return base64.b64encode(hmac.digest(_key(secret), signed, sha256)).decode()
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of a secret, which may be written as Standard Webhooks writes one."""
+    """Return the bytes of a secret, which may have the form of Standard Webhooks (``whsec_`` and Base64)."""
     if not secret.startswith(_WHSEC):
         return secret.encode()
     try:

@@ -1,9 +1,9 @@
-"""Steps: work that is counted while it is done, so that it ends by name where it would take too long.
+"""Steps: work that counts itself, so that it ends with an error when it takes too long.
 
-Engines that strangers give work to (expressions, schemas, patterns) run where everything else of a worker runs too, and
-on the thread of its event loop nothing can interrupt them. So each counts what it does, in units that take about the
-same time on one machine, and stops at a number that is the same on all: a run replays to the same end wherever it goes.
-It stands on this floor because tools (actors) and interpreters (languages) both need it.
+Engines for untrusted input (expressions, schemas, patterns) run on the thread of a worker's event loop, where nothing
+can interrupt them. So each engine counts its work in units that take about the same time on one computer. It stops at a
+number that is the same on all computers, so that a replay has the same result everywhere. The module belongs to this
+layer because tools (actors) and interpreters (languages) use it.
 """
 
 from collections.abc import Generator
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 CHARS_PER_STEP = 64
-"""How many characters of a text are one step, where they are copied, compared or looked through."""
+"""Number of characters that count as one step when they are copied, compared or searched."""
 
 
 class TooManySteps(Exception):
-    """Some work would take more steps than it may. ``steps_max`` is how many it may take."""
+    """Some work would exceed its limit ``steps_max``."""
 
     def __init__(self, steps_max: int) -> None:
         super().__init__(f"takes more than {steps_max} steps")
@@ -23,9 +23,9 @@ class TooManySteps(Exception):
 
 
 class TakesLong(BaseException):
-    """Work inside `at_once` takes more steps than it may take there. The caller repeats it on another thread.
+    """Work inside `at_once` exceeds the limit of that block. The caller repeats it on another thread.
 
-    It derives from `BaseException`, so that the work itself never takes it for one of its own errors.
+    It derives from `BaseException`, so that the work itself does not catch it as an ordinary error.
     """
 
 
@@ -34,7 +34,7 @@ _AT_ONCE: ContextVar[int | None] = ContextVar("at_once", default=None)
 
 @contextmanager
 def at_once(steps_max: int) -> Generator[None]:
-    """Let each `Steps` that is made inside the block count at most so many steps.
+    """Limit each `Steps` that is created inside the block to ``steps_max`` steps.
 
     :raises TakesLong: from `Steps.take`, if the work needs more
     """
@@ -46,9 +46,9 @@ def at_once(steps_max: int) -> Generator[None]:
 
 
 class Steps:
-    """How many steps some work may still take. Hot places count ``left`` down by themselves, and check it.
+    """The remaining steps of some work. Performance-critical code decrements ``left`` directly, and checks it.
 
-    Inside `at_once` ``left`` starts lower, and the rest is held back.
+    Inside `at_once` ``left`` starts lower.
     """
 
     __slots__ = ("_held_back", "left", "steps_max")
@@ -62,10 +62,10 @@ class Steps:
             self.left, self._held_back = allowed, True
 
     def take(self, count: int) -> None:
-        """Count steps, before they are done.
+        """Count steps before the work is done.
 
-        :raises TooManySteps: if they are too many
-        :raises TakesLong: if they are too many inside `at_once`
+        :raises TooManySteps: if they exceed the limit
+        :raises TakesLong: if they exceed the limit of `at_once`
         """
         self.left -= count
         if self.left < 0:
@@ -74,8 +74,8 @@ class Steps:
             raise TooManySteps(self.steps_max)
 
     def take_text(self, chars: int) -> None:
-        """Count what it takes to go through so many characters once.
+        """Count the steps for reading ``chars`` characters once.
 
-        :raises TooManySteps: if it is too much
+        :raises TooManySteps: if they exceed the limit
         """
         self.take(1 + chars // CHARS_PER_STEP)

@@ -14,7 +14,7 @@ _UTF_16 = "utf-16-le"
 
 
 def normalise_text(text: str) -> str:
-    """Return a text without surrogates; a text that has none is returned as it is."""
+    """Return a text without surrogates; a text without any is returned unchanged."""
     if text.isascii():
         return text
     try:
@@ -34,16 +34,16 @@ def joined(text: str) -> str:
 def normalise_json(value: Any) -> Any:
     """Return a copy of a JSON value whose strings and keys have no surrogates, whatever its depth."""
     open_copies: list[Any] = []
-    copied = _copied(value, open_copies)
+    copied = _copy(value, open_copies)
     while open_copies:
         one = open_copies.pop()
         for key in list(one) if isinstance(one, dict) else range(len(one)):
-            one[key] = _copied(one[key], open_copies)
+            one[key] = _copy(one[key], open_copies)
     return copied
 
 
-def _copied(value: Any, open_copies: list[Any]) -> Any:
-    """Copy one level of a value; its containers are added to those whose members are still to be copied."""
+def _copy(value: Any, open_copies: list[Any]) -> Any:
+    """Copy one level of a value; a container is added to ``open_copies``, so that its members are copied later."""
     match value:
         case str():
             return normalise_text(value)
@@ -58,27 +58,27 @@ def _copied(value: Any, open_copies: list[Any]) -> Any:
 
 
 class Joiner:
-    """Repairs a text that comes in pieces: the first half of a pair waits for the piece with the second."""
+    """Repairs a text that arrives in pieces: the first half of a pair is kept until the piece with the second half."""
 
     def __init__(self) -> None:
         self._first = ""
 
     def take(self, piece: str) -> str:
-        """Take the next piece; return the text that is certain by now."""
+        """Add the next piece; return the text that is complete."""
         text = self._first + piece
         self._first = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
         return normalise_text(text[:-1] if self._first else text)
 
     def rest(self) -> str:
-        """Return the half that still waits, repaired, when no more pieces come."""
+        """Return the half that was kept, repaired, after the last piece."""
         rest, self._first = normalise_text(self._first), ""
         return rest
 
 
 def encode_json(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
-    """Encode a value as JSON, with its texts repaired if they have to be.
+    """Encode a value as JSON; repair its texts if necessary.
 
-    :raises TypeError, ValueError, OverflowError, RecursionError: if it has no form in JSON
+    :raises TypeError, ValueError, OverflowError, RecursionError: if it cannot be represented in JSON
     """
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)

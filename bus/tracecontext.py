@@ -1,8 +1,7 @@
-"""Trace context: the span of somebody's trace that what is done now belongs to, on its way in and out.
+"""Trace context: the span of a trace that the current work belongs to, received from callers and sent with requests.
 
-In headers of HTTP and NATS, and in ``_meta`` of MCP, it is called ``traceparent``, with an optional ``tracestate`` (W3C
-Trace Context). Whoever takes a request in says so for as long as it is dealt with (`within`), whoever sends one takes
-along what `headers` returns.
+Headers of HTTP and NATS, and ``_meta`` of MCP, contain it as ``traceparent``, with an optional ``tracestate`` (W3C
+Trace Context). A server handles a request inside `within`. A client adds the `headers` to its requests.
 """
 
 import re
@@ -16,13 +15,13 @@ TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 
 TRACESTATE_CHARS_MAX = 512
-"""A longer state of other vendors is left out, which the specification allows."""
+"""A longer state is dropped, as the specification allows."""
 
 _FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class TraceContext(NamedTuple):
-    """A span of a trace, in the form in which it is sent; ``told`` says that those whom we ask may know of it."""
+    """A span of a trace, in the form in which it is sent. ``told`` says whether to send it with our requests."""
 
     traceparent: str
     tracestate: str = ""
@@ -41,17 +40,17 @@ _now: ContextVar[TraceContext | None] = ContextVar("trace_context", default=None
 
 
 def propagates(env: Mapping[str, str]) -> bool:
-    """Whether an environment leaves it switched on that others are told of our spans (``OTEL_PROPAGATORS``)."""
+    """Return whether an environment allows sending our spans with requests (``OTEL_PROPAGATORS``)."""
     return "tracecontext" in (env.get("OTEL_PROPAGATORS") or "tracecontext").replace(" ", "").split(",")
 
 
 def sent_as(trace_id: str, span_id: str, *, told: bool = True) -> TraceContext:
-    """Make the context of a span by its ids; all our spans are recorded, which the last part says."""
+    """Return the context of a span with these ids. Its flags say that it is recorded, like all our spans."""
     return TraceContext(f"00-{trace_id}-{span_id}-01", told=told)
 
 
 def read(given: Mapping[str, object]) -> TraceContext | None:
-    """Find the context in headers or ``_meta``; None if there is none that is well-formed."""
+    """Return the context in headers or ``_meta``; None if it is missing or malformed."""
     named = {str(name).lower(): value for name, value in given.items()}
     parent, state = named.get(TRACEPARENT), named.get(TRACESTATE)
     if not isinstance(parent, str) or not _FORM.fullmatch(parent):
@@ -62,7 +61,7 @@ def read(given: Mapping[str, object]) -> TraceContext | None:
 
 @contextmanager
 def within(context: TraceContext | None) -> Generator[None]:
-    """Have what is done in the block belong to a span; None: to none."""
+    """Set the span that the work in the block belongs to; None: no span."""
     token = _now.set(context)
     try:
         yield
@@ -71,12 +70,12 @@ def within(context: TraceContext | None) -> Generator[None]:
 
 
 def current() -> TraceContext | None:
-    """Return the context that holds here."""
+    """Return the current context."""
     return _now.get()
 
 
 def headers() -> dict[str, str]:
-    """Return what a request takes along: the context that holds here, or the span that the program around us is in."""
+    """Return the headers for a request: the current context, or else the current span of the host program."""
     context = _now.get() or _of_the_program()
     if context is None or not context.told:
         return {}
@@ -85,7 +84,7 @@ def headers() -> dict[str, str]:
 
 
 def _of_the_program() -> TraceContext | None:
-    """The current span of OpenTelemetry's own API, where a program that has us in it traces itself."""
+    """Return the current span of the OpenTelemetry API, if the program that embeds Callboard uses it."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None

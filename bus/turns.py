@@ -1,4 +1,4 @@
-"""Turns: work on threads beside the loop, and how long a thread keeps Python while another one wants it."""
+"""Turns: work on threads besides the event loop, and how long a thread holds the interpreter while others wait."""
 
 import sys
 from collections.abc import Awaitable, Callable, Generator
@@ -8,7 +8,7 @@ from threading import Lock
 from anyio import CapacityLimiter, to_thread
 
 TURN_S = 0.0005
-"""How long with `quick_turns`; Python's own default is ten times that."""
+"""Switch interval inside `quick_turns`. Python's default is ten times as long."""
 
 
 class _Blocks:
@@ -38,7 +38,7 @@ _BLOCKS = _Blocks()
 
 @contextmanager
 def quick_turns() -> Generator[None]:
-    """Have threads take turns quickly for a block, so that the loop does not wait for one with much to do."""
+    """Switch between threads more often for a block, so that the event loop does not wait for a busy thread."""
     _BLOCKS.enter()
     try:
         yield
@@ -47,15 +47,15 @@ def quick_turns() -> Generator[None]:
 
 
 Beside = Callable[[Callable[[], None]], Awaitable[None]]
-"""Does some work, and returns when it is done; other tasks of the loop go on meanwhile."""
+"""Does some work while other tasks of the loop continue, and returns when it is done."""
 
 
 async def on_a_thread(work: Callable[[], None], limiter: CapacityLimiter | None = None) -> None:
-    """Do work on a thread beside the loop. If the caller is cancelled, the thread ends unheeded."""
+    """Do work on another thread. If the caller is cancelled, the thread continues and its result is ignored."""
     with quick_turns():
         await to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
 
 
 async def on_the_loop(work: Callable[[], None]) -> None:
-    """Do work at once: where time is virtual, no thread is waited for."""
+    """Do work immediately on the event loop, for simulations with virtual time, where threads cannot be awaited."""
     work()

@@ -1,1 +1,1 @@
-"""JavaScript's regular expressions, matched within a bound: what several specifications mean by a pattern."""
+"""JavaScript's regular expressions, which several specifications use for patterns, with a limit on steps."""

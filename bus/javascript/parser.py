@@ -1,8 +1,7 @@
-"""The syntax of JavaScript regular expressions without flags: a pattern's source, taken apart into a tree.
+"""A parser for JavaScript regular expressions without flags: it turns a pattern's source into a tree.
 
-The grammar is ECMAScript's (section 22.2.1 with Annex B, as browsers and Node read it). A character is one of a text's:
-a code point, or a UTF-16 unit in a text that `callboard.bus.javascript.regex.units` has taken apart, as JavaScript has
-it.
+The grammar is that of ECMAScript (section 22.2.1 with Annex B, as browsers and Node implement it). A character is a
+code point of the text, or a UTF-16 unit as in JavaScript, if `callboard.bus.javascript.regex.units` has split the text.
 """
 
 import re
@@ -22,13 +21,13 @@ from callboard.bus.javascript.syntax import (
 )
 
 SOURCE_CHARS_MAX = 1000
-"""How long a pattern may be."""
+"""Maximum length of a pattern."""
 
 NESTING_MAX = 40
-"""How deep groups may nest."""
+"""Maximum nesting of groups."""
 
 REPEAT_MAX = 1000
-"""The largest number that a counted repetition may name."""
+"""Maximum count of a repetition."""
 
 LINE_ENDS: tuple[Range, ...] = ((10, 10), (13, 13), (0x2028, 0x2029))
 _DIGITS: tuple[Range, ...] = ((48, 57),)
@@ -46,9 +45,9 @@ _LOOKS = {"(?=": (False, False), "(?!": (False, True), "(?<=": (True, False), "(
 
 
 def parse_pattern(source: str) -> tuple[Pattern, int]:
-    """Take a pattern apart; return it with the number of its groups.
+    """Parse a pattern; return its tree and the number of its groups.
 
-    :raises BadPattern: if it is none, or beyond the bounds of this module
+    :raises BadPattern: if it is not a valid pattern, or exceeds the limits of this module
     """
     if len(source) > SOURCE_CHARS_MAX:
         raise BadPattern(f"is longer than {SOURCE_CHARS_MAX} characters")
@@ -83,7 +82,7 @@ class _Parser:
         items: list[Pattern] = []
         while not self.at_end() and self.source[self.at] not in "|)":
             before = self.groups + 1
-            item = self._quantified(self._atom(), before)
+            item = self._quantify(self._atom(), before)
             items.append(item)
         return items[0] if len(items) == 1 else Sequence(tuple(items))
 
@@ -93,7 +92,7 @@ class _Parser:
             return True
         return False
 
-    def _quantified(self, atom: Pattern, first_group: int) -> Pattern:
+    def _quantify(self, atom: Pattern, first_group: int) -> Pattern:
         bounds = self._bounds()
         if bounds is None:
             return atom
@@ -185,7 +184,7 @@ class _Parser:
         return Chars(self._character_escape(in_class=False))
 
     def _character_escape(self, *, in_class: bool) -> tuple[Range, ...]:
-        """Read what stands behind a backslash, as the characters it means."""
+        """Parse the escape after a backslash; return the characters that it matches."""
         character = self.source[self.at]
         self.at += 1
         if character in "dws":

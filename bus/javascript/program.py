@@ -1,4 +1,4 @@
-"""Programs for the backtracking machine of `regex`: the instructions, and how a pattern becomes them."""
+"""Programs for the backtracking machine of `regex`: the instructions, and the compiler from patterns to them."""
 
 from functools import lru_cache
 from typing import Literal, assert_never
@@ -21,10 +21,10 @@ from callboard.bus.javascript.syntax import (
 )
 
 PROGRAM_MAX = 20_000
-"""How many instructions a pattern may become; counted repetitions are written out."""
+"""Maximum number of instructions of a pattern. The compiler expands counted repetitions."""
 
 PATTERNS_KEPT = 256
-"""How many compiled patterns are kept."""
+"""Number of compiled patterns in the cache."""
 
 
 class One(Struct, frozen=True):
@@ -36,7 +36,7 @@ class One(Struct, frozen=True):
 
 
 class Split(Struct, frozen=True):
-    """Go on at ``first``; if that fails, at ``second``."""
+    """Continue at ``first``; if that fails, at ``second``."""
 
     first: int
     second: int
@@ -47,19 +47,19 @@ class Jump(Struct, frozen=True):
 
 
 class Save(Struct, frozen=True):
-    """Note the position in a register."""
+    """Store the position in a register."""
 
     register: int
 
 
 class Clear(Struct, frozen=True):
-    """Forget the groups whose registers are listed, as JavaScript does at each round of a repetition."""
+    """Reset the groups of the listed registers, as JavaScript does before each iteration of a repetition."""
 
     registers: tuple[int, ...]
 
 
 class Moved(Struct, frozen=True):
-    """Fail if the position is the one in a register: a round of a repetition that matched nothing."""
+    """Fail if the position is the one in a register: an iteration of a repetition matched the empty text."""
 
     register: int
 
@@ -69,14 +69,14 @@ class Assert(Struct, frozen=True):
 
 
 class Peek(Struct, frozen=True):
-    """Run the instructions from the next one to a `Done`, without moving; go on at ``then``."""
+    """Run the instructions from the next one to a `Done` without moving the position; then continue at ``then``."""
 
     negated: bool
     then: int
 
 
 class Again(Struct, frozen=True):
-    """Consume what a group matched."""
+    """Consume the text that a group matched."""
 
     start: int
     end: int
@@ -92,9 +92,9 @@ Instruction = One | Split | Jump | Save | Clear | Moved | Assert | Peek | Again 
 
 @lru_cache(PATTERNS_KEPT)
 def compiled(source: str) -> tuple[tuple[Instruction, ...], int]:
-    """Compile a pattern; return its program with the number of registers that it needs.
+    """Compile a pattern; return its program and the number of registers that it needs.
 
-    :raises BadPattern: if the text is no regular expression, or beyond our bounds
+    :raises BadPattern: if the text is not a regular expression, or exceeds our limits
     """
     pattern, groups = parse_pattern(source)
     compiler = _Compiler(2 * (groups + 1))
@@ -104,7 +104,7 @@ def compiled(source: str) -> tuple[tuple[Instruction, ...], int]:
 
 
 class _Compiler:
-    """Writes a pattern as instructions; ``step`` is 1 forwards and -1 inside a look behind."""
+    """Compiles a pattern to instructions; ``step`` is 1, or -1 inside a lookbehind."""
 
     def __init__(self, registers: int) -> None:
         self.program: list[Instruction] = []

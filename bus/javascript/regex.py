@@ -1,7 +1,7 @@
-"""JavaScript regular expressions, matched within a bound: no pattern, however unlucky, can hold up a worker.
+"""JavaScript regular expressions with a limit on steps, so that no pattern can block a worker.
 
-A pattern becomes a little program for a backtracking machine with an explicit stack, which counts its steps. The
-result is the same on every machine, as a replay needs it.
+A pattern is compiled to a program for a backtracking machine with an explicit stack, which counts its steps. The limit
+is in steps and not in time, so a replay gets the same result on any computer.
 """
 
 import struct
@@ -28,21 +28,21 @@ from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
 __all__ = ["BadPattern", "Search", "TooManySteps", "check", "units"]
 
 STEPS_MAX = 700_000
-"""How many steps one check may take, some tenths of a second."""
+"""Maximum number of steps of one check, some tenths of a second."""
 
 INSTRUCTION_STEPS = 5
-"""Steps for each instruction that is followed, besides those for what it goes through."""
+"""Steps for each executed instruction, besides the steps for the data that it reads or copies."""
 
 REGISTERS_PER_STEP = 4
 RANGES_PER_STEP = 3
-"""How many registers that are copied, or ranges that a character is looked for in, are one step."""
+"""Number of copied registers, and of ranges compared with a character, that count as one step."""
 
 Registers = tuple[int | None, ...]
-"""The machine's memory: where each group starts and ends, and where each repetition's round began."""
+"""The machine's memory: start and end of each group, and the start of each repetition's current iteration."""
 
 
 def units(text: str) -> str:
-    """Return a text with the UTF-16 units of each character in its place: what JavaScript goes by without flags."""
+    """Return a text whose characters are replaced by their UTF-16 units, which JavaScript matches without flags."""
     if all(character <= "\uffff" for character in text):
         return text
     written = text.encode("utf-16-le", "surrogatepass")
@@ -50,18 +50,18 @@ def units(text: str) -> str:
 
 
 def check(source: str) -> None:
-    """See whether a text is a pattern.
+    """Check that a text is a valid pattern.
 
-    :raises BadPattern: if it is no regular expression, or beyond our bounds
+    :raises BadPattern: if it is not a regular expression, or exceeds our limits
     """
     compiled(source)
 
 
 class Search:
-    """A pattern to be looked for in any number of texts, within so many steps for all of them together.
+    """A search for a pattern in any number of texts, with one limit on steps for all of them together.
 
-    :raises BadPattern: if the source is no regular expression, or beyond our bounds
-    :raises TooManySteps: if it takes too many to follow it once
+    :raises BadPattern: if the source is not a regular expression, or exceeds our limits
+    :raises TooManySteps: if the program alone is longer than the limit
     """
 
     def __init__(self, source: str, steps: Steps | None = None) -> None:
@@ -72,9 +72,9 @@ class Search:
         self._steps.take(len(self._program))
 
     def found(self, text: str) -> bool:
-        """Say whether the pattern occurs anywhere in a text.
+        """Return whether the pattern matches anywhere in a text.
 
-        :raises TooManySteps: if it cannot be told within the bound
+        :raises TooManySteps: if the search exceeds the limit
         """
         machine = _Machine(self._program, text, self._steps)
         starts = 1 if self._anchored else len(text) + 1

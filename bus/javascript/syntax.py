@@ -1,4 +1,4 @@
-"""Regular expressions of JavaScript as trees: `parser` makes them of their source, `program` compiles them."""
+"""JavaScript regular expressions as trees. `parser` parses their source, `program` compiles them."""
 
 from msgspec import Struct
 
@@ -7,11 +7,11 @@ Range = tuple[int, int]
 
 
 class BadPattern(Exception):
-    """The text is no regular expression, or one beyond our bounds."""
+    """The text is not a regular expression, or exceeds our limits."""
 
 
 class Chars(Struct, frozen=True):
-    """Any one character of the ranges, or (negated) outside them."""
+    """One character inside the ranges, or (negated) outside them."""
 
     ranges: tuple[Range, ...]
     negated: bool = False
@@ -31,7 +31,7 @@ class Capture(Struct, frozen=True):
 
 
 class Repeat(Struct, frozen=True):
-    """``most`` None is unbounded. ``captures`` are the numbers, first to behind last, of the groups inside."""
+    """``most`` None means no limit. ``captures`` are the first group inside and the first group after it."""
 
     body: "Pattern"
     least: int
@@ -41,7 +41,7 @@ class Repeat(Struct, frozen=True):
 
 
 class Assertion(Struct, frozen=True):
-    """``start``, ``end``, ``boundary`` or ``inside`` (no boundary)."""
+    """``start``, ``end``, ``boundary`` or ``inside`` (not a boundary)."""
 
     kind: str
 
@@ -53,7 +53,7 @@ class Look(Struct, frozen=True):
 
 
 class Back(Struct, frozen=True):
-    """What group ``number`` matched; one that has not matched is empty."""
+    """The text that group ``number`` matched; the empty text if it has not matched."""
 
     number: int
 

@@ -1,9 +1,10 @@
-"""JSON Schema, for what strangers write: our own engine, which counts its steps and never fetches anything.
+"""JSON Schema for untrusted schemas and values: our own engine, which counts its steps and never fetches anything.
 
-`checking` is the door: is this a schema, and does this value fit it. `dialects` says which keywords a version of the
-specification has: `assertions` look at a value by itself, `applicators` apply schemas to it and its parts, `evaluated`
-knows what they have looked at. `application` is one application of a schema, with its budget. `telling` has the words.
+`checking` is the entry point: it checks whether a document is a schema, and whether a value fits one. `dialects` lists
+the keywords of each version of the specification. The keywords in `assertions` check a value itself, those in
+`applicators` apply schemas to it and its parts, and `evaluated` tracks which parts they have checked. `application` is
+one application of a schema, with its limit on steps. `telling` formats the messages.
 
-It stands on this floor because tools (actors) and interpreters (languages) both need it, and runs where interpreters
-do: whatever a schema and a value ask of it, it ends after so many steps, the same on every machine.
+The package belongs to this layer because tools (actors) and interpreters (languages) use it. Interpreters must be
+deterministic, so the limit is a number of steps, and any schema and value give the same result on every computer.
 """

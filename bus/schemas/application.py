@@ -1,4 +1,4 @@
-"""One application of a schema to a value: what has been found wrong, how deep it goes, what it may still take."""
+"""One application of a schema to a value: the violations found so far, the current depth, and the remaining steps."""
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,50 +16,51 @@ if TYPE_CHECKING:
     from callboard.bus.schemas.dialects import Dialect
 
 STEPS_MAX = 500_000
-"""How many steps one application may take: some tenths of a second."""
+"""Maximum number of steps of one application, some tenths of a second."""
 
 SCHEMA_STEPS = 5
 KEYWORD_STEPS = 3
-"""Steps for a schema that is applied, and for each of its keywords, whether or not it means anything."""
+"""Steps for applying a schema, and for each of its keywords, known or unknown."""
 
 FITS_STEPS = 8
-"""Steps for a schema of which only whether a value fits it matters, besides those for applying it."""
+"""Steps for checking only whether a value fits a schema, in addition to those for applying the schema."""
 
 LOOKUP_STEPS = 150
-"""Steps for finding what a reference leads to."""
+"""Steps for resolving a reference."""
 
 DEPTH_MAX = 300
-"""How deep schemas may be applied within each other: a bound that does not hang on how full the stack is."""
+"""Maximum nesting of schema applications. It does not depend on the remaining stack of the process."""
 
 Way = tuple[Any, str | int] | None
-"""The way to a part, from the end: the way to what it is in, and its name or number there. None: the whole."""
+"""The path to a part, as a linked list from the end: the path to its container, and its name or number there. None is
+the path to the whole document."""
 
 Formats = Mapping[str, Callable[[str], bool]]
-"""The formats that are asserted: whether a text is of it."""
+"""The formats that are checked: by name a function that returns whether a text has the format."""
 
 
 Check = Callable[["Application", Any, JSON, Any, Way, Way], None]
-"""A keyword: given an application, the keyword's value, the value that it is for, the schema that it stands in, and
-where the value and the schema stand."""
+"""The check of a keyword. Its arguments are the application, the keyword's value, the value to check, the schema that
+contains the keyword, and the paths of the value and of the schema."""
 
 
 class TooDeep(Exception):
-    """Schemas are applied within each other deeper than `DEPTH_MAX`."""
+    """Applications of schemas nest deeper than `DEPTH_MAX`."""
 
 
 class Unreachable(Exception):
-    """A reference leads out of the schema; the text is the reference."""
+    """A reference leads outside the schema; the text is the reference."""
 
 
 class _Enough(Exception):
-    """As many violations have been found as were sought."""
+    """The maximum number of violations has been found."""
 
 
 class Violation(Struct, frozen=True):
-    """A value that does not fit a schema: the keyword that it offends, and where both stand.
+    """A value that does not fit a schema: the keyword that it violates, and the paths of both.
 
-    ``keyword`` None is the schema ``false``. ``wanted`` is the keyword's value. ``names`` are the members that it is
-    about: the one that is not there, or those that nothing declares.
+    ``keyword`` None means the schema ``false``. ``wanted`` is the keyword's value. ``names`` are the members concerned:
+    the missing one, or those that are not declared.
     """
 
     keyword: str | None
@@ -72,12 +73,12 @@ class Violation(Struct, frozen=True):
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where the value stands."""
+        """The path of the value."""
         return _steps(self.place)
 
     @property
     def schema_path(self) -> tuple[str | int, ...]:
-        """Where the keyword stands, references followed."""
+        """The path of the keyword, through references."""
         return _steps(self.keyword_place)
 
 
@@ -90,7 +91,7 @@ def _steps(way: Way) -> tuple[str | int, ...]:
 
 
 class Application:
-    """One application. Keywords are given it, and apply schemas through it."""
+    """One application of a schema. The checks of keywords receive it, and apply inner schemas with it."""
 
     def __init__(
         self, schema: Any, dialect: "Dialect", registry: "Registry[Any]", formats: Formats, steps: Steps, most: int
@@ -113,10 +114,10 @@ class Application:
     # -- schemas -------------------------------------------------------------------------------------------------------
 
     def apply(self, schema: Any, value: JSON, place: Way, at: Way) -> None:
-        """Apply a schema to a value; ``place`` is where the value stands, ``at`` where the schema does.
+        """Apply a schema to a value; ``place`` is the path of the value, ``at`` that of the schema.
 
-        :raises TooManySteps: if it takes too many
-        :raises TooDeep: if it is too deep
+        :raises TooManySteps: if it takes too many steps
+        :raises TooDeep: if it nests too deeply
         """
         if schema is True:
             return
@@ -139,7 +140,7 @@ class Application:
             for keyword in keywords:
                 check = self._checks.get(keyword)
                 if check is not None:
-                    # pyright meets this class twice, in this file and through the link to it, as two classes.
+                    # pyright sees this class as two classes: in this file, and through the link to it.
                     check(self, schema[keyword], value, schema, place, at)  # pyright: ignore[reportArgumentType]
         finally:
             self._depth -= 1
@@ -147,7 +148,7 @@ class Application:
 
     @contextmanager
     def deeper(self) -> Generator[None]:
-        """Go one level deeper for a block.
+        """Count one more level of nesting for a block.
 
         :raises TooDeep: if that is too deep
         """
@@ -160,7 +161,7 @@ class Application:
             self._depth -= 1
 
     def fits(self, schema: Any, value: JSON) -> bool:
-        """Say whether a value fits a schema; what it violates is not told."""
+        """Return whether a value fits a schema, without recording its violations."""
         self.steps.take(FITS_STEPS)
         found, most = self.found, self._most
         self.found, self._most = [], 1
@@ -173,7 +174,7 @@ class Application:
         return True
 
     def whole(self, value: JSON) -> list[Violation]:
-        """Apply the whole schema to a value; return what it violates, as far as it was sought."""
+        """Apply the whole schema to a value; return the violations, up to the maximum number."""
         with suppress(_Enough):
             self.apply(self._root, value, None, None)
         return self.found
@@ -181,7 +182,7 @@ class Application:
     def violated(
         self, keyword: str | None, wanted: Any, value: JSON, schema: Any, place: Way, at: Way, *names: str
     ) -> None:
-        """Note that a value violates a keyword of a schema."""
+        """Record that a value violates a keyword of a schema."""
         keyword_place = (at, keyword) if keyword is not None else at
         self.found.append(Violation(keyword, wanted, value, schema, place, keyword_place, names))
         if len(self.found) >= self._most:
@@ -191,9 +192,9 @@ class Application:
 
     @contextmanager
     def referred(self, keyword: str, reference: str) -> Generator[Any]:
-        """Return what a reference leads to, for a block in which references are those of that place.
+        """Resolve a reference for a block. Inside the block, references are resolved relative to its target.
 
-        :raises Unreachable: if it is not part of the schema
+        :raises Unreachable: if the target is not part of the schema
         """
         from referencing.exceptions import Unresolvable
 
@@ -201,7 +202,7 @@ class Application:
         known = self._resolved.get((id(outer), keyword, reference))
         if known is None:
             self.steps.take(LOOKUP_STEPS)
-            # With the scope itself: as long as that is kept, no other one has its identity.
+            # The cache keeps the scope itself, so that no other scope can get the same id.
             try:
                 known = outer, self.dialect.lookup(outer, keyword, reference)
             except Unresolvable:

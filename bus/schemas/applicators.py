@@ -44,7 +44,7 @@ def dependent_schemas(app: Application, wanted: Any, value: JSON, schema: Any, p
 
 
 def referring(keyword: str) -> Check:
-    """Return a keyword that applies what a reference leads to."""
+    """Return the check of a keyword that applies the target of a reference."""
 
     def check(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
         with app.referred(keyword, wanted) as inner:
@@ -77,7 +77,7 @@ def pattern_properties(app: Application, wanted: Any, value: JSON, schema: Any, 
 def additional_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if not isinstance(value, dict):
         return
-    extra = _undeclared(app, value, schema)
+    extra = _find_undeclared(app, value, schema)
     if isinstance(wanted, dict):
         for name in extra:
             app.apply(wanted, value[name], (place, name), (at, "additionalProperties"))
@@ -85,8 +85,8 @@ def additional_properties(app: Application, wanted: Any, value: JSON, schema: An
         app.violated("additionalProperties", wanted, value, schema, place, at, *extra)
 
 
-def _undeclared(app: Application, value: dict[str, Any], schema: Any) -> list[str]:
-    """Return the members that neither ``properties`` nor ``patternProperties`` know, in their order."""
+def _find_undeclared(app: Application, value: dict[str, Any], schema: Any) -> list[str]:
+    """Return, in order, the members that neither ``properties`` nor ``patternProperties`` declare."""
     declared: Any = schema.get("properties", {})
     by_pattern: Any = schema.get("patternProperties", {})
     app.steps.take(1 + len(value) // NAMES_PER_STEP)
@@ -110,7 +110,7 @@ def prefix_items(app: Application, wanted: Any, value: JSON, schema: Any, place:
 
 
 def items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """Items behind those that ``prefixItems`` are for."""
+    """Check the items after those of ``prefixItems``."""
     if not isinstance(value, list):
         return
     first = len(schema.get("prefixItems", ()))
@@ -122,7 +122,7 @@ def items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
 
 
 def items_before_2020(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """One schema for all items, or an array with one for each of the first."""
+    """Check items against one schema for all, or against an array of schemas for the first ones."""
     if not isinstance(value, list):
         return
     if isinstance(wanted, list):
@@ -134,7 +134,7 @@ def items_before_2020(app: Application, wanted: Any, value: JSON, schema: Any, p
 
 
 def additional_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """Items behind those that an array of ``items`` is for."""
+    """Check the items after those of an ``items`` array."""
     first = schema.get("items", True)
     if not isinstance(value, list) or not isinstance(first, list):
         return
@@ -160,6 +160,6 @@ def contains(app: Application, wanted: Any, value: JSON, schema: Any, place: Way
 
 
 def contains_any(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """``contains`` of versions that do not count."""
+    """Check ``contains`` in versions without ``minContains`` and ``maxContains``."""
     if isinstance(value, list) and not any(app.fits(wanted, item) for item in value):
         app.violated("contains", wanted, value, schema, place, at)

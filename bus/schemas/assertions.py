@@ -1,4 +1,4 @@
-"""The keywords that look at a value by itself."""
+"""The keywords that check a value without applying other schemas."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -10,10 +10,10 @@ from callboard.bus.schemas.application import Application, Way
 from callboard.bus.schemas.equality import SCANNED_MAX, among, equal, key_of, unique
 
 FORMAT_CHARS_PER_STEP = 8
-"""How many characters of a text are one step, where a format is checked."""
+"""Number of characters that count as one step when a format is checked."""
 
 NAMES_PER_STEP = 4
-"""How many names of a keyword's value are one step, where they are looked for in a value."""
+"""Number of names of a keyword that count as one step when they are looked up in a value."""
 
 
 def is_number(value: JSON) -> bool:
@@ -48,7 +48,7 @@ def type_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
 
 
 def type_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """There 1.0 is no integer."""
+    """Check ``type`` in draft 4, where 1.0 is not an integer."""
     names = [wanted] if isinstance(wanted, str) else wanted
     if isinstance(value, float) and "number" not in names:
         app.violated("type", wanted, value, schema, place, at)
@@ -57,11 +57,11 @@ def type_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: 
 
 
 def enum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    if not _listed(app, wanted, value):
+    if not _is_listed(app, wanted, value):
         app.violated("enum", wanted, value, schema, place, at)
 
 
-def _listed(app: Application, wanted: list[JSON], value: JSON) -> bool:
+def _is_listed(app: Application, wanted: list[JSON], value: JSON) -> bool:
     if len(wanted) <= SCANNED_MAX:
         return among(value, wanted, app.steps)
     known = app.keys.get(id(wanted))
@@ -114,7 +114,7 @@ def exclusive_maximum(app: Application, wanted: Any, value: JSON, schema: Any, p
 
 
 def minimum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """Whether the bound is excluded is said by a keyword beside it."""
+    """Check ``minimum`` in draft 4, where ``exclusiveMinimum`` is a boolean that excludes the bound."""
     if is_number(value) and (value < wanted or (value == wanted and schema.get("exclusiveMinimum", False))):
         app.violated("minimum", wanted, value, schema, place, at)
 
@@ -207,7 +207,7 @@ def _depends(
 
 
 def dependencies(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-    """The keyword of older versions that asks for names, or applies a schema."""
+    """Check ``dependencies`` of older versions, which requires members or applies a schema."""
     if not isinstance(value, dict):
         return
     app.steps.take(len(wanted) // NAMES_PER_STEP)

@@ -1,4 +1,4 @@
-"""Whether something is a schema, and whether a value fits one. Nothing is ever fetched, and everything is bounded."""
+"""Checks whether a document is a schema, and whether a value fits one, with limited steps and without any download."""
 
 from functools import cache
 from types import MappingProxyType
@@ -12,18 +12,18 @@ from callboard.bus.schemas.dialects import DRAFT2020, Dialect, dialect_of, schem
 from callboard.bus.steps import Steps, TooManySteps
 
 VIOLATIONS_SOUGHT_MAX = 1_000
-"""After how many violations of one value no further ones are looked for."""
+"""Maximum number of violations to look for in one value."""
 
 TOO_DEEP = "nested too deep"
 ENDLESS = "the schema refers to itself without end, or the value is nested too deep"
 
 NO_FORMATS: Formats = MappingProxyType({})
 PATTERNS: Formats = MappingProxyType({"regex": lambda text: patterns.fault(text) is None})
-"""What a schema's own texts must be of: patterns that can be matched."""
+"""The formats that texts of a schema must have: its patterns must be valid."""
 
 
 class Inapplicable(Exception):
-    """A schema cannot be applied to a value; the text says why."""
+    """A schema cannot be applied to a value; the text is the reason."""
 
 
 def violations(
@@ -36,12 +36,12 @@ def violations(
     most: int = VIOLATIONS_SOUGHT_MAX,
     steps_max: int = STEPS_MAX,
 ) -> list[Violation]:
-    """Return how a value violates a schema, in the order of its keywords; an empty list if it fits.
+    """Return the violations of a schema by a value, in the order of the keywords; an empty list if it fits.
 
-    ``known`` says whether references may lead to the published schemas of schemas too.
+    With ``known`` references may also lead to the published meta-schemas.
 
-    :raises Inapplicable: if the schema refers to something outside itself or to itself without end, has a pattern that
-        cannot be matched, or takes more than ``steps_max`` steps
+    :raises Inapplicable: if the schema refers to something outside itself or to itself without end, has an invalid
+        pattern, or takes more than ``steps_max`` steps
     """
     registry = _registry() if known else _nothing()
     application = Application(schema, dialect or dialect_of(schema), registry, formats, Steps(steps_max), most)
@@ -56,16 +56,16 @@ def violations(
     except TooManySteps as error:
         raise Inapplicable(f"applying the schema {error}") from None
     except (AttributeError, TypeError):
-        # Nobody has looked at what a reference leads to, or at a schema that was not checked before it is applied.
+        # The target of a reference is not checked before, and neither is a schema if the caller did not check it.
         raise Inapplicable("a part of the schema is none") from None
 
 
 def faults(
     schema: Any, *, dialect: Dialect | None = None, formats: Formats = PATTERNS, most: int = VIOLATIONS_SOUGHT_MAX
 ) -> list[Violation]:
-    """Return what keeps a value from being a schema; an empty list if it is one.
+    """Return the reasons why a value is not a schema; an empty list if it is one.
 
-    :raises Inapplicable: if it is nested too deep, or takes more than `STEPS_MAX` steps
+    :raises Inapplicable: if it nests too deeply, or takes more than `STEPS_MAX` steps
     """
     spoken = dialect or dialect_of(schema)
     try:

@@ -1,4 +1,4 @@
-"""The versions of JSON Schema: which keywords each has, and what a schema of it must look like itself."""
+"""The versions of JSON Schema: the keywords of each version, and its meta-schema."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class Dialect(Struct, frozen=True, eq=False):
-    """A version. ``uri`` is what a schema names as its ``$schema``."""
+    """A version of JSON Schema. ``uri`` is the value of ``$schema`` in its schemas."""
 
     uri: str
     checks: Mapping[str, Check]
     id: str = "$id"
     lonely_references: bool = False
-    """Whether a ``$ref`` hides what stands beside it."""
+    """Whether a ``$ref`` makes the other keywords of its schema ineffective."""
 
     def resource(self, schema: Any) -> "Resource[Any]":
-        """Return a schema as something that references lead into."""
+        """Return a schema as a resource in which references are resolved."""
         return self._specification.create_resource(schema)
 
     def lookup(self, scope: Any, keyword: str, reference: str) -> Any:
-        """Find what a reference leads to from a scope.
+        """Resolve a reference in a scope.
 
-        :raises Unresolvable: of ``referencing``, if it leads out of the schema
+        :raises Unresolvable: of ``referencing``, if it leads outside the schema
         """
         from referencing.jsonschema import lookup_recursive_ref
 
@@ -122,12 +122,12 @@ DIALECTS: Mapping[str, Dialect] = {
 
 
 def dialect_of(schema: Any) -> Dialect:
-    """Return the version that a schema says it is of; the newest if it says none that is known."""
+    """Return the version that a schema names; the newest if it names none, or an unknown one."""
     named = schema.get("$schema") if isinstance(schema, dict) else None
     return DIALECTS.get(named.removesuffix("#"), DRAFT2020) if isinstance(named, str) else DRAFT2020
 
 
-# -- the schemas of schemas --------------------------------------------------------------------------------------------
+# -- meta-schemas ------------------------------------------------------------------------------------------------------
 
 _INNER = frozenset(
     ("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
@@ -140,9 +140,9 @@ _NOTHING_EITHER = frozenset(("$vocabulary", "default", "definitions", "descripti
 
 @cache
 def schema_of_schemas(dialect: Dialect) -> dict[str, Any]:
-    """Return the schema that every schema of a version fits, with what its references lead to in their place.
+    """Return the meta-schema of a version, with each reference replaced by its target.
 
-    It holds itself, so that following it costs no look-ups.
+    The result contains itself recursively, so that applying it needs no look-ups.
     """
     from jsonschema_specifications import REGISTRY
 
@@ -151,7 +151,7 @@ def schema_of_schemas(dialect: Dialect) -> dict[str, Any]:
 
 
 class _Unrolled:
-    """A schema of schemas, unrolled. Those that it consists of (``allOf``) say what members a schema may have."""
+    """A meta-schema with its references replaced, and with the members that its parts (``allOf``) declare merged."""
 
     def __init__(self, root: Any, scope: Any) -> None:
         self.root: dict[str, Any] = {}

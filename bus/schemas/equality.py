@@ -1,4 +1,4 @@
-"""Equality as JSON Schema has it: 1 is 1.0, and true is no number. Values are compared, or looked up by their keys."""
+"""Equality as JSON Schema defines it: 1 equals 1.0, and true is not a number. For many values there are keys."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ from callboard.bus.effects import JSON
 from callboard.bus.steps import CHARS_PER_STEP, Steps
 
 NODE_STEPS = 4
-"""Steps for each value that a key is made of."""
+"""Steps for each value inside a key."""
 
 SCANNED_MAX = 16
-"""How many values are compared in turn; more are looked up by their keys."""
+"""Up to this number of values are compared one by one; more are looked up by their keys."""
 
 
 def equal(one: JSON, other: JSON, steps: Steps) -> bool:
-    """Say whether two values are equal.
+    """Return whether two values are equal.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes too many steps
     """
     steps.take(1)
     match one, other:
@@ -34,11 +34,12 @@ def equal(one: JSON, other: JSON, steps: Steps) -> bool:
 
 
 def key_of(value: JSON, steps: Steps) -> str:
-    """Return a text that is the same exactly for equal values.
+    """Return a text that is the same for equal values, and different for others.
 
-    Of a text and not of a tuple: the hash of a text is seeded anew in each process, that of numbers can be foreseen.
+    It is a text and not a tuple, because hashes of texts are randomized in each process. Hashes of numbers are
+    predictable, so an attacker could choose values that collide.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes too many steps
     """
     pieces: list[str] = []
     _write(value, pieces, steps)
@@ -70,17 +71,17 @@ def _write(value: Any, pieces: list[str], steps: Steps) -> None:
 
 
 def among(value: JSON, values: list[JSON], steps: Steps) -> bool:
-    """Say whether a value is one of a few others.
+    """Return whether a value is among a few others.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes too many steps
     """
     return any(equal(each, value, steps) for each in values)
 
 
 def unique(values: list[JSON], steps: Steps) -> bool:
-    """Say whether no two of several values are equal.
+    """Return whether all values are different.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes too many steps
     """
     seen: set[str] = set()
     for value in values:

@@ -1,6 +1,6 @@
-"""The keywords for what no other one has looked at: ``unevaluatedProperties`` and ``unevaluatedItems``.
+"""The keywords for parts that no other keyword has evaluated: ``unevaluatedProperties`` and ``unevaluatedItems``.
 
-What has been looked at is found anew, through all schemas for the same value that are in force.
+The evaluated parts are computed again for each of these keywords, from all schemas that apply to the same value.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,13 +12,13 @@ from callboard.bus.schemas.application import Application, Way
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 Seen = Callable[[Application, Any, Any], "set[Any] | frozenset[Any]"]
-"""Returns the names or numbers of the parts of a value that a schema by itself looks at."""
+"""Returns the names or numbers of the parts of a value that a schema evaluates, without its inner schemas."""
 
 
 def unevaluated_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if not isinstance(value, dict):
         return
-    seen = _seen(app, schema, value, _members)
+    seen = _find_seen(app, schema, value, _members)
     unseen = [name for name in value if name not in seen and not app.fits(wanted, value[name])]
     if unseen:
         app.violated("unevaluatedProperties", wanted, value, schema, place, at, *unseen)
@@ -26,13 +26,13 @@ def unevaluated_properties(app: Application, wanted: Any, value: JSON, schema: A
 
 def unevaluated_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, list):
-        seen = _seen(app, schema, value, _items)
+        seen = _find_seen(app, schema, value, _items)
         if any(index not in seen and not app.fits(wanted, item) for index, item in enumerate(value)):
             app.violated("unevaluatedItems", wanted, value, schema, place, at)
 
 
-def _seen(app: Application, schema: Any, value: Any, of: Seen) -> set[Any]:
-    """Return the parts of a value that a schema, and those for the same value that it holds, look at."""
+def _find_seen(app: Application, schema: Any, value: Any, of: Seen) -> set[Any]:
+    """Return the parts of a value that a schema evaluates, with its inner schemas for the same value."""
     if isinstance(schema, bool):
         return set()
     app.steps.take(1 + len(schema) + len(value))
@@ -40,15 +40,15 @@ def _seen(app: Application, schema: Any, value: Any, of: Seen) -> set[Any]:
     for keyword in REFERENCES:
         if keyword in schema and keyword in app.dialect.checks:
             with app.referred(keyword, schema[keyword]) as inner, app.deeper():
-                seen |= _seen(app, inner, value, of)
-    for inner in _applied(app, value, schema):
+                seen |= _find_seen(app, inner, value, of)
+    for inner in _find_applied(app, value, schema):
         with app.deeper():
-            seen |= _seen(app, inner, value, of)
+            seen |= _find_seen(app, inner, value, of)
     return seen
 
 
-def _applied(app: Application, value: Any, schema: Any) -> Iterator[Any]:
-    """Yield the schemas for the same value that are in force."""
+def _find_applied(app: Application, value: Any, schema: Any) -> Iterator[Any]:
+    """Yield the inner schemas that apply to the same value."""
     if isinstance(value, dict):
         yield from (inner for name, inner in schema.get("dependentSchemas", {}).items() if name in value)
     for keyword in ("allOf", "oneOf", "anyOf"):

@@ -1,7 +1,7 @@
-"""Patterns of JSON Schemas: RE2's where it can read them, JavaScript's where it cannot. Either counts its steps.
+"""Patterns of JSON Schemas. RE2 matches those that it supports, our JavaScript engine the others. Both count steps.
 
-JSON Schema means JavaScript's regular expressions. Generated schemas are full of lookaround, which RE2 has not; our own
-matcher of JavaScript's has it. So no schema and no value can hold up an interpreter.
+JSON Schema uses JavaScript's regular expressions. Generated schemas often use lookaround, which RE2 does not support,
+but our JavaScript engine does. Because both engines count steps, no schema or value can block an interpreter.
 """
 
 from callboard.bus import patterns
@@ -19,10 +19,12 @@ class SchemaPatterns:
         self._others: dict[str, regex.Search] = {}
 
     def found(self, pattern: str, text: str) -> bool:
-        """Say whether a pattern matches somewhere in a text; in one with half of a surrogate pair nothing does.
+        """Return whether a pattern matches somewhere in a text.
 
-        :raises BadPattern: if it is none
-        :raises TooManySteps: if it takes too many
+        With RE2, no pattern matches in a text that contains half of a surrogate pair.
+
+        :raises BadPattern: if the pattern is invalid
+        :raises TooManySteps: if it takes too many steps
         """
         if (other := self._others.get(pattern)) is not None:
             return other.found(text)
@@ -39,7 +41,7 @@ class SchemaPatterns:
 
 
 def fault(pattern: str) -> str | None:
-    """Return why a text is no pattern that can be matched, or None if it is one."""
+    """Return why a text is not a pattern that can be matched, or None if it is."""
     told = patterns.fault(pattern)
     if told is None:
         return None

@@ -1,4 +1,4 @@
-"""A violation in a sentence, such as models and people who write tools know them."""
+"""The message of a violation, worded like those of other JSON Schema validators, which models and developers know."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from callboard.bus.schemas import patterns
 from callboard.bus.schemas.application import Violation
 
 VALUE_CHARS_MAX = 200
-"""How much of a value a sentence repeats, in characters."""
+"""Maximum number of characters of a value in a message."""
 
 NAMES_LISTED_MAX = 20
-"""How many names a sentence lists at most."""
+"""Maximum number of names in a message."""
 
 
 def told(violation: Violation) -> str:
-    """Say what is wrong."""
+    """Return the message of a violation."""
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "type":
@@ -25,11 +25,11 @@ def told(violation: Violation) -> str:
         case "const":
             return f"{shown(wanted)} was expected"
         case "required":
-            return f"{_listed(violation.names)} is a required property"
+            return f"{_list_names(violation.names)} is a required property"
         case "dependentRequired" | "dependencies":
             [missing] = violation.names
             others = [name for name, names in wanted.items() if name in value and missing in names]
-            return f"{shown(missing)} is a dependency of {_listed(others)}"
+            return f"{shown(missing)} is a dependency of {_list_names(others)}"
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             return f"{shown(value)} is {_BOUNDS[violation.keyword]} {shown(wanted)}"
         case "multipleOf":
@@ -41,7 +41,7 @@ def told(violation: Violation) -> str:
         case "format":
             return f"{shown(value)} is not a {wanted!r}"
         case _:
-            return _told_of_parts(violation)
+            return _describe_parts(violation)
 
 
 _BOUNDS = {
@@ -52,7 +52,7 @@ _BOUNDS = {
 }
 
 
-def _told_of_parts(violation: Violation) -> str:
+def _describe_parts(violation: Violation) -> str:
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "minLength" | "minItems" | "minProperties":
@@ -64,9 +64,9 @@ def _told_of_parts(violation: Violation) -> str:
         case "uniqueItems":
             return f"{shown(value)} has non-unique elements"
         case "additionalProperties":
-            return _unexpected("Additional", violation.names)
+            return _describe_unexpected("Additional", violation.names)
         case "unevaluatedProperties":
-            return _unexpected("Unevaluated", violation.names)
+            return _describe_unexpected("Unevaluated", violation.names)
         case "unevaluatedItems":
             return f"{shown(value)} has parts that nothing declares, which do not fit {shown(wanted)}"
         case "items" | "additionalItems":
@@ -87,18 +87,18 @@ def _told_of_parts(violation: Violation) -> str:
             return f"False schema does not allow {shown(value)}"
 
 
-def _unexpected(which: str, names: Sequence[str]) -> str:
+def _describe_unexpected(which: str, names: Sequence[str]) -> str:
     were = "was" if len(names) == 1 else "were"
-    return f"{which} properties are not allowed ({_listed(sorted(names))} {were} unexpected)"
+    return f"{which} properties are not allowed ({_list_names(sorted(names))} {were} unexpected)"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f", and {len(names) - NAMES_LISTED_MAX} more" if len(names) > NAMES_LISTED_MAX else ""
     return ", ".join(map(shown, names[:NAMES_LISTED_MAX])) + more
 
 
 def shown(value: Any) -> str:
-    """Write a value, as far as a sentence has room for it; what is left out costs nothing."""
+    """Return a value as text, up to `VALUE_CHARS_MAX` characters. The rest of the value is not formatted."""
     pieces: list[str] = []
     _show(value, pieces, VALUE_CHARS_MAX)
     text = "".join(pieces)
@@ -106,7 +106,7 @@ def shown(value: Any) -> str:
 
 
 def _show(value: Any, pieces: list[str], room: int) -> int:
-    """Write a value until the room is used up; return what is left of it."""
+    """Write a value until the room is used up; return the remaining room."""
     if room <= 0:
         return room
     if isinstance(value, dict | list) and value:
