@@ -127,7 +127,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "run.start": {"tallies": True},
     "model.result": {"model": "anthropic:claude-1", "requests": [USAGE], "unmetered": True},
-    "run.rejected": {"cause": 7},
+    "run.rejected": {"cause": 7, "schedule": "nightly"},
     "run.resumed": {"step": True},
     "cancel.requested": {"code": "budget"},
     "model.call": {"parameters": {"top_p": 0.9}},

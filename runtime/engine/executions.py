@@ -257,7 +257,7 @@ class Executions:
 
 def _unknown(body: Mapping[str, Any]) -> list[Problem]:
     """Warn of the members of a request to execute that have no effect."""
-    known = [*START, "workflow"]
+    known = [*START, *Inline.__struct_fields__]
     return [
         Problem(
             "start.unknown_field",
