@@ -1,7 +1,7 @@
-"""The demonstration: ``make demo`` runs the incident triage and says how to look at what it did.
+"""The demonstration: ``make demo`` runs the incident triage and prints commands that show the run.
 
-A scripted model plays the part of the model; with ``ANTHROPIC_API_KEY`` in the environment, Claude does, and the script
-answers for the team's channel only. The run stays in ``.callboard/demo``, an embedded store.
+The run uses a scripted model. With ``ANTHROPIC_API_KEY`` in the environment, it uses Claude, and the script only
+answers for the team's channel. The run is stored in ``.callboard/demo``, an embedded store.
 """
 
 import os
@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def run_command(run: str, *, claude: bool) -> list[str]:
-    """Return what to tell `callboard`, to run the example under a run id."""
+    """Return the arguments of `callboard` that run the example with a run id."""
     example = EXAMPLE.relative_to(Path.cwd()) if EXAMPLE.is_relative_to(Path.cwd()) else EXAMPLE
     return [
         "run",
@@ -45,20 +45,20 @@ def run_command(run: str, *, claude: bool) -> list[str]:
 
 
 def ways_to_see(run: str) -> list[str]:
-    """Return what shows a run in the browser."""
+    """Return the lines that explain how to view a run in the browser."""
     from callboard.runtime.cli.views import program, where_options
 
     ours, here = program(), where_options(Settings({"data_dir": str(DATA_DIR)}))
     return [
         "",
-        "See it in a browser, while the first of these stands in another terminal:",
+        "View it in a browser, while the first of these commands runs in another terminal:",
         f"  {ours} up{here}",
         f"  {ours} show{here} {run} --open",
     ]
 
 
 def further_commands(run: str) -> list[str]:
-    """Return further commands that show what a run did; they need no server, the log is all of it."""
+    """Return further commands that show a run. They read the log and need no server."""
     from callboard.runtime.cli.views import program, where_options
 
     ours, here = program(), where_options(Settings({"data_dir": str(DATA_DIR)}))

@@ -82,7 +82,7 @@ def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> 
     ]
     last = [event["payload"] for event in events if event["type"] == "model.call"][-1]
     prompt = last["messages"][0]["parts"][-1]["text"]
-    assert prompt.startswith('Whoever reads this has ten other reviews to read. One line per finding about "Pool"')
+    assert prompt.startswith('The reader has ten other reviews to read. One line per finding about "Pool"')
     assert prompt.endswith("What was decided about it: post it.")
     assert events[-1]["payload"]["results"]["artifact_type"] == "markdown"
 

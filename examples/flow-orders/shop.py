@@ -1,4 +1,4 @@
-"""The tools of the order flow: a warehouse and a till, as plain functions. Nothing of Callboard is imported here."""
+"""The tools of the order flow: a warehouse and a till, as plain functions without imports from Callboard."""
 
 import hashlib
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 STOCK = {"lamp": 40, "desk": 3, "chair": 12}
 PRICES = {"lamp": 39.0, "desk": 349.0, "chair": 89.0}
 BUSY = "chair"
-"""The shelf that is always busy when it is asked for the first time."""
+"""The shelf that is always busy at the first attempt."""
 
 
 def reserve(order: str, sku: str, count: float, attempt: float) -> dict[str, Any]:
-    """Reserve so many of a thing for an order; the same order asks as often as it likes."""
+    """Reserve ``count`` items for an order. Repeated calls for the same order have no further effect."""
     if sku == BUSY and attempt < 2:
         raise RuntimeError(f"the {sku} shelf is busy")
     left = STOCK.get(sku, 0)
@@ -20,7 +20,7 @@ def reserve(order: str, sku: str, count: float, attempt: float) -> dict[str, Any
 
 
 def total(lines: list[dict[str, Any]]) -> dict[str, float]:
-    """Add the prices of an order's lines up."""
+    """Add up the prices of an order's lines."""
     return {"total": sum(line["price"] for line in lines)}
 
 
@@ -32,7 +32,7 @@ def charge(order: str, card: str, total: float) -> dict[str, str]:
 
 
 def release(order: str) -> dict[str, str]:
-    """Give back whatever was reserved for an order."""
+    """Release all reservations of an order."""
     return {"released": order}
 
 

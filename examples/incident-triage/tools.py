@@ -1,4 +1,4 @@
-"""The tools of the incident triage: plain functions on small files. Nothing of Callboard is imported here."""
+"""The tools of the incident triage: plain functions on small files, without imports from Callboard."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ DATA = Path(__file__).parent / "data"
 
 
 class Context(Protocol):
-    """What a parameter named ``context`` receives."""
+    """The argument of a parameter named ``context``."""
 
     config: Mapping[str, str]
     log: logging.Logger

@@ -1,10 +1,10 @@
-"""The tools of the review: what a change looks like, as plain functions. Nothing of Callboard is imported here."""
+"""The tools of the review: they read a change, as plain functions without imports from Callboard."""
 
 from pathlib import Path
 from typing import Any
 
 LINES_MAX = 2_000
-"""A longer change is cut: nobody reviews it well in one piece."""
+"""The maximum number of lines of a change. A longer one is cut, because it cannot be reviewed well at once."""
 
 
 def measure(path: str) -> dict[str, Any]:
