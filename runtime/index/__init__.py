@@ -1,1 +1,1 @@
-"""The index: what can be asked of many runs, folded from the log into SQLite; never a truth, and made anew at will."""
+"""The index: a search index over many runs, folded from the log into SQLite. It can be rebuilt at any time."""

@@ -1,4 +1,4 @@
-"""The files of indexes: one for each process that has one of a tenant, kept for whichever process comes next."""
+"""The files of indexes: one for each process that indexes a tenant. The next process reuses the file."""
 
 import fcntl
 import os
@@ -13,15 +13,15 @@ from callboard.bus.subjects import token
 log = structlog.get_logger(__name__)
 
 FOLDER = "index"
-"""Where the files lie in the data directory."""
+"""The folder of the files in the data directory."""
 
 SLOTS_MAX = 8
-"""Processes that have a file of one tenant at a time; others have theirs in memory."""
+"""The maximum number of processes with a file for one tenant at a time. Others have their index in memory."""
 
 
 @contextmanager
 def slot(folder: Path | None, tenant: str) -> Generator[Path | None]:
-    """Have a file for the length of the block that no other process has; None where there is none to be had."""
+    """Provide a file that no other process uses during the block; None if no file is available."""
     lock = _locked(folder, tenant) if folder is not None else None
     if lock is None:
         yield None
@@ -35,7 +35,7 @@ def slot(folder: Path | None, tenant: str) -> Generator[Path | None]:
 
 def _locked(folder: Path, tenant: str) -> tuple[Path, int] | None:
     try:
-        # It has what runs were given, and what they came to.
+        # Only the owner may read the files, because they contain inputs and outputs of runs.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(SLOTS_MAX):
             path = folder / f"{token(tenant)}.{number}.sqlite"
@@ -47,6 +47,6 @@ def _locked(folder: Path, tenant: str) -> tuple[Path, int] | None:
                 continue
             return path, descriptor
     except OSError as error:
-        # As good as before, only not for whoever comes next.
+        # An index in memory is as good, but the next process cannot reuse it.
         log.warning("the index is kept in memory", folder=str(folder), error=str(error))
     return None

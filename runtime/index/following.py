@@ -1,4 +1,4 @@
-"""Following: an index that is as far as the log whenever it is asked, and goes on from where it was left."""
+"""Following: it keeps an index up to date with the log, and resumes where the last process stopped."""
 
 import sqlite3
 from collections.abc import Callable
@@ -29,34 +29,34 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CATCH_UP_WAIT_S = 60.0
-"""How long a question waits for the index to come as far as the log; longer, as long as it comes nearer."""
+"""The time that a query waits for the index to catch up with the log. It starts again whenever the index advances."""
 
 TOGETHER_MAX = 500
 TOGETHER_BYTES_MAX = 8 * 1024 * 1024
-"""Events that are taken in one go, and about as many bytes of them, with their large values."""
+"""Limits of the events that are indexed at once: their number, and roughly their bytes, with their large values."""
 
 GONE_MAX = 10_000
-"""Purged runs of which it is known that events of theirs, which were read before they went, are not to be taken in."""
+"""The maximum number of purged runs in memory, whose events are skipped if they were read before the purge."""
 
 IN_FILE_MAX = 1_000_000
 IN_MEMORY_MAX = 120_000
-"""Runs of a tenant that are in an index, the newest; older ones are in the log."""
+"""The maximum number of runs in an index: the newest of the tenant. Older ones are only in the log."""
 
 
 _OF_A_QUESTION = (sqlite3.ProgrammingError, sqlite3.DataError, sqlite3.NotSupportedError, UnicodeEncodeError)
-"""Errors of a single question, such as a parameter that SQLite does not take. They leave the index as it is."""
+"""Errors of a single query, such as a parameter that SQLite does not accept. They do not affect the index."""
 
 
 class QuestionFailed(CallboardError):
-    """The index cannot answer a question, and can answer others."""
+    """Raised if the index cannot answer one query but can answer others."""
 
     def __init__(self, reason: str) -> None:
-        remedy = "Ask with other words: without control characters and halves of characters."
-        super().__init__("find.question", f"the question cannot be answered: {reason}", "", remedy)
+        remedy = "Change the query: remove control characters and unpaired surrogates."
+        super().__init__("find.question", f"the index cannot answer the query: {reason}", "", remedy)
 
 
 class Following:
-    """The index of a tenant's runs, over the log. Run it in a task."""
+    """The index of a tenant's runs, kept up to date from the log. Run it in a task."""
 
     def __init__(self, log: JetStreamLog, tenant: str, folder: Path | None, prices: Prices | None = None) -> None:
         self._prices = prices or list_prices()
@@ -77,7 +77,7 @@ class Following:
         self._broken = False
         self.failed = False
         self.taken = 0
-        """Events that were taken in by this process."""
+        """The number of events that this process has indexed."""
 
     async def run(self) -> None:
         """Follow the log until cancelled."""
@@ -90,7 +90,7 @@ class Following:
                         async for item in feed:
                             await self._hear(item)
             except Exception:
-                # The next question begins anew.
+                # The next query opens the index again.
                 logger.exception("index failed", tenant=self._tenant)
                 self.give_up()
             finally:
@@ -100,15 +100,15 @@ class Following:
                         await self._in_thread(lambda: remove(path))
 
     def give_up(self) -> None:
-        """Follow no more; whoever waits is told."""
+        """Stop following, and wake the queries that wait, which then fail."""
         self._scope.cancel()
         self.failed = True
         self._wake()
 
     async def caught_up(self) -> None:
-        """Wait until the index has come as far as the log is now.
+        """Wait until the index has caught up with the current end of the log.
 
-        :raises NoAnswer: if the log does not answer, or the index does not come nearer
+        :raises NoAnswer: if the log does not answer, or the index does not advance
         """
         wanted = await self._news.last() if await self._news.behind(self._read) else self._read
         before, since = self._read, anyio.current_time()
@@ -131,21 +131,21 @@ class Following:
         return (self._index is None or self._read < wanted) and not self.failed
 
     async def ask(self, question: Callable[[RunIndex], T]) -> T:
-        """Ask the index something as it is; in a thread, for it may take its time.
+        """Query the index in its current state, in a thread, because a query may take long.
 
-        :raises QuestionFailed: if SQLite cannot answer this question
-        :raises NoAnswer: if there is no index
+        :raises QuestionFailed: if SQLite cannot answer this query
+        :raises NoAnswer: if the index is not open or has failed
         """
         index = self._index
         if index is None or self.failed:
-            raise NoAnswer("there is no index")
+            raise NoAnswer("the index is not open")
         try:
             return await self._in_thread(lambda: question(index))
         except _OF_A_QUESTION as error:
-            # The index is sound: a damaged one raises the base class.
+            # The index itself is intact: SQLite raises the base class for a damaged one.
             raise QuestionFailed(str(error)) from error
         except sqlite3.Error as error:
-            logger.warning("the index is made anew", tenant=self._tenant, error=str(error))
+            logger.warning("the index is damaged and will be rebuilt", tenant=self._tenant, error=str(error))
             self._broken = True
             self.give_up()
             raise NoAnswer(f"the index failed: {error}") from error
@@ -156,21 +156,21 @@ class Following:
         self._index = index
         await self._forget(index)
         if index.sequence and not await self._holds(index):
-            # Runs have gone from the log, or it was put back: nothing else says which, or how far.
+            # Runs were removed from the log, or it was restored from a backup. The affected runs are unknown.
             await self._in_thread(index.clear)
         self._read = index.sequence
         self._wake()
 
     async def _source(self) -> str:
-        """What tells the stream from every other one."""
+        """Return a text that identifies the stream and the prices."""
         answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {})
         if "error" in answer:
             raise NoAnswer(str(answer["error"].get("description")))
-        # By other prices, runs have cost something else.
+        # With other prices, the costs in the index are wrong.
         return f"{self._log.stream} {self._log.subjects.prefix} {answer['created']} {self._prices.digest}"
 
     async def _holds(self, index: RunIndex) -> bool:
-        """Whether the log has the event up to which the index had come, and as many runs before it."""
+        """Return whether the log has the last event of the index, and as many runs before it as the index."""
         request = {"next_by_subj": self._filter, "seq": index.sequence, "batch": 1}
         messages, _ = await direct_get(self._log.nc, self._log.stream, request)
         if [self._mark(message) for message in messages] != [(index.sequence, index.mark)]:
@@ -187,7 +187,7 @@ class Following:
         return sequence, mark_of(recorded(subject, sequence, ref, "", message.data).event)
 
     async def _runs_from(self, sequence: int) -> int:
-        """How many runs the log has that were accepted at a sequence or behind."""
+        """Return the number of runs in the log that were accepted at a sequence or later."""
         filter = self._log.subjects.events(self._tenant, event_type=RunAccepted.type)
         request = {"next_by_subj": filter, "seq": sequence, "batch": 1}
         messages, pending = await direct_get(self._log.nc, self._log.stream, request)
@@ -195,7 +195,7 @@ class Following:
 
     async def _hear(self, item: Recorded) -> None:
         if item.sequence > self._gone.get(item.ref.run, 0):
-            # Large values of theirs are looked into as well; few have any.
+            # Large values are searched as well, but few events have any.
             event = await whole(self._log, item)
             self._pending.append(Taken(item.sequence, event))
             self._pending_bytes += len(event.payload)
@@ -205,7 +205,7 @@ class Following:
         self._wake()
 
     async def _take(self) -> None:
-        """Take in what has come."""
+        """Index the pending events."""
         async with self._taking:
             pending, self._pending, self._pending_bytes = self._pending, [], 0
             if pending:
@@ -214,8 +214,10 @@ class Following:
                 await self._take_unadmitted(unknown)
 
     async def _take_unadmitted(self, unknown: list[Taken]) -> None:
-        """Take in those of some unknown runs whose first event the log has lost. Others are older than the index goes,
-        or have been purged."""
+        """Index the unknown runs whose first event the log has lost.
+
+        Other unknown runs are older than the oldest run in the index, or have been purged.
+        """
         lost: list[Taken] = []
         for one in unknown:
             ref = RunRef(self._tenant, one.event.run)
@@ -231,7 +233,7 @@ class Following:
         return first is not None and (await whole(self._log, first)).type != UNREADABLE
 
     async def _forget(self, index: RunIndex) -> None:
-        """Forget the runs that have been purged since this was last done."""
+        """Remove the runs that were purged since the last call."""
         runs, sequence = dict[str, int](), index.gone
         marks = self._log.subjects.all_gone(self._tenant)
         while (mark := await self._log.next_message(marks, sequence + 1)) is not None:

@@ -1,4 +1,4 @@
-"""The SQL of a question: a tree of tests as a condition on the index's table of runs, with its values apart."""
+"""The SQL of a query: a tree of tests as a condition on the index's table of runs, with separate values."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from callboard.projections.where import Both, Either, Not, Term, Where
 
 WARNING = "!"
 KEY = "*"
-"""The names under which the warnings of a run, and the name of its key, stand among its tags; no tag has them."""
+"""The names of the entries for a run's warnings and its encryption key in the table of tags. Tags cannot have them."""
 
 Values = list[str | float | None]
 
@@ -32,14 +32,14 @@ _COLUMNS = {
 
 
 class Condition(NamedTuple):
-    """SQL that is true or false of a row of ``runs``, and the values of its question marks."""
+    """An SQL condition on a row of ``runs``, and the values of its placeholders."""
 
     sql: str
     values: Values
 
 
 def condition(where: Where) -> Condition:
-    """Return the condition that a tree of tests amounts to."""
+    """Return the SQL condition of a tree of tests."""
     match where:
         case Term():
             return _test(where)
@@ -75,7 +75,7 @@ def _test(test: Term) -> Condition:
             found = "place IN (SELECT rowid FROM texts WHERE texts MATCH ?)"
             return _not(test, Condition(found, [f"{{{columns}}} : ({words(str(test.value))})"]))
         case "any":
-            # What people type into a search field: part of a name, or words of a text.
+            # The text of a search field: part of a name, or words of a text.
             value = str(test.value)
             if not re.search(r"\w", value):
                 return Condition("instr(words, ?) > 0", [value.casefold()])
@@ -86,16 +86,16 @@ def _test(test: Term) -> Condition:
 
 
 def _status(status: str) -> Condition:
-    """A status is the one that is wanted, or one of its kind: ``waiting:human`` is ``waiting``."""
+    """Return the condition for a status or one of its kinds: ``waiting`` includes ``waiting:human``."""
     if status not in TOLD_BY_EVENTS:
         return Condition("status = ?", [status])
-    # How a run at work stands was told beside.
+    # The exact status of a run in progress is in the ``told`` column.
     column = "coalesce(told, status)"
     return Condition(f"({column} = ? OR substr({column}, 1, ?) = ?)", [status, len(status) + 1, f"{status}:"])
 
 
 def _not(test: Term, found: Condition) -> Condition:
-    """The condition, or its opposite, as the operator has it."""
+    """Return the condition, negated if the operator is a negation."""
     return Condition(f"NOT {found.sql}", found.values) if test.op.startswith("!") else found
 
 
@@ -105,7 +105,7 @@ def _marked(name: str, test: Term) -> Condition:
 
 
 def _attribute(test: Term) -> Condition:
-    """One of the values is; as a number where numbers are compared, and where one is asked for."""
+    """Return the condition that one of an attribute's values matches, as a number for comparisons of numbers."""
     match test.op:
         case "~" | "!~":
             compared = _contains("value", test.value)
@@ -119,12 +119,12 @@ def _attribute(test: Term) -> Condition:
 
 
 def as_number(text: str) -> float | None:
-    """The number that a text is, if it is written like one."""
+    """Return the number that a text represents; None if it is not a number."""
     return float(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
 
 
 def _contains(column: str, value: str | float) -> Condition:
-    """A column contains a text, whatever the case: what is ASCII is compared without leaving SQLite."""
+    """Return the condition that a column contains a text, ignoring case. For ASCII, use SQLite's faster function."""
     fold = "lower" if str(value).isascii() else "casefold"
     return Condition(f"(instr({fold}({column}), ?) > 0)", [str(value).casefold()])
 
@@ -136,12 +136,12 @@ def _column(column: str, test: Term) -> Condition:
         case "=" | "!=":
             return _not(test, Condition(f"({column} IS ?)", [test.value]))
         case _:
-            # What is not known is neither more nor less.
+            # A comparison with an unknown value is false.
             return Condition(f"coalesce({column} {test.op} ?, 0)", [test.value])
 
 
 def words(text: str) -> str:
-    """A question to the full text: all words of a text, in any order; one that ends in an asterisk begins like that."""
+    """Return a full-text query for all words of a text, in any order. A word that ends in an asterisk is a prefix."""
     found: list[str] = []
     for word in text.split():
         bare = word.rstrip("*").replace('"', '""')

@@ -1,8 +1,8 @@
 """The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
 
-``runs`` has a row per run, whose place is the sequence of its first event, with the state of its fold; ``tags`` its
-tags, warnings and key; ``attributes`` each value of its attributes; ``texts`` what is looked for in it, word by word.
-What was taken, and how far, is written together.
+``runs`` has a row per run, with the state of its fold; its place is the sequence of the run's first event. ``tags`` has
+the tags, warnings and encryption key of runs, ``attributes`` the values of their attributes, and ``texts`` their
+searchable texts. Events and the sequence up to which they were indexed are written in one transaction.
 """
 
 import sqlite3
@@ -22,13 +22,13 @@ from callboard.projections.where import Both, Where
 from callboard.runtime.index.sql import KEY, WARNING, Values, condition
 
 VERSION = 10
-"""Of the tables, and of what is folded into them: an index of another version is made anew."""
+"""The version of the tables and of the folds in them. An index of another version is rebuilt."""
 
 FOLDS_KEPT_MAX = 2_000
-"""Runs whose folds are held decoded."""
+"""The maximum number of decoded folds in memory."""
 
 CACHE_KIB = 32 * 1024
-"""How much of the file is held in memory."""
+"""The size of SQLite's cache."""
 
 SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value);
@@ -68,7 +68,7 @@ _decode = msgspec.msgpack.Decoder(RunFold).decode
 
 
 By = Literal["definition", "day", "model"]
-"""What sums of costs are told apart by; the day (UTC) is that of a run's end."""
+"""The property by which costs are grouped. The day (UTC) is that of a run's end."""
 
 _GROUPS: Mapping[By, str] = {
     "definition": "runs.definition",
@@ -78,7 +78,7 @@ _GROUPS: Mapping[By, str] = {
 
 
 class Spending(msgspec.Struct, frozen=True):
-    """What so many runs have used and what that has cost, which have ``name`` in common."""
+    """The usage and the cost of a group of runs, which share ``name``."""
 
     name: str
     runs: int
@@ -87,7 +87,7 @@ class Spending(msgspec.Struct, frozen=True):
 
 
 class Taken(NamedTuple):
-    """An event with its sequence, its large values put back in."""
+    """An event with its sequence and its resolved large values."""
 
     sequence: int
     event: Event
@@ -99,29 +99,29 @@ class _Kept(NamedTuple):
 
 
 class RunIndex:
-    """The runs of one tenant, as far as the events up to `sequence` say."""
+    """The runs of one tenant, folded from the events up to `sequence`."""
 
     def __init__(self, path: Path | None, source: str, runs_max: int, prices: Prices | None = None) -> None:
-        """Open the index in a file, or a new one in memory; ``source`` says which stream it is of, and what runs have
-        cost by which ``prices``.
+        """Open the index in a file, or a new one in memory.
 
-        An index of another source or version, or one that is damaged, is emptied.
+        ``source`` identifies the stream, and the ``prices`` of the costs. An index of another source or version is
+        emptied, and so is a damaged one.
 
-        :raises sqlite3.Error: if there can be none there
-        :raises OSError: likewise
+        :raises sqlite3.Error: if the index cannot be opened
+        :raises OSError: if the index cannot be opened
         """
         self.runs_max = runs_max
         self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
         self._db = self._opened(path, source)
         self.sequence = int(self._meta("sequence"))
-        """The sequence of the last event that was taken."""
+        """The sequence of the last event in the index."""
         self.mark = self._meta("mark")
-        """What tells that event from another one."""
+        """The identity of that event."""
         self.gone = int(self._meta("gone"))
-        """The sequence of the mark of the run that was purged last, of those that are known here."""
+        """The sequence of the latest purge mark that was applied."""
         self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
-        """How many runs there are."""
+        """The number of runs."""
 
     def _opened(self, path: Path | None, source: str) -> sqlite3.Connection:
         if path is not None and path.exists():
@@ -136,7 +136,7 @@ class RunIndex:
         return db
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         for table in ("runs", "tags", "attributes", "bills", "texts"):
             self._db.execute(f"DELETE FROM {table}")
         self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
@@ -151,10 +151,10 @@ class RunIndex:
     def _meta(self, name: str) -> str:
         return str(self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0])
 
-    # -- taking events in ---------------------------------------------------------------------------------------------
+    # -- writing ------------------------------------------------------------------------------------------------------
 
     def take(self, taken: Sequence[Taken], sequence: int) -> list[Taken]:
-        """Take events in, and note that the log has been read up to a sequence: all of it or nothing.
+        """Index events, and record that the log was read up to a sequence, in one transaction.
 
         Return the first event of each run whose admission is not in the index.
         """
@@ -183,7 +183,7 @@ class RunIndex:
         return list(unknown.values())
 
     def take_unadmitted(self, runs: Sequence[Taken]) -> None:
-        """Take in runs whose first event the log has lost, each by the first event that is there."""
+        """Index runs whose first event the log has lost, each with the first event that exists."""
         kept = [_Kept(one.sequence, unadmitted(one.event)) for one in runs]
         self._db.executemany(_PUT, [_row(one) for one in kept])
         self._db.commit()
@@ -274,8 +274,7 @@ class RunIndex:
             self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
 
     def forget(self, marks: Mapping[str, int], gone: int) -> None:
-        """Forget runs that have been purged, each if it stood before the sequence of its mark; ``gone`` is that of the
-        last one."""
+        """Remove purged runs that are older than their purge mark's sequence. ``gone`` is the last mark's sequence."""
         for run, mark in marks.items():
             place = self._place(run)
             if place is not None and place < mark:
@@ -286,17 +285,17 @@ class RunIndex:
         self.gone = gone
 
     def tell(self, statuses: Mapping[str, RowStatus]) -> None:
-        """Note how runs at work stand, as their own events have it, until the next event of theirs is taken."""
+        """Record the exact statuses of runs in progress, from their own events, until their next event is indexed."""
         told = [(status, run) for run, status in statuses.items()]
         self._db.executemany("UPDATE runs SET told = ? WHERE run = ? AND at_work", told)
         self._db.commit()
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def select(self, where: Where, limit: int, before: str | None = None) -> list[RunRow]:
-        """Return the first so many rows that are wanted, the newest first, accepted before a run if one is named.
+        """Return up to ``limit`` matching rows, the newest first. ``before`` names a run after which to continue.
 
-        :raises KeyError: if that is not listed
+        :raises KeyError: if that run is not in the index
         """
         found = condition(where)
         sql, values = found.sql, found.values
@@ -309,39 +308,39 @@ class RunIndex:
         return [_decode(state).row for (state,) in rows]
 
     def matching(self, where: Where) -> int:
-        """How many rows are wanted."""
+        """Return the number of matching runs."""
         found = condition(where)
         return self._asked(f"SELECT count(*) FROM runs WHERE {found.sql}", found.values)[0][0]
 
     def ids(self, where: Where) -> list[str]:
-        """The ids of all runs that are wanted, the oldest first."""
+        """Return the ids of all matching runs, the oldest first."""
         found = condition(where)
         return [run for (run,) in self._asked(f"SELECT run FROM runs WHERE {found.sql} ORDER BY place", found.values)]
 
     def rows(self) -> list[RunRow]:
-        """A row for every run, the newest first."""
+        """Return the rows of all runs, the newest first."""
         return self.select(Both(()), self.runs_max)
 
     def at_work(self) -> list[str]:
-        """The runs at work, whose status only their own events say."""
+        """Return the ids of the runs in progress, whose exact status is only in their own events."""
         return [run for (run,) in self._asked("SELECT run FROM runs WHERE at_work", [])]
 
     def forks_open(self) -> list[str]:
-        """The runs that are forks and have not ended."""
+        """Return the ids of the forks that have not ended."""
         sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
         return [run for (run,) in self._asked(sql, [])]
 
     def counts(self) -> dict[RowStatus, int]:
-        """How many runs there are of each status; of a run at work it is coarse."""
+        """Return the number of runs by status. The statuses of runs in progress are coarse."""
         return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
 
     def costs(self, where: Where, by: By) -> list[Spending]:
-        """What the runs that are wanted, and have ended, have cost, by what they have in common; the dearest first.
+        """Return the costs of the matching runs that have ended, grouped, the most expensive group first.
 
-        A child run is not counted by itself: its parent's end has it too.
+        Child runs are not counted separately, because the ends of their parents include them.
         """
         found = condition(where)
-        # Whole sums of trillionths of a dollar would not fit a column.
+        # Sums in trillionths of a dollar would overflow an SQLite integer.
         sql = (
             f"SELECT {_GROUPS[by]}, count(DISTINCT runs.place), sum(input), sum(output), "
             "sum(pico / 1000000), sum(pico % 1000000), sum(unknown), sum(unmetered) "
@@ -355,7 +354,7 @@ class RunIndex:
         return rows if by == "day" else sorted(rows, key=lambda row: (-row.cost.usd, -row.cost.unknown_tokens))
 
     def versions(self) -> dict[str, int]:
-        """How many runs there are of each definition, by hash."""
+        """Return the number of runs by hash of the definition."""
         return dict(self._asked("SELECT hash, count(*) FROM runs GROUP BY hash", []))
 
     def _asked(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
@@ -363,14 +362,14 @@ class RunIndex:
 
 
 def mark_of(event: Event) -> str:
-    """What tells an event from every other one."""
+    """Return a text that identifies an event."""
     return f"{event.run} {event.n} {event.time.isoformat()}"
 
 
 def _connected(path: Path | None) -> sqlite3.Connection:
     db = sqlite3.connect(path or ":memory:", check_same_thread=False)
     db.create_function("casefold", 1, lambda text: cast("str", text).casefold(), deterministic=True)
-    # What is lost with the machine is read again from the log; only the file itself must not break.
+    # Writes that are lost in a crash are read again from the log. Only the file must stay valid.
     try:
         for pragma in (
             *("journal_mode = WAL", "synchronous = NORMAL", "temp_store = MEMORY"),
@@ -384,7 +383,7 @@ def _connected(path: Path | None) -> sqlite3.Connection:
 
 
 def remove(path: Path) -> None:
-    """Remove the file of an index, and those that SQLite has beside it."""
+    """Remove the file of an index, and SQLite's files next to it."""
     for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         part.unlink(missing_ok=True)
 
@@ -397,7 +396,7 @@ def _marks(row: RunRow) -> Iterator[tuple[str, str]]:
 
 
 def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
-    """The attributes of a run: name, text and, of a number, the number."""
+    """Yield the attributes of a run: name, text, and the number if the value is one."""
     for name, values in row.attributes.items():
         for value in values if isinstance(values, list) else [values]:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -405,7 +404,7 @@ def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
 
 
 def _known(path: Path, source: str) -> sqlite3.Connection | None:
-    """Open a file that has an index of a stream; None if it is of another one, of another version, or none."""
+    """Open the index in a file; None if it is of another source or version, or not an index."""
     try:
         db = _connected(path)
     except sqlite3.DatabaseError:
