@@ -105,7 +105,7 @@ async def test_what_is_still_needed_stays_and_is_said_once(connection: Connectio
 
                 await until(has_gone)
             tasks.cancel_scope.cancel()
-    told = [line for line in logs if line["event"] == "runs stay that should go"]
+    told = [line for line in logs if line["event"] == "runs could not be purged"]
     assert [line["first"] for line in told] == [[f"{origin}: {fork} shares its events"]]
     assert (await caller.ask("show", {"run_id": fork}))["status"] == "completed"
 

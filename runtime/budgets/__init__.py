@@ -1,1 +1,1 @@
-"""Budgets of tenants and definitions: what all their runs together may use in an hour, a day or a month."""
+"""Budgets of tenants and definitions: limits for all their runs together per hour, day or month."""

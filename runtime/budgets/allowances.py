@@ -1,7 +1,7 @@
-"""Allowances: what the runs of a tenant, or of a definition, may use within a window of time, as a fold of outcomes.
+"""Allowances: limits of the usage of a tenant's or a definition's runs per window of time, as a fold of outcomes.
 
-Each worker folds for itself what the log has, its own runs' turns among it, so that all of them come to the same sums.
-A window begins with the hour, the day or the month (UTC), and with it everything is granted anew.
+Every worker folds the outcomes of all runs from the log, so that all workers have the same sums. A window is an hour, a
+day or a month (UTC). The sums start from zero with each window.
 """
 
 import datetime as dt
@@ -19,12 +19,14 @@ from callboard.bus.prices import PICO, Bill, Cost, Prices, dollars
 Per = Literal["hour", "day", "month"]
 
 COUNTED = (ModelResult.type, EffectResult.type)
-"""Outcomes that say what was used of a model; a child run has its own."""
+"""The outcomes with model usage. Those of child runs are counted from the child runs' own events."""
 
 
 class Allowance(Struct, frozen=True, forbid_unknown_fields=True):
-    """What may be used ``per`` window: of ``tokens``, ``usd`` and ``turns``, those that are given; ``then`` starts are
-    refused, or runs are paused as well."""
+    """The limits of usage ``per`` window: ``tokens``, ``usd`` and ``turns``, as far as they are set.
+
+    If a limit is reached, ``then`` rejects new starts, or also pauses runs.
+    """
 
     per: Per = "day"
     tokens: Annotated[int, Meta(ge=1)] | None = None
@@ -34,7 +36,7 @@ class Allowance(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exhausted(NamedTuple):
-    """An allowance that is used up: its name, the sums, until when, and a mark of it that no other window has."""
+    """An exhausted allowance: its name, the sums, the end of the window, and a mark that identifies the window."""
 
     name: str
     sums: str
@@ -61,7 +63,7 @@ class _Sum:
 
 
 class Allowances:
-    """Every allowance, by ``tenant`` or ``tenant/definition``, with what has been used of it."""
+    """All allowances, by ``tenant`` or ``tenant/definition``, with their usage."""
 
     def __init__(self, given: Mapping[str, Allowance], prices: Prices) -> None:
         self._given = given
@@ -73,11 +75,11 @@ class Allowances:
         return list(self._given)
 
     def began(self, now: dt.datetime) -> dt.datetime:
-        """When the longest window began that is open now."""
+        """Return the start of the longest current window."""
         return min((window(one.per, now) for one in self._given.values()), default=now)
 
     def take(self, tenant: str, event: Event) -> None:
-        """Take the next outcome, of any run."""
+        """Count the next outcome of any run."""
         names = [name for name in (tenant, f"{tenant}/{event.definition}") if name in self._given]
         if not names:
             return
@@ -94,7 +96,7 @@ class Allowances:
                 found.bill += bill
 
     def exhausted(self, tenant: str, definition: str, now: dt.datetime) -> list[Exhausted]:
-        """Return the allowances of a run that are used up."""
+        """Return the exhausted allowances for a run."""
         found: list[Exhausted] = []
         for name in (tenant, f"{tenant}/{definition}"):
             allowance, sums = self._given.get(name), self._sums.get(name)
@@ -108,7 +110,7 @@ class Allowances:
 
 
 def _told(allowance: Allowance, sums: _Sum) -> str:
-    """What is used up, with the sums; the empty text if nothing is."""
+    """Return the exhausted limits with the sums; empty if no limit is reached."""
     counted = ((allowance.tokens, sums.tokens, "tokens"), (allowance.turns, sums.turns, "turns of models"))
     told = [f"{used} of {most} {what}" for most, used, what in counted if most is not None and used >= most]
     if allowance.usd is not None:
@@ -119,7 +121,7 @@ def _told(allowance: Allowance, sums: _Sum) -> str:
 
 
 def window(per: Per, at: dt.datetime) -> dt.datetime:
-    """Return when the window began that an instant lies in."""
+    """Return the start of the window that contains an instant."""
     hour = at.astimezone(dt.UTC).replace(minute=0, second=0, microsecond=0)
     match per:
         case "hour":

@@ -1,4 +1,4 @@
-"""Following: allowances that come to know what is used, from the beginning of their windows on. Run it in a task."""
+"""Following: it counts usage from the log into allowances, from the start of their windows. Run it in a task."""
 
 import datetime as dt
 
@@ -8,9 +8,9 @@ from callboard.runtime.budgets.allowances import COUNTED, Allowances
 
 
 class Following:
-    """Has allowances take what the log says. Until it has come as far as the log was, they know of less.
+    """Counts the outcomes in the log into allowances. Until it has caught up with the log, their sums are too low.
 
-    Nobody waits for it: as long as the log does not answer, what is known is what counts.
+    Runs do not wait for it. While the log does not answer, the sums known so far apply.
     """
 
     def __init__(self, log: JetStreamLog, allowances: Allowances) -> None:
@@ -24,7 +24,7 @@ class Following:
         ]
 
     async def run(self) -> None:
-        """Follow the log until cancelled; begun again, it goes on where it was.
+        """Follow the log until cancelled. A second call resumes where the first one stopped.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -37,7 +37,7 @@ class Following:
                 self._after = recorded.sequence
 
     async def _before(self, instant: dt.datetime) -> int:
-        """The sequence behind which everything is that was stored since an instant."""
+        """Return the stream sequence before the first event that was stored since an instant."""
         filter = self._log.subjects.events()
         request = {"next_by_subj": filter, "start_time": instant.isoformat().replace("+00:00", "Z"), "batch": 1}
         messages, _ = await direct_get(self._log.nc, self._log.stream, request)
@@ -48,7 +48,7 @@ class Following:
 
 
 def _reaches(allowances: Allowances) -> list[tuple[str, str]]:
-    """Tenants, and their definitions where not all of them count, so that no filter overlaps with another."""
+    """Return pairs of tenant and definition, so that no filter overlaps another. An empty definition means all."""
     named = [name.partition("/") for name in allowances.names]
     whole = {tenant for tenant, _, definition in named if not definition}
     return [(tenant, "") for tenant in sorted(whole)] + [

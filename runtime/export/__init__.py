@@ -1,1 +1,1 @@
-"""Export: what leaves for OpenTelemetry, from the log."""
+"""Export of spans, metrics and logs to OpenTelemetry backends."""

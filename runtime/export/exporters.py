@@ -1,8 +1,8 @@
 """The exporters of a process: spans, metrics and logs to the OpenTelemetry backends that the environment names.
 
-Which, where and how say the variables of `switches`; besides count the headers, timeouts and certificates of
-``OTEL_EXPORTER_OTLP_*``, ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
-``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``.
+The variables of `switches` select the signals, the backends and the protocol. The exporters also use the headers,
+timeouts and certificates of ``OTEL_EXPORTER_OTLP_*``, ``OTEL_METRIC_EXPORT_INTERVAL``, ``OTEL_SERVICE_NAME``,
+``OTEL_RESOURCE_ATTRIBUTES``, and ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``.
 """
 
 import os
@@ -34,7 +34,7 @@ logger = structlog.get_logger(__name__)
 
 
 def spans_durable(env: Mapping[str, str]) -> str:
-    """Name the durable consumer that is the checkpoint of the backend which the environment names for spans."""
+    """Return the name of the durable consumer that is the checkpoint of the environment's backend for spans."""
     return f"exporter-spans-{_backend(env, 'TRACES')}"
 
 
@@ -44,13 +44,13 @@ def _backend(env: Mapping[str, str], signal: Signal) -> str:
 
 @asynccontextmanager
 async def open_exporters(connection: "Connection") -> AsyncGenerator[None]:
-    """Export for the length of the block, if the configuration says so (``otel``); open it before the worker.
+    """Export during the block if the setting ``otel`` is on. Open this before the worker.
 
-    Spans for a backend begin with the events that come after it was first named; older runs are for `export_run`. At
-    the end of the block the spans so far are given `GRACE_S` to go out; what has not gone goes when exporters are
-    opened again.
+    A backend receives the spans of events after it was first configured; export older runs with `export_run`. At the
+    end of the block, the exporters have `GRACE_S` to send the remaining spans. Spans that were not sent then are sent
+    when exporters are opened again.
 
-    :raises ConfigInvalid: if the environment asks for a protocol that is not spoken here
+    :raises ConfigInvalid: if the environment requests an unsupported protocol
     """
     env = os.environ
     holders: dict[str, Leader] = {}
@@ -90,11 +90,11 @@ def _otlp_exporter() -> SpanExporter:
 
 
 async def _begin(log: JetStreamLog, durable: str) -> None:
-    """Set the checkpoint of a backend that is new, before any run can start."""
+    """Set the checkpoint of a new backend before any run can start."""
     try:
         await ensure_durable(log, durable, log.subjects.events())
     except NoAnswer as error:
-        logger.warning("spans are exported from later on", error=str(error))
+        logger.warning("cannot set the checkpoint for spans yet; events until then are not exported", error=str(error))
 
 
 async def _finish(log: JetStreamLog, durable: str) -> None:
@@ -102,4 +102,6 @@ async def _finish(log: JetStreamLog, durable: str) -> None:
         try:
             await until_caught_up(log, durable)
         except NoAnswer as error:
-            logger.warning("spans wait in the stream", error=str(error))
+            logger.warning(
+                "some spans were not sent; they stay in the stream until exporters run again", error=str(error)
+            )

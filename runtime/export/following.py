@@ -1,6 +1,6 @@
 """Following: a durable consumer of run events as a checkpoint, read in bounded batches.
 
-What is not taken waits in the stream. An acknowledged event is done with, for whoever reads under the same name.
+Events that no reader has taken stay in the stream. An acknowledged event is finished for all readers of the consumer.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -25,16 +25,16 @@ logger = structlog.get_logger(__name__)
 BATCH_EVENTS_MAX = 512
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 ACK_WAIT_S = 30.0
-"""A batch whose reader is gone comes back after so long, if nobody has noticed before."""
+"""The time after which a batch is delivered again if its reader has disappeared unnoticed."""
 
 IDLE_WAIT_S = 30.0
-"""How long one request waits for the first event of a batch."""
+"""The time that a request waits for the first event of a batch."""
 
 HEARTBEAT_S = 1.0
-"""A request that is silent for three of these has died with its server."""
+"""The interval of heartbeats during a request. After three missed ones, the request is considered lost."""
 
 LINGER_S = 0.25
-"""How long a batch waits for more events after its first."""
+"""The time that a batch waits for more events after its first."""
 
 CLOSE_WAIT_S = 2.0
 CAUGHT_UP_POLL_S = 0.05
@@ -44,14 +44,14 @@ _NO_CONSUMER = 10014
 
 
 class Taken(Struct, frozen=True):
-    """An event out of the stream, and where to acknowledge it."""
+    """An event from the stream, and the subject for its acknowledgement."""
 
     recorded: Recorded
     reply: str
 
 
 class Consumption:
-    """One reader of a durable consumer. Make it with `consumption`."""
+    """A reader of a durable consumer. Create it with `consumption`."""
 
     def __init__(self, log: JetStreamLog, durable: str, inbox: str) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class Consumption:
         self._news = anyio.Event()
 
     async def batch(self) -> list[Taken]:
-        """Wait for events; return those that came, about `BATCH_EVENTS_MAX` at most, none if there were none for long.
+        """Wait for events, and return about `BATCH_EVENTS_MAX` of them at most; none after `IDLE_WAIT_S` without any.
 
         :raises NoAnswer: if the server does not serve this consumer
         """
@@ -77,18 +77,18 @@ class Consumption:
         return taken
 
     async def acknowledge(self, taken: Sequence[Taken]) -> None:
-        """Move the checkpoint beyond these events. An acknowledgement that is lost comes back as a redelivery."""
+        """Move the checkpoint past these events. If an acknowledgement is lost, its event is delivered again."""
         for each in taken:
             await self._log.nc.publish(each.reply, b"+ACK")
 
     async def give_back(self) -> None:
-        """Have what came and was not returned by `batch` delivered again."""
+        """Request redelivery of the events that were received but not returned by `batch`."""
         for each in self._taken:
             await self._log.nc.publish(each.reply, b"-NAK")
         self._taken = []
 
     async def _pull(self, request: dict[str, int], until: int) -> None:
-        """Ask once; return when there are ``until`` events, or the request is over."""
+        """Send one request. Return when there are ``until`` events, or when the request has ended."""
         self._status = None
         try:
             await self._log.nc.publish(self._subject, msgspec.json.encode(request), reply=self._inbox)
@@ -100,13 +100,13 @@ class Consumption:
                 await self._news.wait()
             if silence.cancelled_caught:
                 return
-        # 404 and 408: the request has expired. Anything else (409, 503) is a refusal.
+        # 404 and 408: the request has expired. All other statuses (409, 503) are errors.
         if self._status not in (None, "404", "408") and not self._taken:
             raise NoAnswer(f"consumer {self._durable}: status {self._status}")
 
     async def take(self, message: Msg) -> None:
-        """Receive what the server sends; the subscription's callback."""
-        # What is not addressed to us is a message of the stream, whatever headers it has.
+        """Receive a message of the server, as the subscription's callback."""
+        # A message with another subject than the inbox is one of the stream, even if it has a header ``Status``.
         status = (message.headers or {}).get("Status") if message.subject == self._inbox else None
         if status is None:
             await self._take_event(message)
@@ -118,13 +118,13 @@ class Consumption:
         try:
             ref = self._log.subjects.parse_event(message.subject).ref
         except ValueError as error:
-            logger.error("not an event's subject, passed over", subject=message.subject, error=str(error))
+            logger.error("message skipped: its subject is not an event's", subject=message.subject, error=str(error))
             await self._log.nc.publish(message.reply, b"+TERM")
             return
         mark = (message.headers or {}).get(MARK, "")
         item = recorded(message.subject, message.metadata.sequence.stream, ref, mark, message.data)
         if not item.readable:
-            logger.error("not an event, passed over", subject=message.subject, error=unreadable(item).reason)
+            logger.error("message skipped: it is not an event", subject=message.subject, error=unreadable(item).reason)
             await self._log.nc.publish(message.reply, b"+TERM")
             return
         self._taken.append(Taken(item, message.reply))
@@ -134,11 +134,12 @@ class Consumption:
 async def consumption(
     log: JetStreamLog, durable: str, filter: str, *, orphaned: bool = False
 ) -> AsyncGenerator[Consumption]:
-    """Read the events that match a filter, from where the last reader of this durable stopped.
+    """Read the events that match a filter, starting where the last reader of this durable consumer stopped.
 
-    ``orphaned`` says that the last reader is gone: what it left unacknowledged is delivered again at once.
+    Pass ``orphaned`` if the last reader is gone. The events that it left unacknowledged are then delivered again at
+    once.
 
-    :raises NoAnswer: if JetStream does not answer, or refuses
+    :raises NoAnswer: if JetStream does not answer, or rejects the request
     """
     pending = await ensure_durable(log, durable, filter)
     if orphaned and pending:
@@ -151,19 +152,23 @@ async def consumption(
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
             try:
-                # Drained, so that little is lost on its way here; what nobody took goes to the next reader at once.
+                # Drain, so that few messages are lost in transit. Unread events go to the next reader at once.
                 await subscription.drain()
                 await reader.give_back()
             except NatsError as error:
-                logger.warning("what was not taken comes again later", consumer=durable, error=str(error))
+                logger.warning(
+                    "cannot return unread events now; they are delivered again later",
+                    consumer=durable,
+                    error=str(error),
+                )
 
 
 async def ensure_durable(log: JetStreamLog, durable: str, filter: str) -> int:
-    """Make sure that a durable consumer is there; a new one begins with what comes from now on.
+    """Ensure that a durable consumer exists. A new one starts with the events from now on.
 
-    Returns how many of its events are out and unacknowledged.
+    Return the number of its events that were delivered and are not acknowledged.
 
-    :raises NoAnswer: if JetStream does not answer, or refuses
+    :raises NoAnswer: if JetStream does not answer, or rejects the request
     """
     found = await api(log.requests, f"CONSUMER.INFO.{log.stream}.{durable}", {})
     if found.get("error", {}).get("err_code") == _NO_CONSUMER:

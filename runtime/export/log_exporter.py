@@ -1,7 +1,7 @@
-"""The log exporter: a process's own log lines to an OpenTelemetry backend, beside where they go anyway.
+"""The log exporter: it sends a process's log lines to an OpenTelemetry backend, in addition to their other outputs.
 
-Each line keeps its time and severity, what it says and its members, and the span that it was logged in. What is not
-taken is dropped, after the exporter's own tries: a log is no record of what runs did.
+Each line keeps its time, severity, message and members, and the span in which it was logged. Lines that the backend
+does not accept are dropped after the exporter's retries, because the log of a process is not the record of its runs.
 """
 
 import logging
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 _NS_PER_S = 1_000_000_000
 _EXPORTERS = "opentelemetry"
-"""Loggers of the exporters: what they say about a line that is not taken is no line to be sent."""
+"""The loggers of the exporters. Their lines, such as those about failed exports, are not exported."""
 
 _OF_THE_LINE = frozenset({"event", "level", "logger", "timestamp", "trace_id", "span_id"})
-"""Members that stand elsewhere in a record."""
+"""The members that have other places in a log record."""
 
 _PLAIN = (str, bool, int, float)
 
 
 @contextmanager
 def exporting_logs(otel: bool, env: Mapping[str, str] | None = None) -> Generator[None]:
-    """Export what is logged in the block, if the setting ``otel`` and the environment say so."""
+    """Export the lines logged in the block, if the setting ``otel`` is on and the environment requests it."""
     if not otel or not wants(os.environ if env is None else env, "LOGS"):
         yield
         return
@@ -54,7 +54,7 @@ def exporting_logs(otel: bool, env: Mapping[str, str] | None = None) -> Generato
 
 
 class _Handler(logging.Handler):
-    """Hands lines of the standard library's log, which ours are too, to OpenTelemetry."""
+    """Passes lines of the standard library's logging, which include Callboard's, to OpenTelemetry."""
 
     def __init__(self, logger: "Logger") -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def _record(record: logging.LogRecord) -> "LogRecord":
 
 
 def _exception(record: logging.LogRecord, said: Mapping[str, Any]) -> BaseException | None:
-    # Of a library's line it may quote anything.
+    # While an encrypted run is processed, leave out a library's exception, because it may quote the run's contents.
     told = (None if discreet() else record.exc_info) or said.get("exc_info")
     found = told[1] if isinstance(told, tuple) else told
     return found if isinstance(found, BaseException) else None

@@ -1,4 +1,4 @@
-"""The metrics exporter: folds the events of all runs into OpenTelemetry metrics as they come, and has them sent."""
+"""The metrics exporter: it folds new events of all runs into OpenTelemetry metrics, which a provider sends."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,10 +22,10 @@ logger = structlog.get_logger(__name__)
 
 
 class MetricsExporter:
-    """Folds events, of one tenant or of all, into metrics as they come, beginning at the log's tail: metrics have no
-    past. A `Leader`.
+    """Folds new events, of one tenant or of all, into metrics. A `Leader`.
 
-    The provider lives as long as we lead, so that figures of a former leader do not stand beside ours.
+    It starts at the end of the log, because metrics cannot be recorded for the past. The provider is closed when this
+    process stops leading, so that it does not report its figures next to those of the next leader.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class MetricsExporter:
                 await anyio.to_thread.run_sync(_shut_down, provider, abandon_on_cancel=True)
 
     def hurry(self) -> None:
-        """Nothing is in hand: what was counted is sent at the end anyway."""
+        """Do nothing, because all counted figures are sent at the end anyway."""
 
     async def _take(self, metrics: Metrics, recorded: Recorded) -> None:
         try:
             metrics.apply(await whole(self._log, recorded), recorded.ref.tenant)
         except Exception:
-            # One event less in the figures; the next one counts again.
+            # The figures miss this event, but the next ones count again.
             logger.exception("event is not counted", run=recorded.ref.run, n=recorded.event.n)
         await anyio.lowlevel.checkpoint()
 
 
 def _shut_down(provider: "MeterProvider") -> None:
-    """Send what was counted last, and close."""
+    """Send the last figures, and close the provider."""
     try:
         provider.shutdown(timeout_millis=GRACE_S * 1000)
     except Exception:
@@ -73,7 +73,7 @@ def _shut_down(provider: "MeterProvider") -> None:
 
 
 def otlp_meter_provider() -> "MeterProvider":
-    """Make a provider that sends metrics over OTLP as the ``OTEL_*`` variables say."""
+    """Return a provider that sends metrics over OTLP, configured by the ``OTEL_*`` variables."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 

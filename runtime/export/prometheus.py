@@ -1,7 +1,7 @@
-"""The text that Prometheus reads (exposition format 0.0.4): families of samples, also those of an OpenTelemetry reader.
+"""The text format of Prometheus (exposition format 0.0.4): families of samples, also those of an OpenTelemetry reader.
 
-Names follow the rules by which OpenTelemetry's are told to Prometheus: ``callboard.run.queue.duration`` in seconds is
-``callboard_run_queue_duration_seconds``, a counter ends in ``_total``.
+Names follow the rules for OpenTelemetry metrics in Prometheus: ``callboard.run.queue.duration`` in seconds is
+``callboard_run_queue_duration_seconds``, and the name of a counter ends in ``_total``.
 """
 
 import re
@@ -21,7 +21,7 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 
 
 class Sample(NamedTuple):
-    """A figure; ``suffix`` is what stands behind its family's name."""
+    """A figure. ``suffix`` is appended to its family's name."""
 
     value: float
     labels: Mapping[str, str] = {}
@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Figures of one name."""
+    """The figures with one name."""
 
     name: str
     kind: Kind
@@ -60,7 +60,7 @@ def _number(value: float) -> str:
 
 
 class Histogram:
-    """Counts what was observed, by bounds, from the beginning on."""
+    """A cumulative histogram of observed values."""
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
         self._name = name
@@ -75,7 +75,7 @@ class Histogram:
         self._sum += value
 
     def family(self) -> Family:
-        """Return what was counted."""
+        """Return the counts."""
         samples = _buckets(self._bounds, self._counts, sum(self._counts), self._sum, {})
         return Family(self._name, "histogram", self._help, samples)
 
@@ -92,7 +92,7 @@ def _buckets(
 
 
 def families_of(data: "MetricsData | None") -> list[Family]:
-    """Return what a reader of OpenTelemetry has collected."""
+    """Return the families of the metrics that an OpenTelemetry reader has collected."""
     if data is None:
         return []
     scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]

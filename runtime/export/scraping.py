@@ -1,6 +1,7 @@
-"""Scraping: figures at ``/metrics`` of an address of their own, for a process that serves nothing else.
+"""Scraping: an HTTP listener with figures at ``/metrics``, for a process that serves nothing else.
 
-Beside them ``/healthz`` says that the process lives, and ``/readyz`` whether it can take work, or (503) why not.
+It also serves ``/healthz``, which says that the process is alive, and ``/readyz``, which says whether it can take work,
+or (503) why not.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from callboard.runtime.export.prometheus import MEDIA_TYPE, Family, exposition
 logger = structlog.get_logger(__name__)
 
 PORTS_TRIED = 32
-"""Several processes on one machine have one setting: each takes the next port that is free, of so many."""
+"""The number of ports tried. Processes on one machine share a setting, and each takes the next free port."""
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_WAIT_S = 5.0
@@ -24,7 +25,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Scraped:
-    """Serves figures at ``host:port``; ``unready`` says why the process takes no work, nothing if it does."""
+    """Serves figures at ``host:port``. ``unready`` returns why the process takes no work; empty if it does."""
 
     def __init__(
         self, address: str, figures: Callable[[], Iterable[Family]], unready: Callable[[], str] = lambda: ""
@@ -36,10 +37,10 @@ class Scraped:
         self._unready = unready
         self._answering = anyio.CapacityLimiter(REQUESTS_AT_ONCE)
         self.url = ""
-        """Where it is served, once it is."""
+        """The URL of the figures; empty until they are served."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; started once there is an address.
+        """Serve until cancelled. The task reports that it has started when it listens.
 
         :raises OSError: if no port is free
         """
@@ -87,7 +88,7 @@ def _answer(status: str, body: bytes, kind: str = TEXT) -> bytes:
 
 
 async def _head(stream: anyio.abc.SocketStream) -> bytes:
-    """Read the head of a request, or as much of it as is read of any."""
+    """Read the head of a request, up to the limit."""
     received = b""
     while b"\r\n\r\n" not in received and len(received) < REQUEST_BYTES_MAX:
         received += await stream.receive()

@@ -1,13 +1,14 @@
-"""The spans exporter: folds every run's events into spans and sends each, when it closes, to an OpenTelemetry backend.
+"""The spans exporter: it folds every run's events into spans and sends each span, when it closes, to a backend.
 
-One process at a time leads (`callboard.runtime.cluster.leader`), though any number of workers offer to export. That is
-for economy; what makes spans go out once is how they are made: the spans that an event closes are sent by whoever has
-that event delivered, who acknowledges it when they have been taken. What came before it in its run is known from
-deliveries, or read from the log and folded without sending. So it does not matter who read the events before, nor
-whether two led for a moment: what the durable consumer has acknowledged is the checkpoint. Only a reader that dies
-between sending and acknowledging has its last batch sent again, the same spans with the same ids.
+One process at a time leads (`callboard.runtime.cluster.leader`), though any number of workers offer to export. A leader
+saves work, but is not needed to send each span once: the reader that receives an event sends the spans that it closes,
+and acknowledges the event when the backend has accepted them. Earlier events of the run are known from deliveries, or
+are read from the log and folded without sending. The checkpoint is the durable consumer's acknowledgements, so that
+several readers, even two leaders for a moment, do no harm. Only if a reader crashes between sending and acknowledging,
+its last batch is sent again, the same spans with the same ids.
 
-No run waits for it: what cannot be sent yet waits in the stream, one batch is in memory, and a thread does the sending.
+Runs do not wait for the exporter. Events that cannot be exported yet stay in the stream, only one batch is in memory,
+and a thread sends the spans.
 """
 
 from collections import OrderedDict
@@ -37,24 +38,24 @@ from callboard.runtime.run.log import read_run
 logger = structlog.get_logger(__name__)
 
 RUNS_MAX = 10_000
-"""Runs that are kept folded; one that was put away is folded again from the log when it goes on."""
+"""The maximum number of folds in memory. A run whose fold was dropped is folded again from the log if it continues."""
 
 RUNS_WITH_CONTENT_MAX = 500
-"""The same where contents are exported: then a fold holds the conversations of its run."""
+"""The maximum number of folds if contents are exported, because a fold then holds the conversations of its run."""
 
 READ_TRIES_MAX = 50
-"""How often a run is read until it shows the events before one that was delivered; a replica may lag."""
+"""The number of times that a run is read until it has the events before a delivered one, because a replica may lag."""
 
 READ_PAUSE_S = 0.1
 
 
 class SpanExporter(Protocol):
-    """Where spans go; `callboard.projections.otlp.OtlpExporter` is one."""
+    """The port for sending spans. `callboard.projections.otlp.OtlpExporter` implements it."""
 
     def export(self, spans: Sequence[Span]) -> None:
-        """Send spans, in order; blocking.
+        """Send spans in order, and block until they are sent.
 
-        :raises SpanExportFailed: if only the first ``sent`` of them were taken
+        :raises SpanExportFailed: if only the first ``sent`` of them were accepted
         """
         ...
 
@@ -64,13 +65,13 @@ class SpanExporter(Protocol):
 
 
 class _Gap(Exception):
-    """The log does not hold the events before one that was delivered: the run has been purged meanwhile."""
+    """Raised if the log has no events before a delivered one, because the run was purged since."""
 
 
 class _Run(Struct):
-    """A run as far as it is folded. Without a fold it is over, or cannot be folded.
+    """The progress of a run. Without a fold, the run has ended or cannot be folded.
 
-    From event ``since`` on every event was delivered here, so that its spans have been sent.
+    Every event from ``since`` on was delivered to this process, so that its spans have been sent.
     """
 
     fold: SpanFold | None
@@ -88,12 +89,12 @@ class _Run(Struct):
 
 
 class Spans:
-    """Folds delivered events of all runs into the spans that they close, each returned once."""
+    """Folds delivered events of all runs into the spans that they close. Each span is returned once."""
 
     def __init__(
         self, log: EventLog, runs_max: int | None = None, *, content: bool = False, prices: Prices | None = None
     ) -> None:
-        # What is delivered is as it is stored, and so must be what is read beside it.
+        # Delivered events are not decrypted, so events that are read from the log must not be either.
         self._log = log.without_keys()
         self._prices = prices
         self._content = content
@@ -101,9 +102,9 @@ class Spans:
         self._runs_max = runs_max or (RUNS_WITH_CONTENT_MAX if content else RUNS_MAX)
 
     async def take(self, recorded: Recorded) -> list[Span]:
-        """Take a delivered event; return the spans that it closes, none if it has been taken before.
+        """Take a delivered event. Return the spans that it closes, none if the event was already taken.
 
-        :raises NoAnswer: if the log does not answer; take it again
+        :raises NoAnswer: if the log does not answer; take the event again later
         """
         run = self._run(recorded.ref)
         n = recorded.event.n
@@ -111,13 +112,13 @@ class Spans:
             return []
         try:
             if n <= run.n:
-                # Folded because a later event had come first; its own spans have not been sent by us.
+                # It was folded because a later event was delivered first. This process has not sent its spans.
                 return await self._apply(self._unread(), recorded)
             return await self._apply(run, recorded) if run.fold is not None else []
         except NoAnswer:
             raise
         except Exception:
-            # One run that cannot be folded must not keep the others from being exported.
+            # A run that cannot be folded must not prevent the export of others.
             logger.exception("run is not exported any further", run=recorded.ref.run, n=n)
             run.fold = None
             return []
@@ -131,7 +132,7 @@ class Spans:
         return run.apply(event, recorded.sequence)
 
     async def _shared(self, run: _Run, recorded: Recorded, until: int) -> list[Span]:
-        """Fold what a fork has of its origin, and return its spans: nobody is ever delivered that as the fork's."""
+        """Fold the events that a fork shares with its origin, which it does not receive again. Return their spans."""
         spans: list[Span] = []
         for item in await self._read(recorded.ref, 0):
             if item.event.n <= until:
@@ -142,7 +143,7 @@ class Spans:
     async def _read(self, ref: RunRef, after: int) -> list[Recorded]:
         """Read a run.
 
-        :raises _Gap: if it is a fork, and its origin is gone
+        :raises _Gap: if it is a fork whose origin was purged
         """
         try:
             return await read_run(self._log, ref, after)
@@ -154,7 +155,7 @@ class Spans:
             raise
 
     async def _catch_up(self, run: _Run, recorded: Recorded) -> None:
-        """Fold what comes before an event without returning its spans: they were delivered to another reader."""
+        """Fold the events before a given one without returning spans, because another reader received those events."""
         n = recorded.event.n
         for _ in range(READ_TRIES_MAX):
             for earlier in await self._read(recorded.ref, run.sequence):
@@ -182,7 +183,7 @@ class Spans:
 
 
 class SpansExporter:
-    """Sends every span that closes, from the durable's checkpoint on. A `Leader`."""
+    """Sends every span that closes, starting at the durable consumer's checkpoint. A `Leader`."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class SpansExporter:
     async def run(self, orphaned: bool) -> None:
         """Export until cancelled."""
         if not self._sent:
-            # Folded, but not sent: what was in hand comes again, and must not count as taken.
+            # The last batch was folded but not sent. It is delivered again, so it must not count as taken.
             self._spans = Spans(self._log, content=self._content, prices=self._prices)
         async with consumption(self._log, self._durable, self._log.subjects.events(), orphaned=orphaned) as reader:
             while True:
@@ -227,7 +228,7 @@ class SpansExporter:
         closed: list[Span] = []
         for each in taken:
             closed += await self._take(each.recorded)
-            # Runs share this loop: they get their turn after every event.
+            # Runs share this event loop, so yield to them after every event.
             await anyio.lowlevel.checkpoint()
         return closed
 
@@ -241,7 +242,7 @@ class SpansExporter:
         raise AssertionError("the log answers at last, or this is cancelled")
 
     async def _send(self, spans: Sequence[Span]) -> None:
-        """Send spans until the backend has taken them all."""
+        """Send spans until the backend has accepted all of them."""
         tried = 0
         while spans:
             spans = spans[await _send_once(self._exporter, spans, self._thread) :]
@@ -253,7 +254,7 @@ class SpansExporter:
 
 
 async def _send_once(exporter: SpanExporter, spans: Sequence[Span], thread: anyio.CapacityLimiter) -> int:
-    """Send spans in a thread; return how many of them were taken."""
+    """Send spans in a thread. Return how many of them were accepted."""
     from callboard.projections.otlp import SpanExportFailed
 
     try:
@@ -267,12 +268,12 @@ async def _send_once(exporter: SpanExporter, spans: Sequence[Span], thread: anyi
 
 
 async def export_run(log: EventLog, ref: RunRef, exporter: SpanExporter, *, content: bool = False) -> int:
-    """Send the closed spans of one run, with or without content, whether sent before or not; return how many.
+    """Send all closed spans of one run, even if they were sent before. Return their number.
 
-    Their ids are the same every time, so that a backend recognises them. Spans of a run that goes on follow when they
-    close, through `open_exporters` if it runs, or by calling this again.
+    Their ids are the same every time, so that a backend recognises them. If the run has not ended, later spans are sent
+    by `open_exporters` if it is open, or by calling this again.
 
-    :raises SpanExportFailed: if the backend did not take them all
+    :raises SpanExportFailed: if the backend did not accept all of them
     :raises NoAnswer: if the log does not answer
     """
     fold = SpanFold(content=content)

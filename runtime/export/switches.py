@@ -1,7 +1,8 @@
-"""OpenTelemetry's standard switches, as the environment has them: what is exported, where to, and how.
+"""OpenTelemetry's standard environment variables that select the exported signals, the backends and the protocol.
 
-``OTEL_SDK_DISABLED``; ``OTEL_TRACES_EXPORTER``, ``OTEL_METRICS_EXPORTER`` and ``OTEL_LOGS_EXPORTER``; the endpoints and
-protocols of ``OTEL_EXPORTER_OTLP_*``, for all signals or for one. The rest of them the exporters read themselves.
+They are ``OTEL_SDK_DISABLED``; ``OTEL_TRACES_EXPORTER``, ``OTEL_METRICS_EXPORTER`` and ``OTEL_LOGS_EXPORTER``; and the
+endpoints and protocols of ``OTEL_EXPORTER_OTLP_*``, for all signals or for one. The exporters read the other variables
+themselves.
 """
 
 from collections.abc import Mapping
@@ -11,21 +12,21 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
 
 Signal = Literal["TRACES", "METRICS", "LOGS"]
-"""What is exported, as it is called in variables."""
+"""A signal, by its name in the variables."""
 
 SIGNALS: tuple[Signal, ...] = ("TRACES", "METRICS", "LOGS")
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 ENDPOINT_DEFAULT = "http://localhost:4318"
-"""Where OTLP over HTTP goes if nothing else is said (OpenTelemetry's own default)."""
+"""The default endpoint of OTLP over HTTP, as OpenTelemetry defines it."""
 
 DISABLED = "OTEL_SDK_DISABLED"
 SPOKEN = "http/protobuf"
-"""The protocol that our exporters speak; the library for gRPC is larger than all that a worker needs besides."""
+"""The only supported protocol. The gRPC library is larger than all other dependencies of a worker together."""
 
 
 def named(env: Mapping[str, str]) -> str | None:
-    """Return the variable that names a backend, for all signals or for one; None if there is none."""
+    """Return the variable that names a backend, for all signals or for one; None if no backend is named."""
     return next((name for name in (ENDPOINT, *map(_endpoint_of, SIGNALS)) if env.get(name)), None)
 
 
@@ -35,10 +36,11 @@ def endpoint_of(env: Mapping[str, str], signal: Signal) -> str:
 
 
 def wants(env: Mapping[str, str], signal: Signal) -> bool:
-    """Whether a signal is to be exported, where anything is.
+    """Return whether a signal is exported if export is on.
 
-    Spans are, where no backend is named at all; metrics go to a backend that is named for them, or for everything; logs
-    only to one that is named for them, or if ``OTEL_LOGS_EXPORTER`` is ``otlp``: few backends of spans take them.
+    Spans are exported even if no backend is named. Metrics are exported to a backend that is named for them, or for all
+    signals. Logs are only exported to a backend that is named for them, or if ``OTEL_LOGS_EXPORTER`` is ``otlp``,
+    because few backends for spans accept logs.
     """
     said = env.get(f"OTEL_{signal}_EXPORTER", "")
     exporters = said.replace(" ", "").split(",") if said else []
@@ -55,14 +57,14 @@ def wants(env: Mapping[str, str], signal: Signal) -> bool:
 
 
 def disabled(env: Mapping[str, str]) -> bool:
-    """Whether all of OpenTelemetry is switched off."""
+    """Return whether OpenTelemetry is switched off."""
     return env.get(DISABLED, "").strip().lower() == "true"
 
 
 def check_protocols(env: Mapping[str, str]) -> None:
-    """Check that every signal that is exported may go by the protocol that we speak.
+    """Check that every exported signal may use the supported protocol.
 
-    :raises ConfigInvalid: names the variables that say something else
+    :raises ConfigInvalid: for each variable that requires another protocol
     """
     wrong: dict[str, str] = {}
     for signal in SIGNALS:
@@ -76,7 +78,7 @@ def check_protocols(env: Mapping[str, str]) -> None:
 
 def _refused(variable: str, protocol: str) -> Problem:
     expected = f"{SPOKEN}, and the endpoint that takes it, usually port 4318; or CALLBOARD_OTEL=false"
-    return Problem("config.otlp", f"OTLP is not spoken by {protocol} here", variable, expected=expected)
+    return Problem("config.otlp", f"the OTLP protocol {protocol} is not supported", variable, expected=expected)
 
 
 def _endpoint_of(signal: Signal) -> str:

@@ -1,7 +1,7 @@
-"""The exporter of metrics that takes a backend without metrics for what it is: it says so once, and sends no more.
+"""An exporter of metrics that warns once if the backend does not accept metrics, and then stops sending them.
 
-A backend is named for all signals at once, and many that take spans take nothing else. The SDK would report an error
-for every request, for ever.
+A backend is usually named for all signals at once, and many backends accept only spans. The SDK would report an error
+for every request.
 """
 
 import logging
@@ -16,11 +16,11 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 logger = structlog.get_logger(__name__)
 
 NOT_TAKEN = frozenset({404, 405, 501})
-"""Statuses by which a server says that there is nothing of the kind at this address."""
+"""The HTTP statuses of servers that do not accept metrics at this address."""
 
 
 class TolerantMetricExporter(OTLPMetricExporter):
-    """Sends metrics to backends that take them."""
+    """Sends metrics to backends that accept them."""
 
     def __init__(self) -> None:
         session = requests.Session()
@@ -37,8 +37,8 @@ class TolerantMetricExporter(OTLPMetricExporter):
             return MetricExportResult.SUCCESS
         result = super().export(metrics_data, timeout_millis, **kwargs)
         if self._status in NOT_TAKEN:
-            remedy = "OTEL_METRICS_EXPORTER=none, or a backend of their own in OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
-            logger.info("the backend takes no metrics, and none are sent", status=self._status, remedy=remedy)
+            remedy = "set OTEL_METRICS_EXPORTER=none, or a backend for metrics in OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+            logger.info("the backend does not accept metrics; none are sent", status=self._status, remedy=remedy)
         return result
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:

@@ -1,1 +1,1 @@
-"""Retention: runs that are over go out of the log by themselves, by rules of the configuration."""
+"""Retention: runs that have ended are purged from the log automatically, by rules of the configuration."""

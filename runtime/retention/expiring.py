@@ -1,4 +1,4 @@
-"""Expiring runs: those that a rule finds are archived, if it says so, and purged; one that is still needed stays."""
+"""Expiring runs: the runs that a rule selects are archived, if the rule says so, and purged, unless still needed."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.runtime.settings.rule_settings import question
 
 BY = "retention"
-"""Who purges, in the marks of runs that have gone; why is the rule."""
+"""The author in the marks of purged runs. The reason in a mark is the rule."""
 
 SUFFIX = ".callboard"
 
 SILENT_MAX = 3
-"""Runs one after the other at which the log does not answer: then it is no matter of these runs."""
+"""The number of consecutive runs without an answer of the log after which the round is given up."""
 
 
 class Stays(Struct, frozen=True):
-    """A run that a rule has found and that cannot go."""
+    """A run that a rule has selected and that cannot be purged."""
 
     run: str
     code: str
@@ -38,7 +38,7 @@ class Stays(Struct, frozen=True):
 
 
 class Expired(Struct, frozen=True):
-    """What a rule has found in a tenant: what has gone, or would go, and what stays."""
+    """The result of a rule for a tenant: the runs that were purged, or would be, and those that stay."""
 
     rule: str
     tenant: str
@@ -47,7 +47,7 @@ class Expired(Struct, frozen=True):
 
 
 def wanted(rule: RetentionRule, now: dt.datetime) -> Where:
-    """The question that a rule amounts to at an instant."""
+    """Return the query of a rule at an instant."""
     over = Term("ended", "<", now.timestamp() - rule.age_s)
     statuses = Either(tuple(Term("status", "=", one) for one in rule.status))
     definitions = Either(tuple(Term("definition", "=", one) for one in rule.definition))
@@ -56,9 +56,9 @@ def wanted(rule: RetentionRule, now: dt.datetime) -> Where:
 
 
 class Expiry:
-    """Carries rules out on the runs of one tenant; nothing goes if it is ``dry``.
+    """Applies rules to the runs of one tenant. If ``dry``, it purges nothing.
 
-    Of several rules that find a run the first one counts.
+    If several rules select a run, the first one applies.
     """
 
     def __init__(self, log: JetStreamLog, found: Listings, tenant: str, *, dry: bool) -> None:
@@ -69,14 +69,15 @@ class Expiry:
         self._gone: set[str] = set()
 
     async def carry_out(self, name: str, rule: RetentionRule, now: dt.datetime) -> Expired:
-        """Carry out a rule.
+        """Apply a rule.
 
-        :raises NoAnswer: if the log does not answer; at a run or two, these stay
+        :raises NoAnswer: if the log does not answer for several runs; if it is only for one or two, these stay
         """
         runs = [run for run in await self._found.ids(self._client.tenant, wanted(rule, now)) if run not in self._seen]
         self._seen.update(runs)
         gone, stays = await self._each(runs, name, rule)
-        # The oldest first, so that children go with their runs; then the newest, so that runs go whose forks have gone.
+        # The oldest first, so that children are purged with their parents. Then the newest first, so that runs whose
+        # forks were purged can be purged, too.
         forked = [one.run for one in reversed(stays) if one.code == FORKED]
         more, still = await self._each(forked, name, rule)
         stays = [*(one for one in stays if one.code != FORKED), *still]
@@ -88,14 +89,14 @@ class Expiry:
             try:
                 await self._expire(run, name, rule)
             except NoAnswer as error:
-                # What has been begun is finished by the workers; the next round finds the rest.
+                # Workers finish a purge that has begun. The next round selects the other runs again.
                 silent += 1
                 if silent == SILENT_MAX:
                     raise
                 stays.append(Stays(run, "log.no_answer", f"the log did not answer: {error}"))
                 continue
             except UnknownRun:
-                # It went with its parent.
+                # It was purged with its parent.
                 silent = 0
                 continue
             except CannotPurge as error:
@@ -110,7 +111,7 @@ class Expiry:
         return gone, stays
 
     async def _expire(self, run: str, name: str, rule: RetentionRule) -> None:
-        # Forks that only would have gone by now are there still.
+        # In a dry run, forks that would have been purged by now still exist, and must not count.
         await check_purge(self._client, run, self._gone)
         if self._dry:
             return
@@ -119,7 +120,7 @@ class Expiry:
         await purge_run(self._client, run, Gone(by=BY, reason=name))
 
     async def _archive(self, run: str, folder: Path) -> None:
-        """Write a run with its children to a file of its own, which has that name whenever it is written."""
+        """Write a run with its children to a separate file, whose name is the same at every attempt."""
         tenant = self._client.tenant
         path = folder / token(tenant) / f"{token(run)}{SUFFIX}"
         await to_thread.run_sync(partial(path.parent.mkdir, parents=True, exist_ok=True))

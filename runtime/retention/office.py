@@ -1,6 +1,6 @@
-"""The office of retention: carries the rules out, again and again, in one process at a time.
+"""The retention office: it applies the rules at regular intervals, in one process at a time.
 
-It has a process of its own, so that no run waits while it reads, archives and purges.
+It runs in a separate process, so that runs do not wait while it reads, archives and purges.
 """
 
 import datetime as dt
@@ -24,16 +24,16 @@ logger = structlog.get_logger(__name__)
 OFFICE = "retention"
 
 FIRST_S = 10.0
-"""How long whoever takes the office waits before the first round: a server may just have been started for a look."""
+"""The delay of the first round, because a server may have been started only for a short look."""
 
 TOLD_MAX = 10_000
-"""Runs that stay of which it is remembered that it was said."""
+"""The maximum number of remaining runs whose log messages are remembered, so that they are not repeated."""
 
 SHOWN_MAX = 10
 
 
 def tenants_of(config: Config, rules: Mapping[str, RetentionRule]) -> dict[str, dict[str, RetentionRule]]:
-    """The rules of each tenant that has any; a rule that names none is of the tenant of the configuration."""
+    """Return the rules of each tenant that has any. A rule without tenants is for the tenant of the configuration."""
     found: dict[str, dict[str, RetentionRule]] = {}
     for name, rule in rules.items():
         for tenant in rule.tenant or (config.tenant,):
@@ -42,7 +42,7 @@ def tenants_of(config: Config, rules: Mapping[str, RetentionRule]) -> dict[str, 
 
 
 async def round_of(log: JetStreamLog, found: Listings, config: Config, *, dry: bool) -> list[Expired]:
-    """Carry all rules out once, or only say what would go.
+    """Apply all rules once, or with ``dry`` only report the runs that would be purged.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -55,14 +55,14 @@ async def round_of(log: JetStreamLog, found: Listings, config: Config, *, dry: b
 
 
 class Office:
-    """Carries the rules out every so often. A `Leader`."""
+    """Applies the rules at regular intervals. A `Leader`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._told: dict[tuple[str, str, str], None] = {}
 
     async def run(self, orphaned: bool) -> None:
-        """Carry them out until cancelled."""
+        """Apply the rules until cancelled."""
         every_s = self._connection.config.retention_every_s
         await anyio.sleep(min(FIRST_S, every_s))
         async with listings(self._connection) as found:
@@ -74,17 +74,17 @@ class Office:
                 await anyio.sleep(every_s)
 
     def hurry(self) -> None:
-        """What is broken off is finished by the workers."""
+        """Do nothing, because workers finish purges that were interrupted."""
 
     def _tell(self, done: list[Expired]) -> None:
         for one in done:
             if one.runs:
-                logger.info("runs have gone", rule=one.rule, tenant=one.tenant, runs=len(one.runs))
+                logger.info("runs were purged", rule=one.rule, tenant=one.tenant, runs=len(one.runs))
             new = [stays for stays in one.stays if (one.tenant, stays.run, stays.code) not in self._told]
             self._told |= {(one.tenant, stays.run, stays.code): None for stays in new}
             if new:
                 codes = dict(Counter(stays.code for stays in new))
                 first = [f"{stays.run}: {stays.message}" for stays in new[:SHOWN_MAX]]
-                logger.warning("runs stay that should go", rule=one.rule, tenant=one.tenant, codes=codes, first=first)
+                logger.warning("runs could not be purged", rule=one.rule, tenant=one.tenant, codes=codes, first=first)
         while len(self._told) > TOLD_MAX:
             del self._told[next(iter(self._told))]
