@@ -502,7 +502,7 @@ class ToolResult(Outcome, frozen=True):
     asks: JSON = None
 
 
-EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox"]
+EffectKind = Literal["source", "http", "provider", "service", "code", "memory", "channel", "prompt", "toolbox", "step"]
 
 
 class EffectCall(Intent, frozen=True):
@@ -705,7 +705,9 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``n`` counts the run's events from 1, ``epoch`` the claims of the run. ``cause`` is the stream sequence of the
     command that caused this event, or 0. ``time`` is never before that of the previous event. ``blobs``
-    lists the digests of values that are stored separately (`callboard.bus.payloads`).
+    lists the digests of values that are stored separately (`callboard.bus.payloads`). ``source``
+    is the place in the code of the run's definition that asked for the event, as ``file:line function``. Only
+    definitions that are code have one, and replays do not compare it.
     """
 
     type: str
@@ -721,6 +723,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
     key: str = ""
     cause: int = 0
     blobs: list[str] = []
+    source: str = ""
     payload: Raw
 
 

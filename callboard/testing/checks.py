@@ -73,7 +73,9 @@ class RefusingSink:
     def seal(self, payload: ev.Payload) -> bytes:
         return ev.encode_payload(payload)
 
-    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
+    def write(
+        self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, source: str = ""
+    ) -> Event:
         raise AssertionError(f"a replay appends {event_type} {key or path}: {payload.decode()}")
 
     def clock(self) -> dt.datetime:

@@ -115,20 +115,21 @@ class Journal:
             self._left[place] += more
         return places
 
-    def verify(self, recorded: Event, event_type: str, payload: bytes) -> None:
-        """Check that what is asked for now is what was recorded.
+    def verify(self, recorded: Event, event_type: str, payload: bytes, source: str = "") -> None:
+        """Check that what is asked for now, at ``source`` if that is known, is what was recorded.
 
         :raises ReplayDiverged: if type or payload differ; shows both
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
-            self.diverged(recorded, _show(event_type, payload), payload if recorded.type == event_type else None)
+            asked = _at(_show(event_type, payload), source)
+            self.diverged(recorded, asked, payload if recorded.type == event_type else None)
 
     def diverged(self, recorded: Event, asked: str, stated: bytes | None = None) -> NoReturn:
         """Raise a divergence, and keep it: an interpreter that catches exceptions cannot hide it.
 
         :raises ReplayDiverged: always
         """
-        error = ReplayDiverged(self._ref, recorded.n, _show(recorded.type, bytes(recorded.payload)), asked, stated)
+        error = ReplayDiverged(self._ref, recorded.n, _shown(recorded), asked, stated)
         self._diverged = self._diverged or error
         raise error
 
@@ -142,9 +143,8 @@ class Journal:
         left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
         if left:
             first = min(left, key=lambda event: event.n)
-            raise ReplayDiverged(
-                self._ref, first.n, f"{_show(first.type, bytes(first.payload))} at {first.key or first.path}", "nothing"
-            )
+            shown = _at(f"{_show(first.type, bytes(first.payload))} at {first.key or first.path}", first.source)
+            raise ReplayDiverged(self._ref, first.n, shown, "nothing")
 
 
 def _nothing(_place: int) -> None:
@@ -158,6 +158,15 @@ def is_actors_own(event: Event) -> bool:
 
 def _address(event: Event) -> FactAddress:
     return event.type, event.path, event.iteration, event.attempt, event.key
+
+
+def _shown(recorded: Event) -> str:
+    return _at(_show(recorded.type, bytes(recorded.payload)), recorded.source)
+
+
+def _at(shown: str, source: str) -> str:
+    """Add where in the code of a definition it is asked for, where that is known."""
+    return f"{shown} ({source})" if source else shown
 
 
 def _show(event_type: str, payload: bytes) -> str:

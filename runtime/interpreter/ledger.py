@@ -25,7 +25,9 @@ class Sink(Protocol):
         """Encode a payload in its recorded form: secrets replaced."""
         ...
 
-    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, /) -> Event:
+    def write(
+        self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, source: str, /
+    ) -> Event:
         """Number an event and queue it for its append."""
         ...
 
@@ -60,7 +62,7 @@ class Ledger:
         sealed = self._sink.seal(payload)
         recorded = self._journal.take_fact((payload.type, path, iteration, attempt, ""))
         if recorded is None:
-            return self._sink.write(payload.type, sealed, path, iteration, attempt, "")
+            return self._sink.write(payload.type, sealed, path, iteration, attempt, "", "")
         self._journal.verify(recorded, payload.type, sealed)
         return recorded
 
@@ -85,8 +87,8 @@ class Ledger:
         self, recorded: Event | None, node: Execution, key: str, event_type: str, sealed: bytes
     ) -> Event:
         if recorded is None:
-            return self._sink.write(event_type, sealed, node.path, node.iteration, node.attempt, key)
-        self._journal.verify(recorded, event_type, sealed)
+            return self._sink.write(event_type, sealed, node.path, node.iteration, node.attempt, key, node.source)
+        self._journal.verify(recorded, event_type, sealed, node.source)
         return recorded
 
     def cancel(self, node: Execution, key: str, of: str, cause: Failure) -> None:
@@ -94,7 +96,7 @@ class Ledger:
         if self._journal.outcome(key) is None:
             cancelled = ev.EffectCancelled(of=of, cause=cause)
             sealed = self._sink.seal(cancelled)
-            written = self._sink.write(cancelled.type, sealed, node.path, node.iteration, node.attempt, key)
+            written = self._sink.write(cancelled.type, sealed, node.path, node.iteration, node.attempt, key, "")
             self._journal.close(key, written)
         self._sink.abandon(key)
 
@@ -107,7 +109,7 @@ class Ledger:
         recorded = self._journal.take_fact((ev.ClockRead.type, node.path, node.iteration, node.attempt, key))
         if recorded is None:
             read = ev.ClockRead(value=self._sink.clock())
-            self._sink.write(read.type, self._sink.seal(read), node.path, node.iteration, node.attempt, key)
+            self._sink.write(read.type, self._sink.seal(read), node.path, node.iteration, node.attempt, key, "")
             return read.value
         payload = ev.payload_of(recorded)
         assert isinstance(payload, ev.ClockRead)

@@ -168,7 +168,16 @@ class RunLog:
         return sealed
 
     def write(
-        self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, cause: int = 0
+        self,
+        event_type: str,
+        payload: bytes,
+        path: str,
+        iteration: int,
+        attempt: int,
+        key: str,
+        source: str = "",
+        *,
+        cause: int = 0,
     ) -> Event:
         """Number a sealed payload and queue it."""
         self.n += 1
@@ -185,6 +194,7 @@ class RunLog:
             attempt=attempt,
             key=key,
             cause=cause,
+            source=source,
             payload=Raw(payload),
         )
         self.queue.append(Queued(event))
@@ -194,7 +204,7 @@ class RunLog:
     def state(self, payload: Payload, *, key: str = "", cause: int = 0, node: "Address | None" = None) -> Event:
         """Number and queue a payload of the runtime's own."""
         path, iteration, attempt = node or _RUN
-        return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause)
+        return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause=cause)
 
     async def keep(self, data: bytes) -> str:
         """Store a value that an event will name beside the run's events, encrypted if they are; return its digest.

@@ -25,8 +25,10 @@ class Observer:
     def seal(self, payload: Payload) -> bytes:
         return self._runlog.seal(payload)
 
-    def write(self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str) -> Event:
-        event = self._runlog.write(event_type, payload, path, iteration, attempt, key)
+    def write(
+        self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, source: str = ""
+    ) -> Event:
+        event = self._runlog.write(event_type, payload, path, iteration, attempt, key, source)
         self.beyond.append(event)
         return event
 
