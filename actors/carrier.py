@@ -24,6 +24,7 @@ from callboard.bus.events import Event, Payload
 from callboard.bus.stand_ins import model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
+from callboard.bus.work import Work
 
 PROGRESS_CHARS_MAX = 2_000
 """A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
@@ -98,6 +99,10 @@ class Job(Struct, frozen=True):
     spent: Spent = field(default_factory=Spent)
     span: TraceContext | None = None
     """The effect's own span, which whoever is asked for it may go on from."""
+    work: Work | None = None
+    """The function that a step calls."""
+    report: Callable[[str], None] | None = None
+    """Takes a line of progress of the step."""
 
     @property
     def key(self) -> str:
@@ -307,6 +312,8 @@ class Carrier:
                 known = ", ".join(sorted([*self._kinds, "toolbox"]))
                 message = f"this worker carries out no effects of kind {call.kind_} (only {known})"
                 return ev.EffectResult(error=Failure(code="effect.unsupported", message=message))
+            if job.work is not None:
+                job = msgspec.structs.replace(job, report=lambda line: reporter.progress(job.node, line))
             value, metadata = await carry(job, call.request)
         except (EffectFailed, ToolFailed) as error:
             return job.spent.outcome(error=error.failure)

@@ -1,7 +1,8 @@
 """The front door: what a program needs that embeds Callboard, or talks to it.
 
 `run` performs one definition and returns its result; `Runtime` performs many, with server and worker in this program;
-`Client` talks to a server that stands. Everything is imported when it is first used, so that the import is cheap. What
+`Client` talks to a server that stands. `workflow`, `step` and what goes with them are for workflows that are written in
+Python. Everything is imported when it is first used, so that the import is cheap. What
 is not named here may change from version to version.
 """
 
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
     from callboard.bus.log import NoAnswer
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
+    from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
+    from callboard.languages.python.runs import (
+        ask,
+        child,
+        log,
+        now,
+        progress,
+        random,
+        run_info,
+        set_state,
+        signal,
+        uuid4,
+    )
+    from callboard.languages.python.steps import step, step_context
+    from callboard.languages.python.workflows import workflow
     from callboard.projections.run_result import RunNotCompleted, RunResult
     from callboard.runtime.api.client import NoVerdict, UnknownRun
     from callboard.runtime.api.settling import NotTaken
@@ -35,14 +51,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallboardError",
+    "ChildFailed",
     "Client",
     "ConfigInvalid",
     "CredentialsRefused",
     "Event",
     "Failure",
+    "ModelFailed",
     "NoAnswer",
     "NoServer",
     "NoVerdict",
+    "NotInWorkflow",
     "NotTaken",
     "OperatorError",
     "PermissionDenied",
@@ -55,6 +74,7 @@ __all__ = [
     "ServerFailed",
     "ServerUnreachable",
     "Start",
+    "StepFailed",
     "StoreFull",
     "StoreLocked",
     "StoreUnusable",
@@ -62,7 +82,20 @@ __all__ = [
     "Usage",
     "UsageInvalid",
     "__version__",
+    "ask",
+    "child",
+    "log",
+    "now",
+    "progress",
+    "random",
     "run",
+    "run_info",
+    "set_state",
+    "signal",
+    "step",
+    "step_context",
+    "uuid4",
+    "workflow",
 ]
 
 _HOMES = {
@@ -87,6 +120,21 @@ _HOMES = {
     "runtime.api.client": ("NoVerdict", "UnknownRun"),
     "runtime.api.settling": ("NotTaken",),
     "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
+    "languages.python.runs": (
+        "ask",
+        "child",
+        "log",
+        "now",
+        "progress",
+        "random",
+        "run_info",
+        "set_state",
+        "signal",
+        "uuid4",
+    ),
+    "languages.python.steps": ("step", "step_context"),
+    "languages.python.workflows": ("workflow",),
     "starting": ("Start",),
 }
 """Where the names come from, by the module."""

@@ -25,7 +25,7 @@ from callboard.runtime.operations.reach import reach
 from callboard.runtime.operations.results import result_of
 from callboard.runtime.operations.tells import received
 from callboard.runtime.settings.config import Config, load
-from callboard.starting import DefinitionFile, Start, start_message
+from callboard.starting import Start, Startable, start_message
 
 
 class Client:
@@ -69,7 +69,7 @@ class Client:
             raise RuntimeError(f"a {type(self).__name__} is connected only within its `async with`")
         return self._messages
 
-    async def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> "Run":
+    async def start(self, file: Startable | None = None, **start: Unpack[Start]) -> "Run":
         """Start a run and return its handle. The run is admitted and durable when this returns.
 
         ``file`` is the file of the definition. ``start`` has the other options, and the definition if there is no file.

@@ -13,7 +13,7 @@ from callboard.runtime.operations.reach import join
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.starting import DefinitionFile, Start
+from callboard.starting import Start, Startable
 
 logger = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ class Runtime(Client):
 
 
 async def run(
-    file: DefinitionFile | None = None, *, settings: dict[str, Any] | None = None, **start: Unpack[Start]
+    file: Startable | None = None, *, settings: dict[str, Any] | None = None, **start: Unpack[Start]
 ) -> RunResult:
     """Execute one run in this program until it ends, and return its result.
 

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from callboard.bus.text import encode_json
+from callboard.languages.hosting import Entry
+from callboard.runtime.hosting.loading import load_object
 from callboard.runtime.operations.errors import UsageInvalid
 from callboard.runtime.operations.files import document_of
 from callboard.runtime.operations.start_messages import SCRIPTED, Message, prepared
 from callboard.runtime.operations.start_request import StartRequest
 
 DefinitionFile = str | os.PathLike[str]
+
+Startable = DefinitionFile | Entry
+"""What can be started: a file with a definition, or a workflow of this program."""
 
 
 class Start(TypedDict, total=False):
@@ -46,7 +51,7 @@ class Start(TypedDict, total=False):
 _DEFINITION = ("source", "language", "registered")
 
 
-def start_message(file: DefinitionFile | None, start: Start) -> Message:
+def start_message(file: Startable | None, start: Start) -> Message:
     """Make the start message. If the definition is a file, check it, and read the files that it refers to.
 
     :raises RequestRefused: with every problem of the definition
@@ -70,6 +75,9 @@ def start_message(file: DefinitionFile | None, start: Start) -> Message:
         names = {"source": "source", "language": "language", "registered": "name"}
         definition = {names[name]: given[name] for name in _DEFINITION if given.get(name) is not None}
         return Message({"definition": definition, **rest}, given.get("source") or "")
+    if not isinstance(file, str | os.PathLike):
+        text = load_object(file).definitions[file.name]
+        return Message({"definition": {"source": text}, **rest}, text)
     return _of_file(file, start.get("language"), rest)
 
 

@@ -33,7 +33,8 @@ class Kit:
     where one of them is misspelled; ``resembles`` is asked with a text that has no fields. ``module`` has the rest:
     ``LANGUAGE``, the language itself, and, if it offers something to those who write in it, ``AUTHORING``.
     ``templates`` is the package whose folder ``templates`` has some; ``providers_module`` has the
-    ``PROVIDER_CONTRACTS``, where a language has providers. ``typed_nodes`` says that its authoring lists node types,
+    ``PROVIDER_CONTRACTS``, where a language has providers;
+    ``code_module`` has ``HOSTING``, where its definitions are code. ``typed_nodes`` says that its authoring lists node types,
     ``variables`` that its definitions have some, which can be set while a run goes on.
     """
 
@@ -47,6 +48,7 @@ class Kit:
     authoring_module: str = ""
     templates: str = ""
     providers_module: str = ""
+    code_module: str = ""
     typed_nodes: bool = False
     variables: bool = False
 

@@ -18,6 +18,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
 from callboard.bus.outgoing import Addressed
+from callboard.bus.work import Work
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -189,6 +190,18 @@ class Question(Protocol):
         ...
 
 
+class Collection(Protocol):
+    """What settles, one after the other, in the order of the log."""
+
+    def add(self, task: Task[Any]) -> None:
+        """Have `next` return a task once it has settled."""
+        ...
+
+    async def next(self) -> Task[Any] | Cancelled:
+        """Return the task that has settled next, or, once, the cancellation of the task that has the collection."""
+        ...
+
+
 class Node(Protocol):
     """One node execution, from its enter to its exit. All effect keys come from here; nobody builds one by hand.
 
@@ -203,6 +216,11 @@ class Node(Protocol):
     def attempt(self) -> int: ...
     @property
     def entered_at(self) -> Instant: ...
+
+    def asked_at(self, source: str) -> None:
+        """Say where in the code of the definition the next effect is asked for, as ``file:line function``. It is stored
+        with the intent, and not compared in a replay."""
+        ...
 
     def key(self, slot: str) -> str:
         """Return the effect key of a slot, for a later turn's `ModelRequest.base`."""
@@ -259,8 +277,8 @@ class Node(Protocol):
         """Call a tool of this node's toolbox, or (``via`` caller) have it answered from outside."""
         ...
 
-    async def call(self, slot: str, kind: EffectKind, request: JSON) -> Ok[JSON] | Failed:
-        """Any other effect of the closed list of kinds."""
+    async def call(self, slot: str, kind: EffectKind, request: JSON, *, work: Work | None = None) -> Ok[JSON] | Failed:
+        """Any other effect of the closed list of kinds; ``work`` is the function that a ``step`` calls."""
         ...
 
     def toolbox(self, sources: Sequence[ToolSource]) -> AbstractAsyncContextManager[Ok[list[ToolSpec]] | Failed]:
@@ -281,6 +299,11 @@ class Stage(Protocol):
 
     @property
     def info(self) -> RunInfo: ...
+
+    @property
+    def replaying(self) -> bool:
+        """Whether what happens now has happened before, and is repeated from the log."""
+        ...
 
     @property
     def root(self) -> Node:
@@ -376,6 +399,10 @@ class Stage(Protocol):
 
     async def first(self, *tasks: Task[T]) -> Task[T]:
         """Wait until one has settled; the log decides which."""
+        ...
+
+    def collecting(self) -> AbstractAsyncContextManager["Collection"]:
+        """Take up what is spawned in the block as it settles. No interruption enters the block."""
         ...
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:

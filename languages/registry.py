@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
+from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, Language
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of, misspelled
@@ -50,6 +51,18 @@ def provider_contracts() -> ProviderContracts:
     if module is None:
         raise LookupError("no language has providers")
     return import_module(module).PROVIDER_CONTRACTS
+
+
+@cache
+def hosting() -> Hosting:
+    """Return what the language whose definitions are code does with it.
+
+    :raises LookupError: if no language is of that kind
+    """
+    module = next((kit.code_module for kit in kits().values() if kit.code_module), None)
+    if module is None:
+        raise LookupError("no language hosts code")
+    return import_module(module).HOSTING
 
 
 def about(definition: Definition[Any]) -> About:

@@ -73,12 +73,26 @@ def test_operations_know_no_command_line() -> None:
             assert not {"click", "rich"} & {name.split(".")[0] for name in _imports(path)}, _name(path)
 
 
+HAVE_IMPURE = {"languages/python": {"asyncio"}, "languages/python/outside.py": {"random"}}
+"""What of these a language may import, and why: workflows in Python are made of asyncio's tasks, futures and locks,
+which perform no I/O by themselves, on a loop of the stage's; outside of a workflow its names mean Python's own."""
+
+
 def test_languages_are_pure() -> None:
     assert len(_languages()) > 100
     for path in _languages():
-        assert not {name.split(".")[0] for name in _imports(path)} & IMPURE, _name(path)
+        had = HAVE_IMPURE.get(_name(path.parent), set()) | HAVE_IMPURE.get(_name(path), set())
+        assert not ({name.split(".")[0] for name in _imports(path)} & IMPURE) - had, _name(path)
+        if "random" in had:
+            continue
         assert not re.search(r"datetime\.now|\.utcnow\(|open\(", path.read_text()), _name(path)
 
+
+ALSO_A_WORD = {"python"}
+"""Names of languages that mean something else too: tools are in Python, and the version of Python is recorded."""
+
+FRONT_DOORS = {"callboard/__init__.py"}
+"""What names a language because its users write in the language that the names are in."""
 
 SHARED_ROOMS = {"cel", "skills"}
 """Folders of `languages` that are no languages: any of them may use these."""
@@ -91,9 +105,11 @@ def test_nothing_outside_of_languages_names_one() -> None:
         parts = path.relative_to(ROOT).parts
         if (parts[0] == "languages" and len(parts) > 2) or parts[:2] == ("projections", "results"):
             continue
+        if _name(path) in FRONT_DOORS:
+            continue
         own = {f"callboard.{folder}.{name}" for name in names for folder in ("languages", "projections.results")}
         assert not {one for one in _imports(path) if any(f"{one}.".startswith(f"{each}.") for each in own)}, _name(path)
-        assert not module(path).constants & names, _name(path)
+        assert not module(path).constants & (names - ALSO_A_WORD), _name(path)
 
 
 def test_languages_do_not_know_each_other() -> None:

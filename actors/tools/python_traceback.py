@@ -14,7 +14,13 @@ TRACEBACK_CHARS_MAX = 4_000
 
 _LIBRARY = Path(traceback.__file__).parent
 
-_FOREIGN = (str(Path(__file__).parent), str(_LIBRARY / "asyncio"), str(_LIBRARY / "importlib"), "<frozen importlib")
+_FOREIGN = (
+    str(Path(__file__).parent),
+    str(Path(__file__).parents[1] / "kinds"),
+    str(_LIBRARY / "asyncio"),
+    str(_LIBRARY / "importlib"),
+    "<frozen importlib",
+)
 """Where the code lies, or how the names of its files begin, that nobody who writes a tool has written."""
 
 

@@ -11,11 +11,11 @@ from callboard.languages.language import STRICT
 from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
 from callboard.runtime.admission.start_message import examine
 from callboard.runtime.operations.errors import RequestRefused
-from callboard.starting import DefinitionFile, Start, start_message
+from callboard.starting import Start, Startable, start_message
 from callboard.testing.services import Services
 
 
-def accepted(services: Services, file: DefinitionFile | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
+def accepted(services: Services, file: Startable | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
     """Admit a start. Return the run, its first event, and the definition's name in subjects.
 
     :raises RequestRefused: with every problem of the definition, or of the start

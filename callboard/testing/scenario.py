@@ -19,6 +19,7 @@ from callboard.bus.log import Entry
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
 from callboard.bus.turns import on_the_loop
+from callboard.languages.kit import kits
 from callboard.languages.language import NOT_UNDERSTOOD
 from callboard.projections.projection import Projection, fold
 from callboard.projections.run_result import RunResult
@@ -29,7 +30,7 @@ from callboard.runtime.operations.results import result_of
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import RunLog, read_run
-from callboard.starting import DefinitionFile, Start
+from callboard.starting import Start, Startable
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
 from callboard.testing.door import accepted
@@ -101,8 +102,9 @@ class Scenario:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def start(self, file: DefinitionFile | None = None, **start: Unpack[Start]) -> Self:
-        """Start the run, as `callboard.Client.start` does.
+    def start(self, file: Startable | None = None, **start: Unpack[Start]) -> Self:
+        """Start the run, as `callboard.Client.start` does; ``file`` may be a workflow of this program. One that is code
+        is replayed whenever the run rests: what it does otherwise the second time fails the run.
 
         :raises RequestRefused: with every problem of the definition, or of the start
         """
@@ -264,10 +266,11 @@ class Scenario:
     async def _read(self) -> list[Event]:
         return [item.event for item in await read_run(self._log, self._known())]
 
-    def _start(self, file: DefinitionFile | None, given: Start) -> None:
+    def _start(self, file: Startable | None, given: Start) -> None:
         if self._ref is not None:
             raise UsageInvalid("the scenario has already started its run", "start")
         self._ref, first, definition = accepted(self._services, file, given)
+        self._services.always_replay = bool(kits()[first.definition.language].code_module)
         self._run(self._admit(self._ref, first, definition))
 
     async def _admit(self, ref: RunRef, first: ev.RunAccepted, definition: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from callboard.actors.carrier import Carrier, CarryEffect, EffectFailed, Job, Reporter, Sessions
+from callboard.actors.kinds.step import Steps
 from callboard.actors.models.model import Model, ModelTurn
 from callboard.actors.models.scripted import ScriptedModel
 from callboard.actors.models.waits import Waits
@@ -142,7 +143,7 @@ class Services:
             self,
             models=models,
             tools=ToolEnvironment(env=self.env or {}, script=script, keep=keep, opens=scripting(self.servers)),
-            kinds={"source": source, "provider": self._provider, **scripted},
+            kinds={"source": source, "provider": self._provider, "step": Steps(threads=False).carry, **scripted},
             on_delta=lambda _job, _k, _text: None,
             model_timeout_s=MODEL_TIMEOUT_S,
             waits=Waits(clock=self.clock),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from callboard.runtime.hosting.names import named
 from callboard.runtime.operations.start_request import StartRequest
 
 Command = Callable[..., Any]
@@ -152,8 +153,24 @@ class _FileOrName(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("the name is empty; expected that of a file or of a registered definition", param, ctx)
-        looks_like_a_file = value.endswith(DEFINITION_SUFFIXES) or os.sep in value or os.path.lexists(value)
-        return super().convert(value, param, ctx) if looks_like_a_file else value
+        looks_like_a_file = (
+            value.endswith(DEFINITION_SUFFIXES) or named(value) is not None or os.sep in value or os.path.lexists(value)
+        )
+        return DefinitionFile().convert(value, param, ctx) if looks_like_a_file else value
+
+
+class DefinitionFile(click.Path):
+    """The file of a definition, or ``FILE.py:NAME`` for a workflow in Python."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, readable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        code = named(value) if isinstance(value, str) else None
+        if code is not None:
+            super().convert(code[0], param, ctx)
+            return value
+        return super().convert(value, param, ctx)
 
 
 class Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
@@ -236,7 +253,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     decorated: Command = gathered
     for decorate in reversed(
         [
-            click.argument("file", type=_FileOrName() if names else _READABLE),
+            click.argument("file", type=_FileOrName() if names else DefinitionFile()),
             click.option("--language", metavar="LANGUAGE", help="What FILE is written in, where that is not plain."),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
             click.option(

@@ -46,6 +46,7 @@ def run(
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
     callboard run triage.yaml --input @input.json --model anthropic
+    callboard run triage.py:triage --input @incident.json
     """
     from pathlib import Path
 
@@ -55,10 +56,17 @@ def run(
     from callboard.runtime.cli.run_here import LocalRun, run_here
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.streams import unheard
+    from callboard.runtime.hosting.names import named
     from callboard.runtime.operations.start_messages import prepared
 
     with unheard():
-        config = configured(settings, allow_scripts=True if request.script else None, offline=request.offline or None)
+        config = configured(
+            settings,
+            allow_scripts=True if request.script else None,
+            offline=request.offline or None,
+            # Code that does otherwise the second time is found out the first time.
+            always_replay=True if named(request.file) else None,
+        )
         silent = stream or settings.as_json
         what = prepared(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder

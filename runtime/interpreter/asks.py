@@ -14,6 +14,7 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.conversation import Memory
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ForkedFrom, Payload
+from callboard.bus.work import Work
 from callboard.languages.language import Ask, Instant, RunInfo
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -55,12 +56,20 @@ class Asks:
         self._seed = seed.encode()
         self._ordinals: dict[str, int] = {}
 
-    async def effect(self, node: Execution, key: str, intent: Payload, ordinal: int = 0, of_id: int = 0) -> Any:
+    async def effect(
+        self,
+        node: Execution,
+        key: str,
+        intent: Payload,
+        ordinal: int = 0,
+        of_id: int = 0,
+        work: Work | None = None,
+    ) -> Any:
         """Announce an effect and wait for its outcome's payload."""
         await self.driver.checkpoint()
         event = self.ledger.announce(node, key, intent)
         wait = Wait(self.driver, lambda cause: self._abandon(key, cause))
-        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id))
+        self.waits.open(key, OpenEffect(event, intent, node, wait.wake, ordinal, of_id, work))
         return await wait
 
     def _abandon(self, key: str, cause: Failure) -> None:

@@ -12,6 +12,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
+from callboard.bus.work import Work
 from callboard.languages.language import (
     NOT_UNDERSTOOD,
     Answered,
@@ -46,6 +47,9 @@ class StageNode(Execution):
 
     def key(self, slot: str) -> str:
         return effect_key(self.path, self.iteration, self.attempt, slot)
+
+    def asked_at(self, source: str) -> None:
+        self.source = source
 
     # facts
 
@@ -145,9 +149,11 @@ class StageNode(Execution):
         self.outputs[self.key(slot)] = outcome
         return Ok(outcome.output) if outcome.error is None else Failed(outcome.error)
 
-    async def call(self, slot: str, kind: ev.EffectKind, request: JSON) -> Ok[JSON] | Failed:
+    async def call(
+        self, slot: str, kind: ev.EffectKind, request: JSON, *, work: Work | None = None
+    ) -> Ok[JSON] | Failed:
         intent = ev.EffectCall(kind_=kind, node=self.name or None, request=request, digest=digest(request))
-        outcome: ev.EffectResult = await self._asks.effect(self, self.key(slot), intent)
+        outcome: ev.EffectResult = await self._asks.effect(self, self.key(slot), intent, work=work)
         return Ok(outcome.value) if outcome.error is None else Failed(outcome.error)
 
     def toolbox(self, sources: Sequence[ToolSource]) -> "ToolboxBlock":

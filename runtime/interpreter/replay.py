@@ -150,10 +150,15 @@ def replaying(
     # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
     recorded = stage.info
     plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
+    last = events[-1].n
+    # What follows from the last event may be new: nobody knows how far a worker that died had come.
+    stage.replaying = started.n < last
     yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:
         if event.n > started.n:
+            stage.replaying = event.n < last
             yield from delivering(stage, event)
+    stage.replaying = False
 
 
 def delivering(stage: Stage, event: Event) -> Iterator[Computation | None]:

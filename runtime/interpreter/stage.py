@@ -26,6 +26,7 @@ from callboard.languages.language import (
     Unwound,
 )
 from callboard.runtime.interpreter.asks import Asks, Parting
+from callboard.runtime.interpreter.collection import Collection
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.driver import Driver, Task, Wait, never_pressed
 from callboard.runtime.interpreter.journal import Journal, is_actors_own
@@ -59,6 +60,7 @@ class Stage:
         self.waits = Waits(self.ledger, self.driver)
         self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, parting)
         self.cancelling = False
+        self.replaying = False
         self.killed: Failure | None = None
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
         """What is wrong with variables that a resume sets."""
@@ -268,6 +270,9 @@ class Stage:
 
     async def first(self, *tasks: Any) -> Any:
         return await self.driver.first(*tasks)
+
+    def collecting(self) -> Collection:
+        return Collection(self.driver)
 
     def cancel(self, task: Any, cause: Failure, owner: object = None) -> None:
         self.driver.cancel(task, cause, owner)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from callboard.bus import events as ev
 from callboard.bus.effects import JSON
 from callboard.bus.events import Event, Payload
+from callboard.bus.work import Work
 from callboard.languages.language import Answered, Ask, Instant
 from callboard.languages.signals import is_meant
 from callboard.runtime.interpreter.driver import Driver, Wait
@@ -25,7 +26,8 @@ from callboard.runtime.interpreter.ledger import Ledger
 class OpenEffect(Struct):
     """An intent that has no outcome yet, and who waits for it.
 
-    ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id.
+    ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id;
+    ``work`` is the function that a step calls.
     """
 
     event: Event
@@ -34,6 +36,7 @@ class OpenEffect(Struct):
     wake: Callable[[Any], None]
     ordinal: int = 0
     ordinal_of_id: int = 0
+    work: Work | None = None
 
 
 class Bound(Struct):

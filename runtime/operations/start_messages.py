@@ -19,6 +19,8 @@ from callboard.languages.registry import about, authoring, parsed
 from callboard.languages.source_text import read
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import called
+from callboard.runtime.hosting.loading import definition_of
+from callboard.runtime.hosting.names import named
 from callboard.runtime.operations.bundling import Permit, bundled, everything, skills_beside
 from callboard.runtime.operations.errors import RequestRefused, UsageInvalid
 from callboard.runtime.operations.files import document_of, text_of, why
@@ -77,8 +79,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     :raises UsageInvalid: if the input or the arguments cannot be read
     :raises UsageInvalid: if the model is scripted, and there is no script
     """
-    path = Path(request.file)
-    source = text_of(path)
+    path, source = _source_of(request)
     unnamed = parsed(source, request.file, request.language)
     if isinstance(unnamed, list):
         raise RequestRefused("definition", unnamed, request.file, source)
@@ -104,6 +105,16 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
         problems = [msgspec.structs.replace(one, severity="error") for one in found.warnings]
         raise RequestRefused("start", problems, request.file)
     return PreparedStart(message, source, tuple(found.warnings), definition=definition, folder=folder)
+
+
+def _source_of(request: StartRequest) -> tuple[Path, str]:
+    """Return the file that an order names and the text of its definition; of code that is loaded here, its name."""
+    code = named(request.file)
+    if code is None:
+        path = Path(request.file)
+        return path, text_of(path)
+    bundle, source = definition_of(*code)
+    return bundle.root / Path(code[0]).name, source
 
 
 def _begun(request: StartRequest, definition: Definition[Any]) -> Begun | None:

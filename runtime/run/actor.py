@@ -477,7 +477,7 @@ class LiveSink:
         self._flight = flight
         # Called for every event; nothing is added on the way.
         self.seal: Callable[[Payload], bytes] = runlog.seal
-        self.write: Callable[[str, bytes, str, int, int, str], Event] = runlog.write
+        self.write: Callable[[str, bytes, str, int, int, str, str], Event] = runlog.write
         self.clock: Callable[[], dt.datetime] = runlog.clock
 
     def abandon(self, key: str) -> None:

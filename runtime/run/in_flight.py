@@ -139,6 +139,7 @@ class InFlight:
             turn=model_turn(effect, self._active.stage.asks.memory, idempotency_key) if is_turn else None,
             toolboxes=dict(effect.node.toolboxes),
             span=self._span(effect.event),
+            work=effect.work,
         )
 
     def _span(self, intent: Event) -> TraceContext:

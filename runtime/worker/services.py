@@ -15,6 +15,7 @@ from callboard.actors.fetch import FetchRules
 from callboard.actors.kinds import channel, service
 from callboard.actors.kinds.code import Code
 from callboard.actors.kinds.memory import Memory
+from callboard.actors.kinds.step import Steps
 from callboard.actors.memory.embedders import Embedders
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.jetstream import KeyValueStore
@@ -123,6 +124,7 @@ class Services:
         self._providing = Providing(config.providers, self.outgoing, self._lender.env)
         self._providers = Providers(self._providing.offered)
         self._code = Code(config.code)
+        self._steps = Steps()
         self._kept = KeyValueStore(nc, bucket_of(log.subjects), config.replicas)
         self._texts = _text_store(config.vectors, bucket_of(log.subjects))
         self._services = service.Services(env)
@@ -265,6 +267,7 @@ class Services:
                 "provider": self._providers.carry,
                 "prompt": prompt,
                 "code": self._code.carry,
+                "step": self._steps.carry,
                 "memory": self._memory(default).carry,
                 "service": partial(self._services.carry, account=account, env=means),
                 "channel": partial(self._channels.carry, account=account, link=link, env=means),

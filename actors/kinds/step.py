@@ -1,0 +1,82 @@
+"""Steps: functions of hosted code, called in the worker's own process. Carries out the effect kind ``step``.
+
+The request says for people which function is called with what; the function itself has come with the effect
+(`callboard.bus.work`). A coroutine function runs on the worker's loop. Any other runs on a thread, which nothing can
+stop: when its time is up, or the run is cancelled, it is left to itself.
+"""
+
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from callboard.actors.carrier import EffectFailed, Job
+from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.python_traceback import traceback_of
+from callboard.bus.effects import JSON, Failure, digest
+from callboard.bus.work import WORK, Work, WorkContext
+
+logger = structlog.get_logger(__name__)
+
+THREADS_MAX = 200
+"""How many steps of one worker may be on threads at the same time."""
+
+
+class Steps:
+    """The steps of one worker. Without ``threads``, for a loop whose time is virtual, all run on the loop."""
+
+    def __init__(self, *, threads: bool = True) -> None:
+        self._on_threads = threads
+        self._threads = anyio.CapacityLimiter(THREADS_MAX)
+
+    async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
+        """Call a function.
+
+        :raises EffectFailed: if it raises, takes too long, or returns what has no form in JSON
+        """
+        work = job.work
+        if work is None:
+            raise EffectFailed(Failure("step.unknown", "no function has come with this step", retryable=False))
+        context = WorkContext(
+            job.ref.run, job.event.path, digest(job.ref.run, work.first), work.attempt, job.report or _unheard
+        )
+        token = WORK.set(context)
+        returned: Any = None
+        try:
+            with anyio.move_on_after(work.timeout_s) as scope:
+                returned = await self._called(work)
+        except Exception as error:
+            raise _raised(work, error) from error
+        finally:
+            WORK.reset(token)
+        if scope.cancelled_caught:
+            message = f"step {work.name} took longer than {work.timeout_s:g} s"
+            raise EffectFailed(Failure("step.timeout", message, retryable=True))
+        try:
+            return work.encode(returned), None
+        except (ValueError, TypeError) as error:
+            message = f"step {work.name} returned what has no form in JSON: {error}"
+            raise EffectFailed(Failure("step.bad_output", shortened(message), retryable=False)) from error
+
+    async def _called(self, work: Work) -> Any:
+        if work.is_coroutine:
+            return await work.call()
+        if not self._on_threads:
+            return work.call()
+        within = partial(copy_context().run, work.call)
+        return await to_thread.run_sync(within, abandon_on_cancel=True, limiter=self._threads)
+
+
+def _raised(work: Work, error: Exception) -> EffectFailed:
+    own = traceback_of(error)
+    details = {"type": type(error).__name__, **({"traceback": own} if own else {})}
+    message = shortened(f"step {work.name} raised {described(error)}")
+    logger.info("step raised", step=work.name, exc_info=error)
+    return EffectFailed(Failure("step.failed", message, details=details, retryable=work.retryable(error)))
+
+
+def _unheard(_message: str) -> None:
+    """Nobody hears what is reported."""

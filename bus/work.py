@@ -1,0 +1,52 @@
+"""Work: a function that an interpreter has handed over with an effect, to be called by the run's worker.
+
+It exists only in the process whose interpreter has asked for the effect, so it is not part of what is recorded. After a
+crash the interpreter of the next worker asks for the effect again, and hands the function over again.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from msgspec import Struct
+
+from callboard.bus.effects import JSON
+
+
+class Work(Struct, frozen=True):
+    """A call of the function ``name``. One that ``is_coroutine`` runs on the worker's loop, all others on a thread.
+
+    ``encode`` makes the JSON of what the function returns; it raises ValueError or TypeError if there is none.
+    ``retryable`` says of an exception whether another attempt may help. ``first`` is the effect key of the first
+    attempt: all attempts have the same idempotency key.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    is_coroutine: bool
+    encode: Callable[[Any], JSON]
+    retryable: Callable[[Exception], bool]
+    first: str
+    attempt: int = 1
+    timeout_s: float | None = None
+
+
+class WorkContext(Struct, frozen=True):
+    """What a function learns of the call that it is in.
+
+    ``idempotency_key`` is the same in all attempts, and whenever the call is executed again after a crash.
+    """
+
+    run: str
+    path: str
+    idempotency_key: str
+    attempt: int
+    report: Callable[[str], None]
+
+    def progress(self, message: str) -> None:
+        """Report a line of progress to those who watch the run."""
+        self.report(str(message))
+
+
+WORK: ContextVar[WorkContext | None] = ContextVar("work", default=None)
+"""The call that is being made, in the function that it calls."""

@@ -1,0 +1,72 @@
+"""Addresses: the path of each asyncio task of a workflow, from the tree of tasks and their names.
+
+A task's path is its parent's path and its name, or ``task[k]`` for the k-th of that parent's tasks that were given no
+name; the workflow's own task has the empty path. Python 3.11 names a task only after the loop has made it, so a path is
+found when it is first asked for: by then all tasks that were made before have their names.
+"""
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from callboard.bus.paths import child, encode_id
+
+UNNAMED = "task"
+
+
+class Addresses:
+    """The paths of one workflow's tasks."""
+
+    def __init__(self) -> None:
+        self._places: WeakKeyDictionary[asyncio.Task[Any], _Place] = WeakKeyDictionary()
+        self._count = 0
+
+    def unnamed(self) -> str:
+        """Return the name of a task that is given none: the same in every replay."""
+        self._count += 1
+        return f"{UNNAMED}-{self._count}"
+
+    def add(self, task: asyncio.Task[Any], parent: "asyncio.Task[Any] | None", default: str) -> None:
+        """Take a new task in; ``default`` is the name that it has if nobody gives it one."""
+        place = self._places.get(parent) if parent is not None else None
+        self._places[task] = _Place(task, place, default)
+
+    def of(self, task: "asyncio.Task[Any] | None") -> str:
+        """Return the path of a task; that of no task is the workflow's own."""
+        place = self._places.get(task) if task is not None else None
+        return place.path if place is not None else ""
+
+
+class _Place:
+    """A task in the tree; one without a parent is the workflow's own."""
+
+    def __init__(self, task: asyncio.Task[Any], parent: "_Place | None", default: str) -> None:
+        self._task: asyncio.Task[Any] | None = task
+        self._parent = parent
+        self._default = default
+        self._path: str | None = "" if parent is None else None
+        self._unresolved: list[_Place] = []
+        self._names: dict[str, int] = {}
+        if parent is not None:
+            parent._unresolved.append(self)
+
+    @property
+    def path(self) -> str:
+        if self._path is None and self._parent is not None:
+            self._parent._resolve()
+        assert self._path is not None
+        return self._path
+
+    def _resolve(self) -> None:
+        """Give the tasks that were made in this one their paths, in the order in which they were made."""
+        above = self.path
+        unresolved, self._unresolved = self._unresolved, []
+        for place in unresolved:
+            task, place._task = place._task, None
+            assert task is not None
+            name = task.get_name()
+            word = UNNAMED if name == place._default else encode_id(name)
+            number = self._names[word] = self._names.get(word, 0) + 1
+            # Of tasks of one name the second is numbered, unnamed ones all are.
+            plain = word != UNNAMED and number == 1
+            place._path = child(above, word if plain else f"{word}[{number}]")

@@ -1,0 +1,49 @@
+"""Frames: where in the code of a workflow something happens, as ``file:line function``.
+
+Files are named as they stand in the bundle, so that a place is the same on every machine.
+"""
+
+import asyncio
+import contextlib
+import sys
+from types import FrameType, TracebackType
+
+_OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] + "/", contextlib.__file__, "<frozen")
+"""Where the code lies that nobody who writes a workflow has written."""
+
+
+def where(root: str) -> str:
+    """Return where the caller is: the innermost frame of the bundle at ``root``, or else of anybody but us."""
+    found: FrameType | None = None
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OWN):
+            if file.startswith(root):
+                return place(root, frame)
+            found = found or frame
+        frame = frame.f_back
+    return ""
+
+
+def place(root: str, frame: FrameType, line: int | None = None) -> str:
+    """Return the place of a frame."""
+    return f"{short(root, frame.f_code.co_filename)}:{line or frame.f_lineno} {frame.f_code.co_name}"
+
+
+def short(root: str, file: str) -> str:
+    """Return the name of a file as it stands in the bundle; of others the last part."""
+    return file[len(root) :].lstrip("/") if root and file.startswith(root) else file.rpartition("/")[2]
+
+
+def raised_at(root: str, error: BaseException) -> list[str]:
+    """Return the places in the bundle that an exception has come through, the outermost first."""
+    places: list[str] = []
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.startswith(root or "/"):
+            file = traceback.tb_frame.f_code.co_filename
+            if not file.startswith(_OWN):
+                places.append(place(root, traceback.tb_frame, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return places

@@ -1,0 +1,141 @@
+"""The Python language as the runtime sees it: a definition names a workflow, and the digest of its sources."""
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from callboard.bus.commands import StartRun
+from callboard.bus.effects import Failure
+from callboard.bus.events import Outline, OutlineNode, Problem
+from callboard.languages.language import Definition, End, Needs, Plan, Stage
+from callboard.languages.problems import Tree, kind_of
+from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
+from callboard.languages.python.frames import raised_at, where
+from callboard.languages.python.hosted import HOSTING, Hosted, Named, hosted
+from callboard.languages.python.loop import WorkflowLoop
+from callboard.languages.python.workflows import InputMisfit
+from callboard.languages.source_text import read
+
+_ENTRY = re.compile(r"[\w.]+:[\w.<>]+")
+
+CODE_UNKNOWN = "python.code_unknown"
+
+
+class PythonLanguage:
+    """Workflows as ordinary Python; `loop` has how one is performed."""
+
+    name = "python"
+
+    def parse(self, source: str) -> Definition[Named] | list[Problem]:
+        tree = read(source)
+        if not isinstance(tree, Tree):
+            return tree
+        match tree.value:
+            case {"python": str(entry), **rest} if _ENTRY.fullmatch(entry):
+                pass
+            case dict():
+                message = "python is not the entry point of a workflow"
+                return [tree.problem("python.entry", message, ("python",), expected='"module:name"')]
+            case value:
+                message = f"expected an object, got {kind_of(value)}"
+                return [tree.problem("python.entry", message, expected='{"python": "module:name"}')]
+        digest = rest.pop("code", "")
+        problems = [
+            tree.problem(
+                "python.field", f"a definition of this language has no {name}", (name,), expected="python, code"
+            )
+            for name in rest
+        ]
+        if not isinstance(digest, str) or not re.fullmatch("([0-9a-f]{64})?", digest):
+            message = "code is not the digest of sources"
+            problems.append(tree.problem("python.code", message, ("code",), expected="64 hexadecimal digits"))
+        if problems:
+            return problems
+        named = Named(entry, digest)
+        return Definition(self.name, entry.rpartition(":")[2], source, named.canonical, named)
+
+    def admit(self, definition: Definition[Named], start: StartRun) -> Plan[Named] | list[Problem]:
+        named = definition.document
+        found = hosted(named.entry, named.digest)
+        if found is None:
+            known = ", ".join(HOSTING.entries()) or "none"
+            message = f"this worker was not given the code of {named.entry}; it has: {known}"
+            expected = "a worker that has it: callboard worker --code MODULE"
+            return [Problem(CODE_UNKNOWN, message, "definition", expected=expected)]
+        problems = _misfits(found, start)
+        if problems:
+            return problems
+        if not named.digest:
+            named = Named(named.entry, found.code.digest)
+            text = named.canonical
+            definition = replace(definition, source=text.decode(), canonical=text, document=named)
+        outline = Outline([OutlineNode(found.workflow.name, found.workflow.name, "workflow")])
+        return Plan(definition, start.input, {}, {}, outline, needs=Needs(model=False))
+
+    async def interpret(self, plan: Plan[Named], stage: Stage) -> End:
+        named = plan.definition.document
+        found = hosted(named.entry, named.digest)
+        assert found is not None, "admission has found it"
+        return await perform(found, plan.input, stage)
+
+
+def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
+    """Return what is wrong with what a start brings."""
+    message = "a workflow in Python takes no such option"
+    problems = [Problem("python.option", message, f"options.{name}") for name in start.options]
+    if start.arguments:
+        message = "a workflow in Python takes no arguments beside its input"
+        problems.append(Problem("python.arguments", message, "arguments"))
+    try:
+        found.workflow.arguments(start.input)
+    except InputMisfit as error:
+        expected = str(found.workflow.parameters.signature)
+        for at, what in error.problems:
+            problems.append(Problem("python.input", what, f"input.{at}" if at else "input", expected=expected))
+    return problems
+
+
+async def perform(found: Hosted, given: Any, stage: Stage) -> End:
+    """Perform a workflow on a stage, and return how it ended."""
+    root = found.code.root
+    loop = WorkflowLoop(stage, lambda: where(root))
+    loop.locals["hosted"] = found
+    arguments = found.workflow.arguments(given)
+    try:
+        performed = await loop.perform(found.workflow.function(**arguments))
+    except WorkflowFault as fault:
+        return End("failed", error=fault.failure)
+    if performed.task.cancelled():
+        if performed.cancelled is not None:
+            return End("cancelled", error=performed.cancelled.cause)
+        return End("failed", error=Failure("python.failed", "the workflow has cancelled itself"))
+    error = performed.task.exception()
+    if error is not None:
+        return End("failed", error=failure_of(error, root))
+    try:
+        output = found.workflow.parameters.result.encode(performed.task.result())
+    except (ValueError, TypeError) as misfit:
+        message = f"{found.workflow.name} returned what does not fit: {misfit}"
+        return End("failed", error=Failure("python.bad_output", message))
+    if performed.cancelled is not None:
+        stage.root.warn("python.cancel_swallowed", "the workflow has caught its cancellation, and returned")
+        return End("cancelled", output, error=performed.cancelled.cause)
+    return End("completed", output)
+
+
+def failure_of(error: BaseException, root: str) -> Failure:
+    """Return what the log says of an exception that has ended a workflow."""
+    at = raised_at(root, error)
+    details: dict[str, Any] = {"type": type(error).__name__, **({"at": at} if at else {})}
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+        at = raised_at(root, error) or at
+    place = f" ({at[-1]})" if at else ""
+    previous = error.failure if isinstance(error, StepFailed | ChildFailed | ModelFailed) else None
+    own = getattr(error, "code", None)
+    code = own if isinstance(own, str) and own else "python.failed"
+    return Failure(code, f"{type(error).__name__}: {error}{place}", details=details, previous=previous)
+
+
+LANGUAGE = PythonLanguage()

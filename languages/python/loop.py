@@ -1,0 +1,349 @@
+"""The loop: an asyncio event loop whose only input and output is the stage.
+
+A workflow and everything that it awaits run on it: tasks, groups, queues, locks and timeouts of asyncio as they are.
+What would wait for the world is an effect of the stage. One coroutine drives the loop: it takes up what has settled, in
+the order of the log, completes its future, and runs what is ready until nothing is. The clock stands still in between.
+"""
+
+import asyncio
+import datetime as dt
+import logging
+import sys
+from asyncio import events, tasks
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from callboard.bus.effects import Failure
+from callboard.bus.paths import child, encode_id
+from callboard.languages.language import Cancelled, Collection, Node, Ok, Settled, Stage, Task
+from callboard.languages.python.addresses import Addresses
+from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
+
+T = TypeVar("T")
+
+NOT_NEEDED = Failure("cancelled", "the workflow does not wait for it any more", type="cancellation")
+"""Why an effect is cancelled whose task was cancelled, or whose timer."""
+
+BATCH_MAX = 1_000_000
+"""So many callbacks in a row, without anything from outside, are a loop without an end."""
+
+DRAWN_BITS = 52
+"""How many bits of a drawn number are used."""
+
+_log = logging.getLogger("callboard.python")
+
+
+class WorkflowLoop(asyncio.AbstractEventLoop):
+    """The event loop of one run. ``where`` says where in the code the caller is."""
+
+    def __init__(self, stage: Stage, where: Callable[[], str] = lambda: "") -> None:
+        self.stage = stage
+        self.where = where
+        self.addresses = Addresses()
+        self.fault: BaseException | None = None
+        """What ends the run at once, whatever the workflow makes of it."""
+        self.locals: dict[object, Any] = {}
+        """What the names of the front door keep for this run."""
+        self.began = stage.now()
+        self._drawn: dict[str, int] = {}
+        self._ready: deque[asyncio.Handle] = deque()
+        self._open: dict[Task[Any], Callable[[Settled[Any]], None]] = {}
+        self._timers: dict[int, tuple[asyncio.TimerHandle, Task[Any]]] = {}
+        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._generators: WeakSet[Any] = WeakSet()
+        self._collection: Collection
+        self._dead = False
+
+    # -- the stage's side ----------------------------------------------------------------------------------------------
+
+    async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
+        """Run a coroutine to its end; then cancel what it has left behind, and wait for that.
+
+        :raises WorkflowFault: if it waits for something that never comes, or does not come to rest
+        """
+        cancelled: Cancelled | None = None
+        try:
+            async with self.stage.collecting() as self._collection:
+                main = self.create_task(coro)
+                self._run()
+                while not main.done():
+                    cancelled = await self._take(main) or cancelled
+                await self._unwind()
+        finally:
+            self.drop()
+        return Performed(main, cancelled)
+
+    async def _take(self, main: "asyncio.Task[Any]") -> Cancelled | None:
+        """Take up what has settled next, and run what follows from it; return the run's cancellation if it was that."""
+        if not self._open:
+            raise WorkflowFault(Failure("python.deadlock", f"the workflow waits for what never comes: {self.stacks()}"))
+        settled = await self._collection.next()
+        if isinstance(settled, Cancelled):
+            main.cancel()
+        else:
+            done = self._open.pop(settled, None)
+            if done is not None and settled.settled is not None:
+                done(settled.settled)
+        self._run()
+        await self.stage.breathe()
+        return settled if isinstance(settled, Cancelled) else None
+
+    async def _unwind(self) -> None:
+        """Do as `asyncio.run` does at its end: cancel the tasks that are left, and close generators."""
+        left = self._left()
+        for task in left:
+            task.cancel()
+        while left:
+            self._run()
+            left = [task for task in left if not task.done()]
+            if left:
+                await self._take(left[0])
+        if self._generators:
+            closing = self.create_task(self.shutdown_asyncgens())
+            self._run()
+            while not closing.done():
+                await self._take(closing)
+        for task in list(self._open):
+            self.abandon(task)
+
+    def _left(self) -> list["asyncio.Task[Any]"]:
+        return sorted((task for task in self._tasks if not task.done()), key=self.addresses.of)
+
+    def begin(self, coro: Coroutine[Any, Any, Any], done: Callable[[Settled[Any]], None]) -> Task[Any]:
+        """Start a coroutine on the stage; ``done`` is told how it has settled."""
+        task = self.stage.spawn(coro)
+        self._open[task] = done
+        self._collection.add(task)
+        return task
+
+    def abandon(self, task: Task[Any]) -> None:
+        """Cancel what was started on the stage, unless it has settled."""
+        if self._open.pop(task, None) is not None:
+            self.stage.cancel(task, NOT_NEEDED, self)
+
+    async def effect(self, coro: Coroutine[Any, Any, T]) -> T:
+        """Wait, in a task of this loop, for a coroutine on the stage; cancelling the task cancels it."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def done(settled: Settled[Any]) -> None:
+            if not future.done():
+                future.set_result(settled.value) if isinstance(settled, Ok) else future.cancel()
+
+        task = self.begin(coro, done)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.abandon(task)
+            raise
+
+    def place(self, name: str, source: str = "") -> Node:
+        """Return the place of an effect: the path of the current task, and a name."""
+        path = child(self.addresses.of(asyncio.current_task(self)), encode_id(name))
+        node = self.stage.place(path, name)
+        node.asked_at(source or self.where())
+        return node
+
+    def draw(self) -> float:
+        """Return a number in [0, 1) that follows from the run's seed, the current task, and how many it has drawn."""
+        path = self.addresses.of(asyncio.current_task(self))
+        number = self._drawn[path] = self._drawn.get(path, 0) + 1
+        return self.stage.root.random(f"random.{path}.{number}")
+
+    def bits(self, count: int) -> int:
+        """Return so many random bits likewise."""
+        drawn = 0
+        for _ in range(-(-count // DRAWN_BITS)):
+            drawn = (drawn << DRAWN_BITS) | int(self.draw() * (1 << DRAWN_BITS))
+        return drawn & ((1 << count) - 1)
+
+    def stacks(self) -> str:
+        """Say where each task stands."""
+        lines: list[str] = []
+        for task in self._left():
+            frames = task.get_stack()
+            where = f"{frames[-1].f_code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno}" if frames else "?"
+            lines.append(f"{self.addresses.of(task) or 'the workflow'} at {where}")
+        return ", ".join(lines)
+
+    def drop(self) -> None:
+        """Give everything up without clean-up: the run has ended here, or goes on elsewhere."""
+        self._dead = True
+        self._ready.clear()
+        for task in self._left():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
+            with suppress(BaseException):
+                task.get_coro().close()  # pyright: ignore
+        self._open.clear()
+        self._timers.clear()
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Run what is ready until nothing is."""
+        with self._entered():
+            for _ in range(BATCH_MAX):
+                if not self._ready:
+                    break
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()  # pyright: ignore
+                if self.fault is not None:
+                    raise self.fault
+            else:
+                raise WorkflowFault(
+                    Failure("python.spinning", f"the workflow goes on without ever waiting: {self.stacks()}")
+                )
+
+    @contextmanager
+    def _entered(self) -> Generator[None]:
+        """Make this the running loop, and no task the current one: the stage is driven by a task of another loop."""
+        outer = events._get_running_loop()  # pyright: ignore
+        task = asyncio.current_task(outer) if outer is not None else None
+        hooks = sys.get_asyncgen_hooks()
+        if outer is not None and task is not None:
+            tasks._leave_task(outer, task)  # pyright: ignore
+        events._set_running_loop(self)  # pyright: ignore
+        sys.set_asyncgen_hooks(self._generators.add, self._finalize)
+        try:
+            yield
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            events._set_running_loop(outer)  # pyright: ignore
+            if outer is not None and task is not None:
+                tasks._enter_task(outer, task)  # pyright: ignore
+
+    def _finalize(self, generator: Any) -> None:
+        self._generators.discard(generator)
+        if not self._dead:
+            self.create_task(generator.aclose())
+
+    # -- what asyncio and anyio use ------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return (self.stage.now() - self.began).total_seconds()
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # pyright: ignore
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._dead:
+            self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # pyright: ignore
+        if events._get_running_loop() is not self and not self._dead:  # pyright: ignore
+            raise NotInWorkflow(
+                "another thread schedules something on a workflow's loop; threads belong into a @step, whose result a "
+                "workflow awaits"
+            )
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:  # pyright: ignore
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # pyright: ignore
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if self._dead:
+            return handle
+        if when <= self.time():
+            self._ready.append(handle)
+            return handle
+        node = self.place("timer")
+        until = self.began + dt.timedelta(seconds=when)
+
+        def fired(settled: Settled[Any]) -> None:
+            self._timers.pop(id(handle), None)
+            if isinstance(settled, Ok):
+                self._ready.append(handle)
+
+        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), fired)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        _handle, task = self._timers.pop(id(handle), (None, None))
+        if task is not None and not self._dead:
+            self.abandon(task)
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
+        more.pop("eager_start", None)
+        default = self.addresses.unnamed()
+        parent = asyncio.current_task(self)
+        task = asyncio.Task(coro, loop=self, name=default if name is None else str(name), context=context, **more)
+        self.addresses.add(task, parent, default)
+        self._tasks.add(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # pyright: ignore
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    async def shutdown_asyncgens(self) -> None:
+        generators = list(self._generators)
+        self._generators.clear()
+        await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """A workflow's loop has no debug mode."""
+
+    def is_running(self) -> bool:
+        return not self._dead
+
+    def is_closed(self) -> bool:
+        return self._dead
+
+    def get_task_factory(self) -> None:
+        return None
+
+    def get_exception_handler(self) -> None:
+        return None
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._dead:
+            error = context.get("exception")
+            _log.error("%s", context.get("message", "an exception in a workflow's loop"), exc_info=error)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*_args: Any, **_named: Any) -> Any:
+        raise NotInWorkflow(f"a workflow's loop has no {name}: what does this belongs into a @step")
+
+    return refuse
+
+
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in vars(WorkflowLoop):
+        setattr(WorkflowLoop, _name, _refusing(_name))
+
+
+class Performed(Generic[T]):
+    """How a workflow's coroutine ended: its task, and the cancellation of the run, if there was one."""
+
+    def __init__(self, task: "asyncio.Task[T]", cancelled: Cancelled | None) -> None:
+        self.task = task
+        self.cancelled = cancelled
+
+
+def current_loop() -> WorkflowLoop | None:
+    """Return the loop of the workflow that calls this; None outside of workflows."""
+    loop = events._get_running_loop()  # pyright: ignore
+    return loop if isinstance(loop, WorkflowLoop) else None

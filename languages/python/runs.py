@@ -1,0 +1,295 @@
+"""What a workflow asks of its run besides steps: the clock, chance, questions, signals, child runs, what people see.
+
+Outside of a workflow the clock and chance are Python's, a question is asked at the terminal, a child that is a workflow
+is called, and what only a run can do raises `RunOnly`.
+"""
+
+import datetime as dt
+import logging
+from collections.abc import MutableMapping, Sequence
+from typing import Any, TypeVar, overload
+from uuid import UUID
+
+from msgspec import Struct
+
+from callboard.bus.decoding import decode_json
+from callboard.bus.effects import JSON
+from callboard.bus.json_errors import JSON_ERRORS
+from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
+from callboard.languages.python import outside
+from callboard.languages.python.errors import ChildFailed
+from callboard.languages.python.hosted import Hosted, definition_of, hosted
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.steps import seconds
+from callboard.languages.python.values import Codec, codec, plain_json
+from callboard.languages.python.workflows import Workflow, told
+
+T = TypeVar("T")
+
+HOSTED = "hosted"
+"""Where a loop keeps the workflow that it performs."""
+
+STATE = "state"
+"""The milestone of the progress that records what `set_state` says."""
+
+_SUFFIXES = (".json", ".yaml", ".yml", ".md")
+
+
+class RunOnly(RuntimeError):
+    """Something was asked of a run, and there is none."""
+
+
+def _run(name: str) -> WorkflowLoop:
+    loop = current_loop()
+    if loop is None:
+        raise RunOnly(f"{name} is for workflows that a worker performs: callboard run FILE.py:NAME")
+    return loop
+
+
+# -- the clock and chance ---------------------------------------------------------------------------------------------
+
+
+def now() -> dt.datetime:
+    """Return the run's time, the same in every replay; outside of a workflow the time of day, in UTC."""
+    loop = current_loop()
+    return loop.stage.now() if loop is not None else outside.now()
+
+
+def random() -> float:
+    """Return a number in [0, 1) that follows from the run's seed and the task; outside of a workflow a random one."""
+    loop = current_loop()
+    return loop.draw() if loop is not None else outside.random()
+
+
+def uuid4() -> UUID:
+    """Return a UUID that follows from the run's seed and the task; outside of a workflow a random one."""
+    loop = current_loop()
+    return UUID(int=loop.bits(128), version=4) if loop is not None else outside.uuid()
+
+
+class ThisRun(Struct, frozen=True):
+    """What a workflow knows of its run. ``id`` is that of the run that it is a fork of, if it is one; ``code`` is the
+    digest of the sources."""
+
+    id: str
+    workflow: str
+    code: str
+    input: JSON
+    started_at: dt.datetime
+
+
+def run_info() -> ThisRun:
+    """Return what the workflow knows of its run."""
+    loop = _run("run_info")
+    found: Hosted = loop.locals[HOSTED]
+    info = loop.stage.info
+    return ThisRun(info.execution_id, found.workflow.name, found.code.digest, info.input, loop.began)
+
+
+# -- what people see --------------------------------------------------------------------------------------------------
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """The logger of workflows, which is silent during a replay: what happens again was logged when it happened."""
+
+    __name__ = "log"
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name is logging's
+        loop = current_loop()
+        return (loop is None or not loop.stage.replaying) and super().isEnabledFor(level)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, kwargs
+
+
+log = _Log(logging.getLogger("callboard.workflow"))
+"""The logger of workflows; it is silent during a replay."""
+
+
+def progress(message: str) -> None:
+    """Record a line of progress, for those who watch the run."""
+    loop = current_loop()
+    if loop is not None:
+        loop.stage.root.progress(str(message))
+
+
+def set_state(value: Any) -> None:
+    """Record how things stand, a JSON value that those who look at the run see, until it is set again.
+
+    :raises TypeError: if the value has no form in JSON
+    """
+    loop = current_loop()
+    found = plain_json(value)
+    if loop is not None:
+        loop.stage.root.progress("state", milestone=STATE, data=found)
+
+
+# -- people, signals, children ----------------------------------------------------------------------------------------
+
+
+@overload
+async def ask(
+    question: str,
+    answer: type[T],
+    *,
+    to: str | None = None,
+    options: Sequence[Any] = (),
+    channel: str | None = None,
+    data: Any = None,
+    timeout: str | float | None = None,
+) -> T: ...
+@overload
+async def ask(
+    question: str,
+    answer: None = None,
+    *,
+    to: str | None = None,
+    options: Sequence[Any] = (),
+    channel: str | None = None,
+    data: Any = None,
+    timeout: str | float | None = None,
+) -> Any: ...
+async def ask(
+    question: str,
+    answer: Any = None,
+    *,
+    to: str | None = None,
+    options: Sequence[Any] = (),
+    channel: str | None = None,
+    data: Any = None,
+    timeout: str | float | None = None,
+) -> Any:
+    """Ask a person, and return the answer as the type ``answer``; without one as it was given.
+
+    What does not fit the type, or is none of the ``options``, is refused, and the question stays open. ``to`` names who
+    is asked, ``channel`` the way, ``data`` is shown with the question.
+
+    :raises TimeoutError: if nobody has answered within ``timeout``
+    """
+    reading = _Answers(codec(Any if answer is None else answer), list(options))
+    loop = current_loop()
+    if loop is None:
+        return reading.read(outside.answer(question))
+    shown = {**({"to": to} if to is not None else {}), **({} if data is None else {"data": plain_json(data)})}
+    due = None if timeout is None else loop.stage.now() + dt.timedelta(seconds=seconds(timeout, "timeout"))
+    asked = Ask(
+        question=question,
+        type="select" if options else "input",
+        options=list(options),
+        channel_type=channel,
+        request_data=shown or None,
+        timeout_at=due,
+        schema=None if options or not reading.codec.schema else reading.codec.schema,
+        refuses=reading.refusal,
+    )
+    node = loop.place("ask", loop.where())
+    came = await loop.effect(_asked(loop.stage, node, asked, due))
+    if came is None:
+        raise TimeoutError(f"nobody has answered in time: {question}")
+    return reading.read(came.value)
+
+
+async def _asked(stage: Stage, node: Node, ask: Ask, due: Instant | None) -> Ok[JSON] | None:
+    """Put a question, and wait for its answer; None if the time runs out first."""
+    async with node.question("ask", ask) as question:
+        if due is None:
+            answered = await question.answer()
+        else:
+            raced = await stage.within(due, question.answer(), node=node, slot="expiry")
+            if isinstance(raced, Expired):
+                question.close("timeout", None, None)
+                return None
+            answered = raced.value
+        question.close("answered", answered.k, None)
+        return Ok(answered.user_response)
+
+
+class _Answers(Struct, frozen=True):
+    """How answers to one question are read."""
+
+    codec: Codec
+    options: list[Any]
+
+    def read(self, response: JSON) -> Any:
+        """Return the value that a response is; a text may be the JSON of one.
+
+        :raises ValueError, TypeError: if it is none
+        """
+        if self.options:
+            values = [one["value"] if isinstance(one, dict) and "value" in one else one for one in self.options]
+            response = next((one for one in values if one == response or str(one) == response), response)
+            if response not in values:
+                raise ValueError(f"the answer has to be one of {', '.join(str(one) for one in values)}")
+        try:
+            return self.codec.decode(response)
+        except (ValueError, TypeError) as error:
+            if not isinstance(response, str):
+                raise
+            try:
+                value = decode_json(response)
+            except JSON_ERRORS:
+                raise error from None
+            return self.codec.decode(value)
+
+    def refusal(self, response: JSON) -> str | None:
+        """Say why a response is no answer; None if it is one."""
+        try:
+            self.read(response)
+        except (ValueError, TypeError) as error:
+            return "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+        return None
+
+
+@overload
+async def signal(name: str, data: type[T], *, match: Any = None) -> T: ...
+@overload
+async def signal(name: str, data: None = None, *, match: Any = None) -> Any: ...
+async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
+    """Wait for a signal, and return its data as the type ``data``; ``match`` is what its data must have.
+
+    One that came before is taken, the oldest first.
+    """
+    loop = _run("signal")
+    reading = codec(Any if data is None else data)
+    node = loop.place("signal", loop.where())
+    arrived = await loop.effect(node.signal("signal", name, None if match is None else plain_json(match)))
+    return reading.decode(arrived.data)
+
+
+class ChildRun(Struct, frozen=True):
+    """A child run that has completed: its output, and the result as its language has it."""
+
+    output: JSON
+    results: JSON = None
+
+
+async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun:
+    """Perform another definition as a run of its own, and return how it ended.
+
+    ``definition`` is a workflow, the name of a registered definition, or a file beside the code, of any language;
+    ``start`` is what else its start may say (`docs/messages.md`).
+
+    :raises ChildFailed: if it fails, is cancelled or expires
+    """
+    loop = current_loop()
+    if loop is None:
+        if isinstance(definition, Workflow):
+            return ChildRun(await definition(**definition.arguments(plain_json(input))))
+        raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
+    node = loop.place("child", loop.where())
+    end: End = await loop.effect(node.child("child", _named(loop, definition), plain_json(input), **start))
+    if end.status != "completed":
+        raise ChildFailed(end.status, end.error)
+    return ChildRun(end.output, end.results)
+
+
+def _named(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
+    if isinstance(definition, Workflow):
+        found = hosted(definition.entry)
+        if found is None:
+            raise ValueError(f"{definition.entry} is not hosted by this worker: host the module that has it")
+        return {"source": definition_of(found)}
+    if definition.endswith(_SUFFIXES):
+        own: Hosted = loop.locals[HOSTED]
+        return {"source": own.code.read(definition)}
+    return {"name": definition}

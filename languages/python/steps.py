@@ -1,0 +1,208 @@
+"""Steps: functions whose calls are effects. In a workflow a call is recorded once, and made by the worker of the run.
+
+Outside of a workflow a step is the function that it was made of; a plain one is called on a thread.
+"""
+
+import asyncio
+import datetime as dt
+import inspect
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+from uuid import uuid4
+
+from callboard.bus.durations import DURATION, seconds_of
+from callboard.bus.effects import JSON, Failure, PythonTools
+from callboard.bus.work import WORK, Work, WorkContext
+from callboard.languages.language import Failed, Node, Ok
+from callboard.languages.python.errors import StepFailed
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.values import parameters_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BACKOFF_S = 1.0
+BACKOFF_MAX_S = 60.0
+"""The pause before the second attempt, which doubles with each, and its bound."""
+
+RETRIES_MAX = 1_000
+
+
+class Step(Generic[P, R]):
+    """A function whose calls are effects; see `step`."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        retries: int,
+        backoff_s: float,
+        retry_on: tuple[type[Exception], ...],
+        timeout_s: float | None,
+        concurrency: int | None,
+        process: bool,
+    ) -> None:
+        qualname = function.__qualname__
+        if "." in qualname.rpartition("<locals>.")[2]:
+            raise TypeError(f"{qualname} is a method, and a step is a function: give it what it needs as arguments")
+        if process and "<locals>" in qualname:
+            raise TypeError(f"{qualname} runs in a process of its own, which has to find it at the top of its module")
+        self.name = function.__name__
+        self.function = function
+        self.parameters = parameters_of(function)
+        self.is_coroutine = inspect.iscoroutinefunction(function)
+        self.retries = retries
+        self.backoff_s = backoff_s
+        self.retry_on = retry_on
+        self.timeout_s = timeout_s
+        self.concurrency = concurrency
+        self.process = process
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        loop = current_loop()
+        bound = self.parameters.signature.bind(*args, **kwargs)
+        if loop is None:
+            return self._plainly(bound)
+        return self._in_workflow(loop, bound, loop.where())
+
+    async def _plainly(self, bound: inspect.BoundArguments) -> R:
+        if self.is_coroutine:
+            return await self.function(*bound.args, **bound.kwargs)
+        return await asyncio.to_thread(self.function, *bound.args, **bound.kwargs)
+
+    async def _in_workflow(self, loop: WorkflowLoop, bound: inspect.BoundArguments, source: str) -> R:
+        codecs = self.parameters.codecs
+        arguments: dict[str, JSON] = {}
+        for name, value in bound.arguments.items():
+            try:
+                arguments[name] = codecs[name].encode(value)
+            except (ValueError, TypeError) as error:
+                raise TypeError(f"step {self.name}: its argument {name} does not fit: {error}") from error
+        node = loop.place(self.name, source)
+        async with AsyncExitStack() as stack:
+            if self.concurrency is not None:
+                await stack.enter_async_context(loop.locals.setdefault(self, asyncio.Semaphore(self.concurrency)))
+            for attempt in range(1, self.retries + 2):
+                outcome = await loop.effect(self._effect(node, arguments, attempt))
+                if isinstance(outcome, Ok):
+                    return self.parameters.result.decode(outcome.value)
+                if attempt > self.retries or not _may_help(outcome.error):
+                    raise StepFailed(outcome.error)
+                pause_s = min(self.backoff_s * 2 ** (attempt - 1), max(BACKOFF_MAX_S, self.backoff_s))
+                until = loop.stage.now() + dt.timedelta(seconds=pause_s)
+                await loop.effect(node.sleep(f"backoff.{attempt}", until, "retry"))
+        raise AssertionError("an attempt returns or raises")
+
+    def _effect(self, node: Node, arguments: dict[str, JSON], attempt: int) -> Coroutine[Any, Any, Ok[JSON] | Failed]:
+        slot = "step" if attempt == 1 else f"step.{attempt}"
+        if self.process:
+            return self._in_process(node, slot, arguments, attempt)
+        work = Work(
+            name=self.name,
+            call=lambda: self._called(arguments),
+            is_coroutine=self.is_coroutine,
+            encode=self.parameters.result.encode,
+            retryable=lambda error: isinstance(error, self.retry_on),
+            first=node.key("step"),
+            attempt=attempt,
+            timeout_s=self.timeout_s,
+        )
+        return node.call(slot, "step", {"step": self.name, "arguments": arguments}, work=work)
+
+    def _called(self, arguments: dict[str, JSON]) -> Any:
+        """Call the function with what the log holds of its arguments."""
+        codecs, signature = self.parameters.codecs, self.parameters.signature
+        bound = inspect.BoundArguments(signature, {name: codecs[name].decode(one) for name, one in arguments.items()})  # pyright: ignore
+        return self.function(*bound.args, **bound.kwargs)
+
+    async def _in_process(self, node: Node, slot: str, arguments: dict[str, JSON], attempt: int) -> Ok[JSON] | Failed:
+        home = f"{self.function.__module__}:{self.function.__qualname__}"
+        source = PythonTools({self.name: home}, timeout_s=self.timeout_s)
+        async with node.toolbox([source]) as listed:
+            if isinstance(listed, Failed):
+                return listed
+            return await node.tool(slot, self.name, arguments)
+
+
+def _may_help(failure: Failure) -> bool:
+    return failure.retryable is not False
+
+
+@overload
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    retries: int = 0,
+    backoff: str | float = BACKOFF_S,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    timeout: str | float | None = None,
+    concurrency: int | None = None,
+    process: bool = False,
+) -> Callable[[Callable[P, Any]], Step[P, Any]]: ...
+def step(
+    function: Any = None,
+    /,
+    *,
+    retries: int = 0,
+    backoff: str | float = BACKOFF_S,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    timeout: str | float | None = None,
+    concurrency: int | None = None,
+    process: bool = False,
+) -> Any:
+    """Make a function a step: in a workflow its calls are recorded, and made once.
+
+    A coroutine function runs on the worker's loop, any other on a thread; with ``process`` it runs in a process of its
+    own, which can be killed. A failing call is tried again up to ``retries`` times, after ``backoff``, which doubles,
+    if what it raised is one of ``retry_on``. ``timeout`` bounds each attempt; ``concurrency`` bounds how many calls of
+    the step one run makes at once. Durations are seconds, or texts such as ``30s``.
+
+    :raises TypeError: if a parameter or the result has a type without a form in JSON
+    :raises ValueError: if a setting is out of its bounds
+    """
+    if not 0 <= retries <= RETRIES_MAX:
+        raise ValueError(f"retries is {retries}; it has to be from 0 to {RETRIES_MAX}")
+    if concurrency is not None and concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; it has to be 1 or more")
+    settings: dict[str, Any] = {
+        "retries": retries,
+        "backoff_s": seconds(backoff, "backoff"),
+        "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
+        "timeout_s": None if timeout is None else seconds(timeout, "timeout"),
+        "concurrency": concurrency,
+        "process": process,
+    }
+    if function is not None:
+        return Step(function, **settings)
+    return lambda decorated: Step(decorated, **settings)
+
+
+def seconds(duration: str | float, what: str) -> float:
+    """Read a duration: seconds, or a text such as ``30s``.
+
+    :raises ValueError: if it is neither, or negative
+    """
+    import re
+
+    if isinstance(duration, str):
+        if re.fullmatch(DURATION, duration) is None:
+            raise ValueError(f"{what} is {duration!r}; it has to be seconds, or a text such as 30s, 5m or 1h30m")
+        return seconds_of(duration)
+    if not 0 <= duration < float("inf"):
+        raise ValueError(f"{what} is {duration}; it has to be 0 or more seconds")
+    return float(duration)
+
+
+def step_context() -> WorkContext:
+    """Return what the call of a step learns of itself: its run, path, idempotency key and attempt, and `progress`.
+
+    Outside of a run it names none, and the idempotency key is a new one each time.
+    """
+    context = WORK.get()
+    return context or WorkContext("", "", str(uuid4()), 1, lambda _message: None)

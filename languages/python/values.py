@@ -1,0 +1,158 @@
+"""Values: how what crosses between a workflow and its log becomes JSON and comes back, by the annotations of the code.
+
+Annotations are those of pydantic: models, dataclasses, TypedDicts, built-in types, and all that these are made of; or
+those of msgspec. Without an annotation a value comes back as the JSON that was made of it.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.decoding import decode_json
+from callboard.bus.effects import JSON, JsonSchema
+from callboard.bus.finite import NotFinite, encoded
+
+
+class NoJsonForm(TypeError):
+    """A type has no form in JSON."""
+
+
+class Codec(Struct, frozen=True):
+    """The two ways of one type; both raise ValueError or TypeError for what does not fit. ``schema`` is the type's JSON
+    Schema, empty if anything goes."""
+
+    encode: Callable[[Any], JSON]
+    decode: Callable[[JSON], Any]
+    schema: JsonSchema
+
+
+def plain_json(value: Any) -> JSON:
+    """Return the JSON of a value of whatever type.
+
+    :raises TypeError: if it has none
+    :raises ValueError: if it holds a number that JSON does not have
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    try:
+        return decode_json(encoded(value, _dump))
+    except NotFinite as error:
+        raise ValueError(f"{error} is not a number of JSON") from error
+
+
+def _dump(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        raise NoJsonForm(f"objects of type {type(value).__name__} have no form in JSON")
+    return dump(mode="json", by_alias=True)
+
+
+_ANYTHING = Codec(plain_json, lambda value: value, {})
+
+
+def codec(annotation: Any) -> Codec:
+    """Return how values of an annotation cross.
+
+    :raises NoJsonForm: if the type has no form in JSON
+    """
+    if annotation in (Any, inspect.Parameter.empty, object):
+        return _ANYTHING
+    try:
+        return _remembered(annotation)
+    except TypeError as error:
+        if isinstance(error, NoJsonForm):
+            raise
+        return _codec(annotation)  # not hashable
+
+
+def _codec(annotation: Any) -> Codec:
+    from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        schema = adapter.json_schema(by_alias=True)
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return _of_msgspec(annotation)
+
+    def encode(value: Any) -> JSON:
+        found = plain_json(adapter.dump_python(value, mode="json", by_alias=True, warnings="none"))
+        adapter.validate_python(found)  # what is recorded can be read back
+        return found
+
+    return Codec(encode, adapter.validate_python, schema)
+
+
+_remembered = cache(_codec)
+
+
+def _of_msgspec(annotation: Any) -> Codec:
+    try:
+        schema = msgspec.json.schema(annotation)
+    except (TypeError, RuntimeError) as error:
+        named = getattr(annotation, "__name__", None) or str(annotation)
+        raise NoJsonForm(f"{named} has no form in JSON") from error
+
+    def decode(value: JSON) -> Any:
+        return msgspec.convert(value, annotation, str_keys=True)
+
+    def encode(value: Any) -> JSON:
+        found = plain_json(value)
+        decode(found)
+        return found
+
+    return Codec(encode, decode, schema)
+
+
+class Parameters(Struct, frozen=True):
+    """The parameters of a function, as they cross. ``whole`` is the one that takes the whole input of a workflow: the
+    only one, if its type is an object, or has no annotation."""
+
+    signature: inspect.Signature
+    codecs: dict[str, Codec]
+    result: Codec
+
+    @property
+    def whole(self) -> str | None:
+        if len(self.codecs) != 1:
+            return None
+        name, one = next(iter(self.codecs.items()))
+        return name if not one.schema or _is_object(one.schema) else None
+
+
+def _is_object(schema: JsonSchema) -> bool:
+    if "$ref" in schema:
+        return True
+    if "anyOf" in schema:
+        return any(_is_object(one) for one in schema["anyOf"])
+    return schema.get("type") == "object"
+
+
+def parameters_of(function: Callable[..., Any]) -> Parameters:
+    """Read the parameters of a function.
+
+    :raises NoJsonForm: if the type of one, or of the result, has no form in JSON; it is named
+    """
+    signature = inspect.signature(function)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        # A name that is only defined later, or only for the type checker: it crosses as it is.
+        hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
+    codecs: dict[str, Codec] = {}
+    for name, one in signature.parameters.items():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            raise NoJsonForm(f"{function.__qualname__} takes {one}: give every parameter a name of its own")
+        codecs[name] = _named(function, f"its parameter {name}", hints.get(name, Any))
+    return Parameters(signature, codecs, _named(function, "its result", hints.get("return", Any)))
+
+
+def _named(function: Callable[..., Any], what: str, annotation: Any) -> Codec:
+    try:
+        return codec(annotation)
+    except NoJsonForm as error:
+        raise NoJsonForm(f"{function.__qualname__}: {what}: {error}") from error

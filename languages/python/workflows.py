@@ -1,0 +1,123 @@
+"""Workflows: coroutine functions that a run can perform."""
+
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from callboard.bus.effects import JSON, JsonSchema
+from callboard.languages.python.values import parameters_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Workflow(Generic[P, R]):
+    """A coroutine function that a run can perform; calling it calls the function. See `workflow`."""
+
+    def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"a workflow is an `async def`, and {function.__qualname__} is not")
+        self.name = function.__name__
+        self.module = function.__module__
+        self.function = function
+        self.parameters = parameters_of(function)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        return self.function(*args, **kwargs)
+
+    @property
+    def entry(self) -> str:
+        """The name under which workers have it: its module's, and its own."""
+        return f"{self.module}:{self.function.__qualname__}"
+
+    @property
+    def file(self) -> str:
+        """The file of its module."""
+        return getattr(sys.modules.get(self.module), "__file__", None) or self.function.__code__.co_filename
+
+    @property
+    def description(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def input_schema(self) -> JsonSchema:
+        """The JSON Schema of a run's input."""
+        parameters = self.parameters
+        if parameters.whole is not None:
+            return parameters.codecs[parameters.whole].schema
+        required = [
+            name for name, one in parameters.signature.parameters.items() if one.default is inspect.Parameter.empty
+        ]
+        return {
+            "type": "object",
+            "properties": {name: one.schema for name, one in parameters.codecs.items()},
+            "required": required,
+            "additionalProperties": False,
+        }
+
+    @property
+    def output_schema(self) -> JsonSchema:
+        """The JSON Schema of a run's output."""
+        return self.parameters.result.schema
+
+    def arguments(self, given: JSON) -> dict[str, Any]:
+        """Return the arguments that an input amounts to.
+
+        :raises InputMisfit: if it does not fit the parameters; every problem, with its place in the input
+        """
+        parameters = self.parameters.signature.parameters
+        if (whole := self.parameters.whole) is not None:
+            if given is None and parameters[whole].default is not inspect.Parameter.empty:
+                return {}
+            members, at = {whole: given}, {whole: ""}
+        else:
+            if not isinstance(given, dict | None):
+                raise InputMisfit([("", f"is not an object with {', '.join(parameters) or 'no members'}")])
+            members = given or {}
+            at = {name: name for name in members}
+        problems = [(name, f"is not a parameter of {self.name}") for name in members if name not in parameters]
+        found: dict[str, Any] = {}
+        for name, parameter in parameters.items():
+            if name in members:
+                try:
+                    found[name] = self.parameters.codecs[name].decode(members[name])
+                except (ValueError, TypeError) as error:
+                    problems += told(error, at[name])
+            elif parameter.default is inspect.Parameter.empty:
+                problems.append((name, "is missing"))
+        if problems:
+            raise InputMisfit(problems)
+        return found
+
+
+class InputMisfit(ValueError):
+    """An input does not fit; ``problems`` are places in it, and what is wrong there."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{where or 'it'}: {what}" for where, what in problems))
+        self.problems = problems
+
+
+def told(error: Exception, at: str = "") -> list[tuple[str, str]]:
+    """Return the problems that an exception of a codec tells of."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return [(at, str(error))]
+    return [
+        (".".join(str(step) for step in ([at] if at else []) + list(one["loc"])), str(one["msg"]))
+        for one in errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
+    """Make a coroutine function a workflow, which a worker that was given its code performs.
+
+    What it awaits is recorded, so that a run goes on elsewhere after a crash. The JSON Schemas of a run's input and
+    output follow from the annotations.
+
+    :raises TypeError: if it is not a coroutine function, or a type in it has no form in JSON
+    """
+    return Workflow(function)

@@ -1,0 +1,224 @@
+"""Workflows in Python that the tests of the language perform."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from callboard import StepFailed, ask, now, progress, random, run_info, signal, step, step_context, uuid4, workflow
+
+
+class Incident(BaseModel):
+    service: str
+    urls: list[str]
+
+
+class Verdict(BaseModel):
+    restart: bool
+    why: str = ""
+
+
+@dataclass
+class Sizes:
+    of: list[int]
+
+
+@step
+async def size(url: str) -> int:
+    return len(url)
+
+
+@step
+def plus_one(n: int) -> int:
+    return n + 1
+
+
+@step
+async def total(sizes: Sizes) -> int:
+    return sum(sizes.of)
+
+
+@workflow
+async def triage(incident: Incident) -> dict[str, Any]:
+    """Look at an incident, and ask."""
+    sizes = await asyncio.gather(*(size(url) for url in incident.urls))
+    try:
+        async with asyncio.timeout(3600):
+            verdict = await ask("Restart it?", Verdict, to="ada")
+    except TimeoutError:
+        verdict = Verdict(restart=False, why="no answer in time")
+    return {"sizes": sizes, "verdict": verdict, "total": await total(Sizes(sizes))}
+
+
+@workflow
+async def grouped(n: int, names: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+
+    async def one(name: str) -> None:
+        found[name] = await plus_one(await size(name) + n)
+
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(one(name), name=name)
+    return found
+
+
+tries: dict[str, int] = {}
+"""How often a failing step was called, by its idempotency key."""
+
+
+@step(retries=2, backoff=5, retry_on=LookupError)
+async def flaky(kind: str) -> str:
+    context = step_context()
+    tries[context.idempotency_key] = tries.get(context.idempotency_key, 0) + 1
+    if kind == "hopeless":
+        raise ValueError("no use")
+    if context.attempt < 3:
+        raise LookupError(f"not yet: {context.attempt}")
+    return context.path
+
+
+@workflow
+async def retrying(kind: str) -> str:
+    try:
+        return await flaky(kind)
+    except StepFailed as failed:
+        return f"{failed.code} {failed.type} {failed}"
+
+
+@step
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@workflow
+async def racing() -> str:
+    """Take what comes first; the loser is cancelled in the log."""
+    first = asyncio.ensure_future(slow(60))
+    second = asyncio.ensure_future(asyncio.sleep(10, "slept"))
+    done, pending = await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return next(iter(done)).result()
+
+
+@workflow
+async def queued(count: int) -> list[int]:
+    queue: asyncio.Queue[int] = asyncio.Queue(2)
+    found: list[int] = []
+
+    async def produce() -> None:
+        for n in range(count):
+            await queue.put(await plus_one(n))
+        await queue.put(-1)
+
+    async def consume() -> None:
+        while (n := await queue.get()) >= 0:
+            found.append(n)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(produce())
+        group.create_task(consume())
+    return found
+
+
+@workflow
+async def signalled() -> Any:
+    price = await signal("price", int)
+    progress(f"the price is {price}")
+    return {"price": price, "more": await signal("more")}
+
+
+@workflow
+async def tidying() -> str:
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        await size("tidy")
+    return "not cancelled"
+
+
+@workflow
+async def chancy() -> dict[str, Any]:
+    before = now()
+    drawn = [random(), random(), str(uuid4())]
+    await asyncio.sleep(5)
+    return {
+        "drawn": drawn,
+        "slept": (now() - before).total_seconds(),
+        "run": run_info().id,
+        "task": asyncio.current_task() is not None,
+    }
+
+
+@workflow
+async def raising() -> None:
+    await size("x")
+    raise KeyError("gone")
+
+
+@workflow
+async def stuck() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+@workflow
+async def spinning() -> None:
+    while True:  # noqa: ASYNC110 - that it never ends is what is tested
+        await asyncio.sleep(0)
+
+
+at_once: list[int] = [0, 0]
+
+
+@step(concurrency=2)
+async def bounded(n: int) -> int:
+    at_once[0] += 1
+    at_once[1] = max(at_once)
+    await asyncio.sleep(1)
+    at_once[0] -= 1
+    return n
+
+
+@workflow
+async def bounding() -> list[int]:
+    return await asyncio.gather(*(bounded(n) for n in range(6)))
+
+
+@step(timeout="2s")
+async def late() -> None:
+    await asyncio.sleep(60)
+
+
+@workflow
+async def timing() -> str:
+    try:
+        await late()
+    except StepFailed as failed:
+        return failed.code
+    return "in time"
+
+
+@workflow
+async def looping() -> list[int]:
+    """Use what of the loop there is and is not."""
+    loop = asyncio.get_running_loop()
+    return [await loop.run_in_executor(None, len, "four"), int(loop.time())]
+
+
+@workflow
+async def opening() -> None:
+    await asyncio.open_connection("localhost", 1)
+
+
+coin: list[int] = [0]
+
+
+@workflow
+async def fickle() -> int:
+    """Do otherwise each time."""
+    coin[0] += 1
+    return await size("x" * coin[0])

@@ -1,0 +1,64 @@
+"""Collections: what is spawned is taken up in the order in which it settles, and a cancellation is told once."""
+
+from callboard.bus.effects import Failure
+from callboard.languages.language import Cancelled, Ok
+from callboard.runtime.interpreter.collection import Collection
+from callboard.runtime.interpreter.driver import Driver, Task, Wait
+
+
+def test_settled_work_is_taken_up_in_order() -> None:
+    driver = Driver()
+    waits = [Wait(driver) for _ in range(3)]
+
+    async def one(number: int) -> int:
+        await waits[number]
+        return number
+
+    async def main() -> list[int]:
+        found: list[int] = []
+        async with Collection(driver) as collection:
+            for number in range(3):
+                collection.add(driver.spawn(one(number)))
+            for _ in range(3):
+                task = await collection.next()
+                assert isinstance(task, Task)
+                assert isinstance(task.settled, Ok)
+                found.append(task.settled.value)
+        return found
+
+    root = driver.start(main())
+    driver.run()
+    for number in (2, 0, 1):
+        waits[number].wake()
+    driver.run()
+    assert root.settled == Ok([2, 0, 1])
+
+
+def test_a_cancellation_is_told_and_enters_nothing() -> None:
+    driver = Driver()
+    wait = Wait(driver)
+    seen: list[object] = []
+
+    async def work() -> str:
+        await wait
+        return "done"
+
+    async def main() -> str:
+        async with Collection(driver) as collection:
+            collection.add(driver.spawn(work()))
+            for _ in range(2):
+                seen.append(await collection.next())
+        return "left"
+
+    root = driver.start(main())
+    driver.run()
+    driver.cancel(root, Failure("cancelled"))
+    driver.run()
+    [cancelled] = seen
+    assert isinstance(cancelled, Cancelled)
+    assert cancelled.cause == Failure("cancelled")
+    wait.wake()
+    driver.run()
+    assert isinstance(seen[1], Task)
+    assert seen[1].settled == Ok("done")
+    assert root.settled == Ok("left")
