@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
+    from callboard.languages.python.models import generate
     from callboard.languages.python.runs import (
         ask,
         child,
@@ -84,6 +85,7 @@ __all__ = [
     "__version__",
     "ask",
     "child",
+    "generate",
     "log",
     "now",
     "progress",
@@ -121,6 +123,7 @@ _HOMES = {
     "runtime.api.settling": ("NotTaken",),
     "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
+    "languages.python.models": ("generate",),
     "languages.python.runs": (
         "ask",
         "child",

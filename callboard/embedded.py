@@ -1,5 +1,6 @@
 """The runtime inside a program: server, worker and client in one block, or one run in one call."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
@@ -9,6 +10,8 @@ from callboard.client import Client
 from callboard.projections.run_result import RunResult
 from callboard.runtime.api.connection import Connection
 from callboard.runtime.export.exporters import open_exporters
+from callboard.runtime.hosting.loading import load, load_object
+from callboard.runtime.hosting.registering import register_bundle
 from callboard.runtime.operations.reach import join
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
@@ -30,6 +33,11 @@ class Runtime(Client):
     program has configured structlog, warnings and errors are logged to stderr.
     """
 
+    def __init__(self, *, code: Sequence[object] = (), **settings: Any) -> None:
+        """``code``: modules, workflows, or names of modules, files and folders, whose workflows are performed here."""
+        super().__init__(**settings)
+        self._bundles = [load(one) if isinstance(one, str) else load_object(one) for one in code]
+
     async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
         if not structlog.is_configured():
             said_by = {name: source for name, _value, source in config.explain()}["log_level"]
@@ -40,6 +48,8 @@ class Runtime(Client):
         worker = await stack.enter_async_context(open_worker(connection, guest=True))
         stack.push_async_callback(worker.drain, DRAIN_S)
         self._worker = worker.name
+        for bundle in self._bundles:
+            await register_bundle(connection, bundle)
         return connection
 
 

@@ -34,8 +34,8 @@ class Kit:
     ``LANGUAGE``, the language itself, and, if it offers something to those who write in it, ``AUTHORING``.
     ``templates`` is the package whose folder ``templates`` has some; ``providers_module`` has the
     ``PROVIDER_CONTRACTS``, where a language has providers;
-    ``code_module`` has ``HOSTING``, where its definitions are code. ``typed_nodes`` says that its authoring lists node types,
-    ``variables`` that its definitions have some, which can be set while a run goes on.
+    ``code_module`` has ``HOSTING``, where its definitions are code. ``typed_nodes`` says that its authoring lists node
+    types, ``variables`` that its definitions have variables, which can be set during a run.
     """
 
     name: str

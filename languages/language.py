@@ -496,6 +496,12 @@ class Plan(Struct, Generic[D], frozen=True):
     """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
     objections: tuple[Problem, ...] = ()
     """What is wrong with the start although earlier versions accepted it: admission refuses it, a replay goes on."""
+    diverged: str = ""
+    """The code of the failure of a run whose replay asks for something else than was recorded, where that is a fault of
+    its definition; empty: such a run waits for a version that can replay it."""
+    adopts: str = ""
+    """The digest of the code that is here, where the definition names another: the run is replayed before it is
+    claimed, and goes on with this one if that asks for exactly what was recorded."""
     check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
     """Takes the variables that a resume or a fork sets; returns everything that is wrong with them. It must be pure."""
 

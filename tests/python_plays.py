@@ -6,7 +6,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from callboard import StepFailed, ask, now, progress, random, run_info, signal, step, step_context, uuid4, workflow
+from callboard import (
+    StepFailed,
+    ask,
+    generate,
+    now,
+    progress,
+    random,
+    run_info,
+    signal,
+    step,
+    step_context,
+    uuid4,
+    workflow,
+)
 
 
 class Incident(BaseModel):
@@ -222,3 +235,18 @@ async def fickle() -> int:
     """Do otherwise each time."""
     coin[0] += 1
     return await size("x" * coin[0])
+
+
+@workflow
+async def forgetful() -> int:
+    """Do less each time."""
+    coin[0] += 1
+    if coin[0] % 2 == 1:
+        await asyncio.gather(size("a"), size("bb"), slow(60))
+    return await size("b")
+
+
+@workflow
+async def judging(text: str) -> dict[str, Any]:
+    verdict = await generate(f"Is this good? {text}", Verdict)
+    return {"verdict": verdict, "said": await generate("Say so.")}

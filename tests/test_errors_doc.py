@@ -20,6 +20,7 @@ NO_CODES = {
     "tool.stderr": "an entry of the worker's log",
     "definition.hash": "a place in a start message",
     "definition.source": "likewise",
+    "definition.code": "likewise",
     "options.connections": "a place in a start message",
     "options.start_from_node": "likewise",
     "state.paused_at_step": "a place in a start message",

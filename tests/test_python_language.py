@@ -10,6 +10,7 @@ import pytest
 from callboard import Failure, NotTaken, RequestRefused, ask, step, workflow
 from callboard.bus import events as ev
 from callboard.testing import Scenario
+from callboard.testing.checks import check_log
 from tests import python_plays as plays
 
 
@@ -214,3 +215,34 @@ def test_options_of_a_question(scenario: Scenario) -> None:
         scenario.answer("green")
     scenario.answer("blue")
     assert scenario.result.output == "blue"
+
+
+def test_code_that_does_otherwise_fails_at_once_by_name(scenario: Scenario) -> None:
+    scenario.start(plays.fickle)
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.nondeterministic"
+    assert "python_plays.py:" in error.message
+    assert scenario.carried_out == []
+    check_log(scenario.events)
+
+
+def test_code_that_leaves_out_what_it_did_fails_likewise(scenario: Scenario) -> None:
+    scenario.start(plays.forgetful)
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.nondeterministic"
+    check_log(scenario.events)
+
+
+def test_a_model_answers_as_a_type(scenario: Scenario) -> None:
+    script = {"turns": {"generate": [{"data": {"restart": True, "why": "it hangs"}}, {"text": "So be it."}]}}
+    scenario.start(plays.judging, input={"text": "x"}, script=script)
+    assert scenario.result.output == {"verdict": {"restart": True, "why": "it hangs"}, "said": "So be it."}
+    scenario.crash_everywhere()
+
+
+def test_an_answer_of_a_model_that_does_not_fit_fails(scenario: Scenario) -> None:
+    scenario.start(plays.judging, input={"text": "x"}, script={"default": {"data": {"why": "?"}}})
+    assert scenario.result.error is not None
+    assert scenario.result.error.code == "model.bad_output"

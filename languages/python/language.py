@@ -19,7 +19,9 @@ from callboard.languages.source_text import read
 
 _ENTRY = re.compile(r"[\w.]+:[\w.<>]+")
 
-CODE_UNKNOWN = "python.code_unknown"
+CODE_UNKNOWN = "code.unknown"
+
+NONDETERMINISTIC = "python.nondeterministic"
 
 
 class PythonLanguage:
@@ -70,14 +72,32 @@ class PythonLanguage:
             named = Named(named.entry, found.code.digest)
             text = named.canonical
             definition = replace(definition, source=text.decode(), canonical=text, document=named)
+        same = named.digest == found.code.digest
         outline = Outline([OutlineNode(found.workflow.name, found.workflow.name, "workflow")])
-        return Plan(definition, start.input, {}, {}, outline, needs=Needs(model=False))
+        return Plan(
+            definition,
+            start.input,
+            {},
+            {},
+            outline,
+            needs=Needs(model=False),
+            diverged=NONDETERMINISTIC if same else "",
+            adopts="" if same else found.code.digest,
+            objections=() if same else (_other_code(named, found),),
+        )
 
     async def interpret(self, plan: Plan[Named], stage: Stage) -> End:
         named = plan.definition.document
         found = hosted(named.entry, named.digest)
         assert found is not None, "admission has found it"
         return await perform(found, plan.input, stage)
+
+
+def _other_code(named: Named, found: Hosted) -> Problem:
+    """Say that a start names sources that this worker does not have."""
+    message = f"this worker has {named.entry} with the sources {found.code.digest[:12]}, not {named.digest[:12]}"
+    expected = "a definition without code, or a worker that was given these sources"
+    return Problem(CODE_UNKNOWN, message, "definition.code", expected=expected)
 
 
 def _misfits(found: Hosted, start: StartRun) -> list[Problem]:

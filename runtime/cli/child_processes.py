@@ -43,7 +43,8 @@ STABLE_S = 10.0
 class Standing(Struct, frozen=True):
     """How to stand: ``joins`` at a server that runs already, else over a data directory of our own.
 
-    ``listener`` is the descriptor of a bound socket, which a process that serves it inherits.
+    ``listener`` is the descriptor of a bound socket, which a process that serves it inherits; ``code`` names what
+    workers host.
     """
 
     config: Config
@@ -51,6 +52,7 @@ class Standing(Struct, frozen=True):
     drain_wait_s: float
     joins: bool
     listener: int | None = None
+    code: tuple[str, ...] = ()
 
 
 class ChildProcess(Struct, frozen=True):

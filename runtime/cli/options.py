@@ -64,6 +64,13 @@ json_option = click.option(
     help="Speak JSON on stdout, for machines; logs stay on stderr.",
 )
 
+code_option = click.option(
+    "--code",
+    metavar="MODULE|FILE|FOLDER",
+    multiple=True,
+    help="Host the workflows in Python that it has; may be repeated.",
+)
+
 plain_option = click.option("--plain", is_flag=True, help="A line per event, on a terminal too.")
 
 import_from_option = click.option(

@@ -6,7 +6,7 @@ import click
 
 from callboard.runtime.cli import exits
 from callboard.runtime.cli.durations import Since
-from callboard.runtime.cli.options import Settings, settings_options
+from callboard.runtime.cli.options import Settings, code_option, settings_options
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--jobs", "-j", metavar="N", type=click.IntRange(1), help="With --all: so many processes; default: cores."
 )
+@code_option
 @settings_options
 @click.pass_context
 def replay(
@@ -36,22 +37,29 @@ def replay(
     question: str | None,
     definition: str | None,
     jobs: int | None,
+    code: tuple[str, ...],
 ) -> None:
     """Run the interpreter over the log of RUN again, and verify that it asks for what was recorded.
 
     Nothing is executed and nothing is written. A difference is shown with both sides, and the exit code is 1. With
-    --all every run is verified, and the code is 1 if one of them is not.
+    --all every run is verified, and the code is 1 if one of them is not. Runs of workflows in Python are verified
+    against the --code that is given, be it that which recorded them or another.
     """
     import anyio
 
     from callboard.runtime.cli.settings import configured
 
+    if code:
+        from callboard.runtime.hosting.loading import load
+
+        for one in code:
+            load(one)
     if everything:
         from callboard.runtime.cli.replaying_all import Chosen, replay_runs
 
         if at is not None:
             raise click.UsageError("--at is of one run")
-        chosen = Chosen(run, since, question, definition, jobs)
+        chosen = Chosen(run, since, question, definition, jobs, code)
         ctx.exit(anyio.run(replay_runs, chosen, configured(settings), settings))
     if run is None:
         raise click.UsageError("name a RUN, or say --all")

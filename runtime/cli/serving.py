@@ -26,6 +26,8 @@ from callboard.runtime.cli.stop_signals import stop_signals
 from callboard.runtime.cli.surroundings import surroundings
 from callboard.runtime.export.exporters import open_exporters
 from callboard.runtime.export.log_exporter import exporting_logs
+from callboard.runtime.hosting.loading import load
+from callboard.runtime.hosting.registering import register_bundle
 from callboard.runtime.http.address import LOOPBACK, listening_nearby, url_of
 from callboard.runtime.operations.reach import join, reach
 from callboard.runtime.operations.results import compact
@@ -44,6 +46,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
     """
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *standing.folders))
+        bundles = [load(one) for one in standing.code]
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if standing.joins else "callboard up"
         opening = (
@@ -54,6 +57,8 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
         connection = await stack.enter_async_context(opening)
         await stack.enter_async_context(open_exporters(connection))
         worker = await stack.enter_async_context(open_worker(connection, env))
+        for bundle in bundles:
+            await register_bundle(connection, bundle)
         await stack.enter_async_context(open_service(connection))
         children = await stack.enter_async_context(open_child_processes())
         for number in range(2, standing.config.worker_processes() + 1):
@@ -132,6 +137,8 @@ async def work(standing: Standing) -> None:
     """Be a child process that is a worker, until SIGTERM comes, and drain; or until the parent is gone."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(surroundings(None, *standing.folders))
+        for one in standing.code:
+            load(one)
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
         await stack.enter_async_context(lifeline())
         connection = await stack.enter_async_context(

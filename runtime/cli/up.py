@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from callboard.runtime.cli import exits
-from callboard.runtime.cli.options import Settings, import_from_option, settings_options
+from callboard.runtime.cli.options import Settings, code_option, import_from_option, settings_options
 
 DRAIN_WAIT_S = 20.0
 
@@ -44,6 +44,7 @@ _allow_scripts = click.option(
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
+@code_option
 @_workers
 @_drain_wait
 @_allow_scripts
@@ -54,6 +55,7 @@ def up(
     ctx: click.Context,
     settings: Settings,
     import_from: tuple[str, ...],
+    code: tuple[str, ...],
     workers: int | None,
     drain_wait: float,
     allow_scripts: bool,
@@ -67,11 +69,12 @@ def up(
     with the next worker, from the log.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, import_from, drain_wait, flags)
+    _stand(ctx, settings, (import_from, code), drain_wait, flags)
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @import_from_option
+@code_option
 @_workers
 @_drain_wait
 @_allow_scripts
@@ -82,6 +85,7 @@ def worker(
     ctx: click.Context,
     settings: Settings,
     import_from: tuple[str, ...],
+    code: tuple[str, ...],
     workers: int | None,
     drain_wait: float,
     allow_scripts: bool,
@@ -93,18 +97,19 @@ def worker(
     directory. Any number of workers share the runs; one that dies loses nothing.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, import_from, drain_wait, flags, joins=True)
+    _stand(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
 
 
 def _stand(
     ctx: click.Context,
     settings: Settings,
-    import_from: tuple[str, ...],
+    code: tuple[tuple[str, ...], tuple[str, ...]],
     drain_wait: float,
     flags: dict[str, Any],
     *,
     joins: bool = False,
 ) -> None:
+    """Stand; ``code`` is where tools are imported from, and what is hosted."""
     from callboard.runtime.cli.settings import configured
     from callboard.runtime.cli.streams import unheard
 
@@ -118,5 +123,5 @@ def _stand(
         from callboard.runtime.cli.beginning import begin
         from callboard.runtime.cli.child_processes import Standing
 
-        folders = tuple(Path(folder).absolute() for folder in import_from)
-        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins), settings))
+        folders = tuple(Path(folder).absolute() for folder in code[0])
+        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins, code=code[1]), settings))

@@ -39,6 +39,13 @@ def conclude_failed(stage: Stage, failure: Failure) -> None:
     _state(stage, End("failed", error=failure))
 
 
+def conclude_diverged(stage: Stage, failure: Failure) -> None:
+    """State the end of a run whose definition does otherwise in a replay, in which it has come to nothing."""
+    _give_up(stage, failure, "failed")
+    stage.ledger.close_unasked(failure)
+    _state(stage, End("failed", error=failure))
+
+
 def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:
     stage.driver.drop()
     stage.abandon_everything(failure, outcome)

@@ -133,6 +133,10 @@ class Journal:
         self._diverged = self._diverged or error
         raise error
 
+    def unasked(self) -> list[Event]:
+        """Return the recorded intents that nobody has asked for again and that have no outcome."""
+        return [event for key, event in self._intents.items() if key not in self._outcomes]
+
     def verify_spent(self) -> None:
         """Check, at the end of a replay, that everything recorded has been asked for again.
 

@@ -71,7 +71,12 @@ class Ledger:
         self._driver.check_alive()
         self.use(key)
         sealed = self._sink.seal(intent)
-        return self._recorded_or_new(self._journal.take_intent(key), node, key, intent.type, sealed)
+        recorded = self._journal.intent(key)
+        if recorded is not None:
+            # What does not agree is not taken: a run that ends with that closes it.
+            self._journal.verify(recorded, intent.type, sealed, node.source)
+            return self._journal.take_intent(key) or recorded
+        return self._recorded_or_new(None, node, key, intent.type, sealed)
 
     def recorded(self, key: str) -> Event | None:
         """Return the intent of a key that the log holds and nobody has announced again."""
@@ -147,6 +152,15 @@ class Ledger:
         """The block of a toolbox has ended."""
         self._driver.check_alive()
         self._sink.close_toolbox(key)
+
+    def close_unasked(self, cause: Failure) -> None:
+        """Close what the log has announced and this replay has not come to."""
+        for event in self._journal.unasked():
+            cancelled = ev.EffectCancelled(of=event.type, cause=cause)
+            sealed = self._sink.seal(cancelled)
+            at = (event.path, event.iteration, event.attempt, event.key)
+            self._journal.close(event.key, self._sink.write(cancelled.type, sealed, *at, ""))
+            self._sink.abandon(event.key)
 
     def verify_replayed(self) -> None:
         """Check that a replay has come to everything that the log records.

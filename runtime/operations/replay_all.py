@@ -20,6 +20,7 @@ from callboard.bus.log import Reading, readable
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.api.connection import open_connection
+from callboard.runtime.hosting.loading import load
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.replays import replay_events
 from callboard.runtime.run.log import events_of, read_run
@@ -54,11 +55,13 @@ class Report(Struct, frozen=True):
 
 
 class Location(Struct, frozen=True):
-    """Where runs are read by a process: in the archive of ``path``, or else at the server of ``config``."""
+    """Where runs are read by a process: in the archive of ``path``, or else at the server of ``config``; ``code`` names
+    what is hosted, for runs of it."""
 
     config: Config
     tenant: str
     path: str = ""
+    code: tuple[str, ...] = ()
 
 
 def report_of(found: Iterable[Replaying]) -> Report:
@@ -112,6 +115,8 @@ def _begin() -> None:
 
 
 def _replayed_apart(location: Location, runs: Sequence[str]) -> list[Replaying]:
+    for one in location.code:
+        load(one)
     return anyio.run(_replayed, location, runs)
 
 

@@ -22,6 +22,7 @@ from anyio.lowlevel import checkpoint
 
 from callboard.actors.actor import Supervisor
 from callboard.bus import events as ev
+from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected
 from callboard.bus.events import Event, Payload
 from callboard.bus.forks import origin_of
@@ -30,7 +31,7 @@ from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
 from callboard.runtime.interpreter.computation import Computation
-from callboard.runtime.interpreter.ending import conclude, conclude_failed
+from callboard.runtime.interpreter.ending import conclude, conclude_diverged, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying, start_of
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
@@ -295,7 +296,7 @@ class RunActor:
         del start
         # As long as the run is active, its log need not be in memory too.
         events.clear()
-        self._active.stage.ledger.verify_replayed()
+        self._verify_replayed()
         await self._live()
 
     def _part(self) -> None:
@@ -331,7 +332,7 @@ class RunActor:
         with self._guard():
             for _ in self._replaying(events):
                 pass
-        self._active.stage.ledger.verify_replayed()
+        self._verify_replayed()
 
     def _start(self, admission: Admitted) -> Event:
         plan = admission.plan
@@ -458,12 +459,34 @@ class RunActor:
         try:
             yield
             self._active.closing = conclude(self._active.stage)
-        except ReplayDiverged:
-            raise
+        except ReplayDiverged as error:
+            self._diverged(error)
         except Exception as error:
             log.exception("interpreter failed", run=self.ref.run)
             conclude_failed(self._active.stage, unexpected(error))
             self._active.closing = True
+
+    def _verify_replayed(self) -> None:
+        """Check that a replay has come to everything that the log records."""
+        if not self._active.closing:
+            try:
+                self._active.stage.ledger.verify_replayed()
+            except ReplayDiverged as error:
+                self._diverged(error)
+
+    def _diverged(self, error: ReplayDiverged) -> None:
+        """End the run, if it is its definition that does otherwise than recorded.
+
+        :raises ReplayDiverged: if another version may be able to replay the run
+        """
+        code = self._admission.plan.diverged
+        if not code or self._active.closing:
+            raise error
+        log.error("a definition does not do the same in a replay", run=self.ref.run, why=str(error))
+        details = {"event": error.n, "recorded": error.recorded, "asked": error.asked}
+        message = f"the code does otherwise in a replay: {error.message}"
+        conclude_diverged(self._active.stage, Failure(code, message, details=details))
+        self._active.closing = True
 
     def _task_failed(self, name: str, error: Exception) -> None:
         log.error("actor failed", run=self.ref.run, actor=name, exc_info=error)

@@ -12,6 +12,7 @@ import msgspec
 
 from callboard.bus.commands import Bundle, Registration, StartRun
 from callboard.bus.events import ChildStart, Problem
+from callboard.languages.kit import kits
 
 
 def child_message(start: StartRun, intent: ChildStart) -> dict[str, Any] | Problem:
@@ -60,9 +61,11 @@ def _start_of(children: Mapping[str, Bundle], path: str) -> dict[str, Any]:
 def with_registered(start: StartRun, kept: Registration) -> StartRun:
     """Return a start that names a registered definition with all that was registered; what it brings itself counts."""
     skills = {"skills": kept.skills} if kept.skills else {}
+    # Where a definition is code, its files are the sources, which a worker has been given otherwise.
+    is_code = kept.language in kits() and bool(kits()[kept.language].code_module)
     return msgspec.structs.replace(
         start,
-        files={**kept.files, **start.files},
+        files=start.files if is_code else {**kept.files, **start.files},
         children={**kept.children, **start.children},
         options={**skills, **start.options},
         attributes={**kept.attributes, **start.attributes},

@@ -3,9 +3,13 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
+import msgspec
+from msgspec import Struct
+
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
+from callboard.languages.kit import kits
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.crashes import (
     FRUITLESS_MAX,
@@ -18,6 +22,12 @@ from callboard.runtime.run.crashes import (
     crashes_of,
 )
 from callboard.runtime.run.divergence import verify
+
+
+class _Begun(Struct):
+    """What is read here of a run's first event."""
+
+    definition: ev.DefinitionRef
 
 
 class ClaimCheck:
@@ -40,11 +50,12 @@ class ClaimCheck:
         """Check a run before it is claimed. An ``urgent`` one does not wait. The first ``shared`` events are those of a
         fork's origin.
 
-        :raises ReplayDiverged: if the run has diverged before, and this version does not follow its log either
+        :raises ReplayDiverged: if the run has diverged before, or its definition is code of which this worker has other
+            sources, and this version does not follow its log
         :raises NotYet: if workers have crashed while they performed the run, and it has to wait
         :raises KeepsCrashing: if it waits no longer, because no worker gets any further
         """
-        if events[-1].type == ev.RunDiverged.type:
+        if events[-1].type == ev.RunDiverged.type or await self._is_other_code(events[0]):
             await verify(self._services, self._ref, events)
         if self._probation is None:
             return
@@ -61,6 +72,13 @@ class ClaimCheck:
         self.on_probation = self._probation.enter(self)
         if not self.on_probation:
             raise NotYet(self._ref, worst, PROBATION_RETRY_S)
+
+    async def _is_other_code(self, first: Event) -> bool:
+        """Whether the run's definition is code, of which this worker has other sources than it was started with."""
+        language = msgspec.json.decode(first.payload, type=_Begun).definition.language
+        if language not in kits() or not kits()[language].code_module:
+            return False
+        return bool((await self._services.admitted(first)).plan.adopts)
 
     def leave_probation(self) -> None:
         """Let another run have the place: this one has passed, or ends."""

@@ -1,0 +1,56 @@
+"""Models in a workflow: one turn, whose answer comes back as a type."""
+
+from typing import Any, TypeVar, overload
+
+from callboard.bus.effects import Failure, ModelRequest, user
+from callboard.languages.agent import structured
+from callboard.languages.language import Failed
+from callboard.languages.patience import patient_turn
+from callboard.languages.python.errors import ModelFailed
+from callboard.languages.python.loop import current_loop
+from callboard.languages.python.runs import RunOnly
+from callboard.languages.python.values import codec
+from callboard.languages.python.workflows import told
+
+T = TypeVar("T")
+
+
+@overload
+async def generate(
+    prompt: str, output: type[T], *, model: str | None = None, system: str = "", temperature: float | None = None
+) -> T: ...
+@overload
+async def generate(
+    prompt: str, output: None = None, *, model: str | None = None, system: str = "", temperature: float | None = None
+) -> str: ...
+async def generate(
+    prompt: str, output: Any = None, *, model: str | None = None, system: str = "", temperature: float | None = None
+) -> Any:
+    """Ask a model once, and return its answer: its text, or a value of the type ``output``.
+
+    Without ``model`` it is the run's own.
+
+    :raises ModelFailed: if it does not answer, or the answer does not fit the type
+    """
+    loop = current_loop()
+    if loop is None:
+        raise RunOnly("generate asks a model of the run's worker: callboard run FILE.py:NAME --model MODEL")
+    reading = None if output is None or output is str else codec(output)
+    request = ModelRequest(
+        model=model,
+        system=system,
+        messages=[user(prompt)],
+        schema=reading.schema if reading is not None else None,
+        temperature=temperature,
+    )
+    node = loop.place("generate", loop.where())
+    _slot, outcome = await loop.effect(patient_turn(node, "turn.1", request))
+    if isinstance(outcome, Failed):
+        raise ModelFailed(outcome.error)
+    if reading is None:
+        return outcome.value.text
+    try:
+        return reading.decode(structured(outcome.value, asked=True))
+    except (ValueError, TypeError) as error:
+        problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+        raise ModelFailed(Failure("model.bad_output", f"the answer does not fit: {problems}")) from error
