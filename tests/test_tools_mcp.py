@@ -199,7 +199,7 @@ async def test_what_is_no_mcp_server_is_unavailable_and_says_why(command: list[s
 
 @pytest.mark.parametrize(
     ("behaviour", "said"),
-    [("silent", "was not ready within 5 s"), ("garbage", "lines to stdout that are no MCP messages")],
+    [("silent", "was not ready within 5 s"), ("garbage", "lines to stdout that are not MCP messages")],
 )
 async def test_a_program_that_never_answers_is_no_mcp_server(behaviour: str, said: str) -> None:
     command = program("mcp_impostor.py", behaviour)
@@ -254,7 +254,7 @@ async def test_a_task_is_followed_to_its_result() -> None:
             found[tool] = f"{caught.value.failure.code} {caught.value.failure.message}"
         assert await call(transport, "cancelled") == "asking,endless"
     assert "it broke" in found["broken"]
-    assert "asks for input, and nobody here answers" in found["asking"]
+    assert "asks for input, which this client cannot answer" in found["asking"]
     assert found["endless"].startswith("tool.timeout")
 
 

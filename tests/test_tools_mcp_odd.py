@@ -155,7 +155,7 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(raw: Serve) 
     assert (null_id.code, null_id.details) == ("tool.failed", {"code": -32700})
     assert {tool: one.code for tool, one in found.items()} == dict.fromkeys(found, "tool.bad_output")
     assert "recursion limit exceeded" in found["deep"].message
-    assert "no JSON-RPC 2.0 message" in found["words"].message
+    assert "not a JSON-RPC 2.0 message" in found["words"].message
 
 
 async def test_halves_of_characters_and_broken_bytes_are_replaced(raw: Serve) -> None:

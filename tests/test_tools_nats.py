@@ -117,7 +117,7 @@ async def test_a_subject_without_a_service_is_unavailable(tmp_path: Path) -> Non
     async with connection(tmp_path) as client:
         found = await failure(client, source("tools.nobody"))
     assert (found.code, found.retryable) == ("tool.unavailable", True)
-    assert "nobody answers tool ring on subject tools.nobody" in found.message
+    assert "no service answers tool ring on subject tools.nobody" in found.message
 
 
 async def test_a_service_that_does_not_reply_times_out(tmp_path: Path) -> None:

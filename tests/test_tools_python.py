@@ -176,9 +176,9 @@ async def test_an_output_without_json_form_names_its_type(kind: str, said: str) 
 @pytest.mark.parametrize(
     ("kind", "said", "place"),
     [
-        ("nan", "tool what returned nan at /, which is no number of JSON", ""),
-        ("infinite", "tool what returned -inf at /at/1, which is no number of JSON", "/at/1"),
-        ("model", "tool what returned nan at /x, which is no number of JSON", "/x"),
+        ("nan", "tool what returned nan at /, which is not a number of JSON", ""),
+        ("infinite", "tool what returned -inf at /at/1, which is not a number of JSON", "/at/1"),
+        ("model", "tool what returned nan at /x, which is not a number of JSON", "/x"),
     ],
 )
 async def test_a_number_that_json_has_not_is_told_with_its_place(kind: str, said: str, place: str) -> None:

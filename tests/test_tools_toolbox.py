@@ -74,7 +74,7 @@ async def test_specs_of_all_sources_name_their_server(functions: PythonTools) ->
 async def test_no_sources_make_an_empty_toolbox() -> None:
     async with open_toolbox([], environment()) as toolbox:
         assert toolbox.specs == []
-        assert (await call_failure(toolbox, "add")).message == "there is no tool named add here; there are none at all"
+        assert (await call_failure(toolbox, "add")).message == "tool add not found; the tools here: none"
 
 
 async def test_a_name_that_two_sources_have_is_refused(functions: PythonTools) -> None:
@@ -95,7 +95,7 @@ async def test_all_sources_that_cannot_be_opened_are_told(functions: PythonTools
 
 async def test_a_schema_that_is_none_is_refused() -> None:
     found = await opening_failure(ScriptedTools([ToolSpec("odd", "", {"type": "objekt"})]))
-    assert "the input schema of tool odd (script) is no JSON Schema: 'objekt'" in found.message
+    assert "the input schema of tool odd (script) is not a JSON Schema: 'objekt'" in found.message
 
 
 async def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
@@ -103,7 +103,7 @@ async def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
     for _ in range(300):
         schema = {"properties": {"a": schema}}
     found = await opening_failure(ScriptedTools([ToolSpec("deep", "", schema)]))
-    assert "the input schema of tool deep (script) is no JSON Schema: nested too deep" in found.message
+    assert "the input schema of tool deep (script) is not a JSON Schema: nested too deep" in found.message
 
 
 async def test_a_schema_without_end_is_left_to_who_serves_the_tool() -> None:
@@ -141,7 +141,7 @@ async def test_a_cancelled_block_closes_its_sources(functions: PythonTools) -> N
 async def test_an_unknown_tool_is_told_what_there_is(functions: PythonTools) -> None:
     async with open_toolbox([functions], environment()) as toolbox:
         found = await call_failure(toolbox, "subtract")
-    assert found == Failure("tool.unknown", "there is no tool named subtract here; there are add, fails")
+    assert found == Failure("tool.unknown", "tool subtract not found; the tools here: add, fails")
 
 
 async def test_input_is_checked_before_anything_is_asked_and_every_problem_has_its_place() -> None:
@@ -220,7 +220,7 @@ async def test_an_output_with_a_number_that_json_has_not_is_none() -> None:
     async with open_toolbox([ScriptedTools([ORDER])], environment(tools)) as toolbox:
         found = await call_failure(toolbox, "order", {"items": [{"id": 1}]})
     assert (found.code, found.details) == ("tool.bad_output", {"at": "/price/1"})
-    assert "holds nan at /price/1" in found.message
+    assert "contains nan at /price/1" in found.message
 
 
 async def test_a_scripted_tool_without_a_script_says_so() -> None:

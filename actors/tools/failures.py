@@ -1,4 +1,4 @@
-"""How tool failures are made: one constructor, and the limits that keep foreign texts in a failure short."""
+"""Construction of tool failures: one constructor, and the limits that keep foreign texts in a failure short."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.text import normalise_json, normalise_text
 
 MESSAGE_CHARS_MAX = 2000
-"""How much of a foreign error's text enters a failure, and so the log."""
+"""Maximum length of a foreign error's text in a failure, and so in the log."""
 
 LINE_CHARS_MAX = 1_000
-"""A longer line of what was printed, or of a traceback, is left out: cut, it could show a part of a secret."""
+"""A longer line of printed output or of a traceback is left out: a cut line could show part of a secret."""
 
 FAULTS_MAX = 5
-"""A validation error names this many places."""
+"""Maximum number of places that a validation error names."""
 
 DETAILS_CHARS_MAX = 16_000
-"""How much of what a server says of an error enters the details of a failure."""
+"""Maximum length of a server's error data in the details of a failure."""
 
 SAID_CHARS_MAX = 200
 """The last line that was printed is quoted in a failure's message if it is no longer than this."""
@@ -31,7 +31,7 @@ def shortened(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
 
 
 def last_lines(text: str, chars_max: int) -> str:
-    """Return the last lines of a text that have room; an ellipsis in a line of its own stands for those before."""
+    """Return as many of the last lines of a text as fit; a line with an ellipsis replaces the earlier ones."""
     kept: list[str] = []
     room = chars_max
     for line in reversed(text.rstrip().split("\n")):
@@ -45,7 +45,7 @@ def last_lines(text: str, chars_max: int) -> str:
 
 
 def with_printed(failure: Failure, printed: str) -> Failure:
-    """Add to a failure's details what was printed before it, if anything was."""
+    """Return a failure with the text that was printed before it in its details, if there is any."""
     if not printed or not isinstance(failure.details, dict | None):
         return failure
     details: dict[str, Any] = {**(failure.details or {}), "printed": printed}
@@ -53,18 +53,18 @@ def with_printed(failure: Failure, printed: str) -> Failure:
 
 
 def last_words(printed: str) -> str:
-    """What a failure's message adds of what was printed: its last line, if that is short."""
+    """Return the last printed line as an addition to a failure's message; empty if the line is long."""
     line = printed.rpartition("\n")[2].strip()
     return f"; it printed last: {line}" if line and len(line) <= SAID_CHARS_MAX else ""
 
 
 def quoted(value: JSON) -> str:
-    """Write a JSON value for a message."""
+    """Return a JSON value as text for a message."""
     return shortened(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def bounded_details(value: JSON) -> JSON:
-    """Return a JSON value for the details of a failure: one that is too large is quoted in part."""
+    """Return a JSON value for the details of a failure: only part of a value that is too large."""
     text = msgspec.json.encode(value).decode()
     return value if len(text) <= DETAILS_CHARS_MAX else shortened(text, DETAILS_CHARS_MAX)
 
@@ -72,15 +72,15 @@ def bounded_details(value: JSON) -> JSON:
 def tool_failed(
     code: str, message: str, details: JSON = None, retryable: bool | None = None, printed: str = ""
 ) -> ToolFailed:
-    """Build the exception of a tool failure; the message is shortened, what was printed becomes part of the details."""
+    """Return the exception of a tool failure; the message is shortened, printed text becomes part of the details."""
     failure = Failure(code, shortened(normalise_text(message)), details=normalise_json(details), retryable=retryable)
     return ToolFailed(with_printed(failure, printed))
 
 
 def described(error: BaseException) -> str:
-    """Name an exception: its type and its words; groups of one are looked through.
+    """Return the type and text of an exception; a group of one exception is replaced by its member.
 
-    What pydantic refuses is not quoted: it may be a reply that was not meant for the run.
+    Values that pydantic refuses are not quoted: they may come from a reply that was not meant for the run.
     """
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -93,12 +93,12 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {words}"
     try:
         words = str(error)
-    except Exception as broken:  # a foreign __str__ may fail; its own failure must not hide the first one
+    except Exception as broken:  # a foreign __str__ may fail; its failure must not hide the original one
         words = f"(its text cannot be read: {type(broken).__name__})"
     return normalise_text(f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
 def _place(location: tuple[int | str, ...]) -> str:
-    """Return where a fault is, as the beginning of its text."""
+    """Return the place of a fault, as the beginning of its text."""
     named = ".".join(str(step) for step in location if isinstance(step, int) or step.isidentifier())
     return f"{shortened(named, SAID_CHARS_MAX)}: " if named else ""

@@ -1,4 +1,4 @@
-"""A source of tools, held open by a task of its own: transports are entered and left in the same task."""
+"""A source of tools, held open by its own task, because a transport must be entered and left in the same task."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any, assert_never
@@ -16,7 +16,7 @@ _log: Any = structlog.get_logger("callboard.tools")
 
 
 class Held(Struct):
-    """One source between its opening and its closing. ``settled`` says that it is open, or will not be."""
+    """One source between its opening and its closing. ``settled`` is set when it is open or has failed to open."""
 
     source: ToolSource
     opens: Opens
@@ -26,7 +26,7 @@ class Held(Struct):
     is_over: bool = False
 
     async def hold(self, environment: ToolEnvironment, closing: anyio.Event) -> None:
-        """Open the source and hold it until it is to be closed, or breaks."""
+        """Open the source and hold it open until ``closing`` is set or the source breaks."""
         try:
             async with self.opens(self.source, environment) as transport:
                 self.transport = transport
@@ -35,7 +35,7 @@ class Held(Struct):
         except ToolFailed as failed:
             self.failure = failed.failure
         except Exception as error:
-            # once it was open, the calls in flight have failed by themselves; nobody else waits for this
+            # If it was open, the calls in flight have failed already, and no other task waits for this failure.
             server = server_of(self.source)
             _log.exception("tool.source.failed", server=server, opened=self.transport is not None)
             self.failure = Failure("tool.unavailable", shortened(f"{server}: {described(error)}"))
@@ -45,7 +45,7 @@ class Held(Struct):
 
 
 def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
-    """Open a source with the transport of its kind, or as the environment opens all of them.
+    """Open a source with the transport of its kind, or with the environment's own function.
 
     :raises ToolFailed: ``tool.refused`` if it uses a variable that is not lent to it
     """
@@ -74,7 +74,7 @@ def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncCon
 
 
 def server_of(source: ToolSource) -> str:
-    """Name who serves a source's tools."""
+    """Return the name of the server of a source's tools, for messages."""
     match source:
         case PythonTools():
             return "python"

@@ -9,7 +9,7 @@ from callboard.bus.effects import ToolSource
 
 
 def check(lending: Lending, sources: Sequence[ToolSource]) -> None:
-    """Check what sources use of the worker's environment, before any of them is opened.
+    """Check which variables of the worker's environment sources use, before any source is opened.
 
     :raises ToolFailed: ``tool.refused``, naming every variable that is not lent
     """
@@ -27,7 +27,7 @@ def pick(names: Mapping[str, str], env: Mapping[str, str], who: str) -> dict[str
 
 
 def fill(texts: Mapping[str, str], env: Mapping[str, str], who: str) -> dict[str, str]:
-    """Replace every ``${VARIABLE}`` in the values by that environment variable; all else stays as it is.
+    """Replace every ``${VARIABLE}`` in the values by that environment variable.
 
     :raises ToolFailed: ``tool.unavailable``, naming every variable that the worker does not have
     """

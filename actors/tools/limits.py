@@ -1,4 +1,4 @@
-"""Limits of single tools: how long a call takes at most, when one that failed is tried again, how many run at once."""
+"""Limits of single tools: the time of a call, when a failed call is tried again, how many calls run at once."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,16 +21,16 @@ from callboard.bus.effects import (
 )
 
 RETRY_FIRST_S = 0.5
-"""How long after a failure a call is tried again; twice as long after each further one."""
+"""The pause between a failure and the next try; doubled after each further failure."""
 
 RETRY_LONGEST_S = 30.0
 """The longest wait before another try."""
 
 TIMEOUT_MIN_S = 0.001
-"""What a call may take at the least: a bound of nothing at all is met at once."""
+"""The minimum timeout of a call: a timeout of zero would fail every call."""
 
 AGAIN = frozenset({"tool.failed", "tool.timeout", "tool.crashed", "tool.unavailable"})
-"""Failures that another try may mend, unless they say otherwise; the rest comes out the same every time."""
+"""Failures after which another try may succeed, unless they say otherwise; others repeat every time."""
 
 
 def limits_of(source: ToolSource, tool: str) -> ToolLimits:
@@ -39,7 +39,7 @@ def limits_of(source: ToolSource, tool: str) -> ToolLimits:
 
 
 NONE = ToolLimits()
-"""The limits of a tool of which nothing is said."""
+"""The limits of a tool without settings."""
 
 
 def bounded(limits: ToolLimits, context: ToolCallContext) -> ToolCallContext:
@@ -50,7 +50,7 @@ def bounded(limits: ToolLimits, context: ToolCallContext) -> ToolCallContext:
 
 
 async def retried(source: ToolSource, tool: str, context: ToolCallContext, call: Callable[[], Awaitable[JSON]]) -> JSON:
-    """Make a call of a tool, and again as often as its limits allow, until it does not fail in a way that may pass.
+    """Call a tool, repeatedly as far as its limits allow, until the call succeeds or fails in a way that does not pass.
 
     :raises ToolFailed: the failure of the last try
     """
@@ -73,20 +73,20 @@ async def retried(source: ToolSource, tool: str, context: ToolCallContext, call:
 def _worth_another(source: ToolSource, failure: Failure) -> bool:
     if failure.retryable is not None:
         return failure.code in AGAIN and failure.retryable
-    # The server of a node that is gone is not started again before the node's next execution.
+    # The server of a node is started again only in the node's next execution.
     gone = failure.code == "tool.crashed" and isinstance(source, McpTools) and source.scope == "node"
     return failure.code in AGAIN and not gone
 
 
 class Turns:
-    """Bounds how many calls of a tool one run makes at once, where its limits say so; the others wait in order."""
+    """Limits how many calls of a tool one run makes at once, if the tool's limits say so; the others wait in order."""
 
     def __init__(self) -> None:
         self._gates: dict[tuple[str, str, int], anyio.Semaphore] = {}
 
     @asynccontextmanager
     async def turn(self, tool: str, toolboxes: Mapping[str, Sequence[ToolSource]]) -> AsyncGenerator[None]:
-        """Wait until one more call of a tool may begin, for the length of the block; others wait in their order."""
+        """Wait until one more call of a tool may begin, and hold its place for the length of the block."""
         gate = self._gate(tool, [source for sources in toolboxes.values() for source in sources])
         if gate is None:
             yield
@@ -106,7 +106,7 @@ class Turns:
 
 
 def _served_by(source: ToolSource, tool: str) -> str:
-    """Say who serves a tool: the same for all nodes that have it from there, whatever else they have."""
+    """Return an identity of a tool's server: the same for all nodes that use the tool of this source."""
     match source:
         case PythonTools(functions=functions):
             return functions.get(tool, "")

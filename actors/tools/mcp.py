@@ -46,15 +46,15 @@ IDEMPOTENCY_META = "callboard/idempotency-key"
 async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGenerator["McpTransport"]:
     """Start or reach an MCP server and list its tools.
 
-    To be entered and left in one task, which should do nothing else: when an HTTP transport breaks, the SDK cancels
-    the block, and the error comes out of it. Calls come from other tasks and fail as `McpTransport.call` says.
+    Enter and leave this in one task, which should do nothing else: when an HTTP transport breaks, the SDK cancels
+    the block, and the error comes out of it. Calls come from other tasks and fail as `McpTransport.call` describes.
 
     :raises ToolFailed: ``tool.unavailable`` if the server cannot be started or reached, does not speak MCP, or has not
         listed its tools within ``timeout_s``
     """
     heard = Heard(environment.redact, environment.output_bytes_max)
     opened = False
-    # One scope around all, its deadline lifted once open: a scope may not end inside those that the SDK enters.
+    # One scope around everything, without a deadline once open: a scope must not end inside those that the SDK enters.
     timeout_s = environment.seconds(source)
     with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as opening:
         try:
@@ -63,7 +63,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
                 client = await connect(stack, source, environment, heard)
                 tools = await list_tools(client)
                 transport = McpTransport(source, client, tools, heard, timeout_s, environment.keep)
-                await heard.since(0)  # what it printed at its start belongs to no call
+                await heard.since(0)  # output during the start belongs to no call
                 opening.deadline = math.inf
                 opened = True
                 try:
@@ -81,7 +81,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
 
 
 async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str) -> str:
-    """Start or reach an MCP server, have it fill in a prompt without arguments, and let it go again.
+    """Start or reach an MCP server, have it fill in a prompt without arguments, and close the connection.
 
     :raises ToolFailed: ``tool.unavailable`` as in `open_mcp`, ``tool.failed`` if the server has no such prompt,
         ``tool.bad_output`` if that holds no text
@@ -100,7 +100,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
                 try:
                     found = await client.get_prompt(name)
                 except MCPError as error:
-                    # Raised below: out of the client's task group it would come wrapped.
+                    # Raised below: here, the client's task group would wrap it.
                     refused = error
     except TimeoutError:
         raise await unavailable(source, f"gave no prompt within {timeout_s:g} s", heard) from None
@@ -117,7 +117,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
 
 
 class McpTransport:
-    """An open session with an MCP server. ``warnings`` says what is odd about its tools, as in the port."""
+    """An open session with an MCP server. ``warnings`` lists faults of its tools, as in the port."""
 
     def __init__(
         self, source: McpTools, client: "Client", tools: "list[Tool]", heard: Heard, timeout_s: float, keep: Keep
@@ -241,7 +241,7 @@ class McpTransport:
             raise tool_failed("tool.unavailable", message, retryable=True) from error
 
     def _failed(self, tool: str, result: "CallToolResult", output: JSON) -> ToolFailed:
-        """Make the failure of a result that is an error; what it has besides text is in the details."""
+        """Return the failure for a result that is an error; contents other than text are in the details."""
         text = normalise_text(text_of(result))
         if not output:
             return tool_failed("tool.failed", f"tool {tool} of {self._who} reported an error without any content")
@@ -251,7 +251,7 @@ class McpTransport:
         return tool_failed("tool.failed", message, {"output": bounded_details(output)})
 
     async def _refused(self, tool: str, error: "MCPError", context: ToolCallContext) -> ToolFailed:
-        """Make the failure of a call that was answered by an error, or that the SDK gave up.
+        """Return the failure for a call that got an error as its answer, or that the SDK gave up.
 
         The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
         servers that a tool failed. So the state of the session decides whether it has ended, not the number.

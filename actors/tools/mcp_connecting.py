@@ -34,7 +34,7 @@ MESSAGE_BYTES_SLACK = 1024 * 1024
 """How much larger a message may be than a tool's output."""
 
 ALLOWING = "the operator of the worker may allow its host, as allow_hosts of the tenant"
-"""What can be done about the address of a server that is private. Others are refused whatever is allowed."""
+"""The remedy for a server with a private address. Other refused addresses cannot be allowed."""
 
 DISCOVER_S = 1.0
 """How long a server may take to answer ``server/discover`` before it is asked to initialize as well."""
@@ -52,8 +52,8 @@ _log: Any = structlog.get_logger("callboard.tools.mcp")
 
 
 class Heard:
-    """The observations about a server besides its answers: printed text, the number of lines that hold no message, the
-    state of HTTP, oddities in its list of tools."""
+    """Observations about a server other than its answers: printed text, the number of lines that are not messages, the
+    state of HTTP, faults in its list of tools."""
 
     def __init__(self, redact: Redact, output_bytes_max: int) -> None:
         self.bytes_max = output_bytes_max + MESSAGE_BYTES_SLACK
@@ -66,12 +66,12 @@ class Heard:
 
     @property
     def is_over(self) -> bool:
-        """Whether the session has ended: its pipes are closed, or the server has forgotten it."""
+        """Return whether the session has ended: its pipes are closed, or the server no longer knows it."""
         return self.http.is_over or (self.exchange is not None and self.exchange.is_over)
 
     @property
     def position(self) -> int:
-        """How much it has printed so far."""
+        """The number of bytes that the server has printed so far."""
         return self.stderr.position if self.stderr is not None else 0
 
     async def since(self, position: int) -> str:
@@ -139,7 +139,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     try:
         await stack.enter_async_context(client)
     except BaseException:
-        _silent.forget(source)  # it may speak another protocol by now
+        _silent.forget(source)  # its protocol may have changed
         raise
     exchange.version = client.protocol_version
     if exchange.has_ignored_discover:
@@ -148,7 +148,8 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
 
 
 async def _asked_in_a_call(context: Any, params: Any) -> "ErrorData":
-    """Answer a server that asks for input in the middle of a call. That this exists says that results may ask."""
+    """Refuse a server's request for input in the middle of a call. Having this handler declares support for elicitation
+    in results."""
     from mcp_types import INVALID_REQUEST, ErrorData
 
     return ErrorData(code=INVALID_REQUEST, message="input can be asked for by results of protocol 2026-07-28 only")
@@ -198,7 +199,7 @@ async def unavailable(source: McpTools, what: str, heard: Heard) -> ToolFailed:
     remedy = last_words(printed) if source.command else f"{answered}; see that it runs at this address"
     if heard.garbage and source.command:
         remedy = (
-            f"; it wrote {heard.garbage} lines to stdout that are no MCP messages (prints belong on stderr){remedy}"
+            f"; it wrote {heard.garbage} lines to stdout that are not MCP messages (prints belong on stderr){remedy}"
         )
     message = f"MCP server {source.name} ({shortened(where, 200)}) {what}{remedy}"
     return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True, printed=printed)

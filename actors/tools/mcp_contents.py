@@ -1,8 +1,8 @@
 """Contents: the output of a tool as an MCP server's result gives it, and where its images and sounds go.
 
 Structured content is the output, else the text parts as one text, else the list of the parts. Binary data in Base64 (an
-image, audio, a file), wherever it is in them, is kept beside the event; its place in the output has its sha256 and its
-number of bytes. No model can look at Base64, and the log need not carry it.
+image, audio, a file) is stored outside the event, wherever it is in the output; its place has its sha256 and its number
+of bytes. No model can read Base64, and the log need not carry it.
 """
 
 import base64
@@ -20,7 +20,7 @@ BINARY = re.compile(r"(image|audio|video|font)/|application/(pdf|zip|gzip|octet-
 """Media types whose ``data`` is Base64."""
 
 MEDIA_TYPES = ("mimeType", "mime_type", "mediaType", "media_type", "contentType", "content_type")
-"""Members that name the media type of the ``data`` beside them."""
+"""Members that name the media type of the ``data`` next to them."""
 
 MAGIC = {
     "iVBORw0KGgo": "image/png",
@@ -36,13 +36,13 @@ MAGIC = {
     "SUQz": "audio/mpeg",
     "T2dnU": "audio/ogg",
 }
-"""How Base64 of common formats begins."""
+"""The first characters of common formats in Base64."""
 
 DATA_URL_CHARS_MIN = 256
 """A shorter data URL is left in place: a small icon costs less than the object that would replace it."""
 
 BARE_CHARS_MIN = 1024
-"""Base64 that nothing declares as such is taken for it from this length on."""
+"""Undeclared text that looks like Base64 is treated as such from this length on."""
 
 _BASE64 = re.compile(
     r"data:(?P<declared>[\w.+-]+/[\w.+-]+)(?:;[\w.=+-]+)*;base64,"
@@ -52,7 +52,7 @@ _BASE64 = re.compile(
 
 
 def text_of(result: "CallToolResult") -> str:
-    """The text parts of a result, one per line."""
+    """Return the text parts of a result, one per line."""
     return "\n".join(part.text for part in result.content if part.type == "text")
 
 
@@ -88,7 +88,7 @@ async def without_binary(value: JSON, keep: Keep) -> JSON:
 
 
 async def _in_object(value: dict[str, Any], keep: Keep) -> dict[str, Any]:
-    """Keep the Base64 that an object declares: ``data`` beside a media type, or the ``blob`` of a resource."""
+    """Keep the Base64 that an object declares: ``data`` next to a media type, or the ``blob`` of a resource."""
     media_type = next((value[name] for name in MEDIA_TYPES if isinstance(value.get(name), str)), "")
     is_file = value.get("type") in ("image", "audio") or BINARY.match(media_type)
     for member in ("data", "blob"):

@@ -1,8 +1,9 @@
-"""The exchange with an MCP server: both streams of a transport, seen from between it and the SDK.
+"""The exchange with an MCP server: a layer between a transport's two streams and the SDK.
 
-It knows which requests are open, and so does what the SDK does not: an answer that cannot be read fails its request at
-once, a malformed entry of a list of tools costs that tool alone, and a server that does not answer ``server/discover``
-is asked to initialize after a moment. It also knows whether the session has ended, whatever number an error has.
+It tracks the open requests, and therefore does what the SDK does not: an answer that cannot be read fails its request
+at once, a malformed entry of a list of tools affects that tool alone, and a server that does not answer
+``server/discover`` is asked to initialize after a moment. It also knows whether the session has ended, independent of
+the numbers of errors.
 """
 
 import math
@@ -69,7 +70,7 @@ class Exchange:
         self._late_discover = ""
 
     def sent(self, message: Any) -> None:
-        """Take note of a message to the server."""
+        """Record a message to the server."""
         if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._open.pop(str((message.params or {}).get("requestId")), None)
         if not isinstance(message, JSONRPCRequest):
@@ -85,7 +86,7 @@ class Exchange:
 
     @property
     def deadline(self) -> float:
-        """When the server must have answered ``server/discover``, if it is asked."""
+        """The time by which the server must have answered ``server/discover``, if that is open."""
         return self._discover[1] if self._discover else math.inf
 
     def overdue(self) -> SessionMessage:
@@ -142,7 +143,7 @@ class Exchange:
         return _error(asked, ErrorData(code=PARSE_ERROR, message=message, data=UnreadableAnswer(str(line))))
 
     def _modern_after_all(self, message: JSONRPCResponse) -> SessionMessage | None:
-        """The server was only slow to start: have the SDK ask it once more, in place of the handshake of before."""
+        """Handle a late answer to ``server/discover``: have the SDK ask again, in place of the older handshake."""
         self._late_discover = ""
         offered = message.result.get("supportedVersions")
         mutual = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(offered, list) and version in offered]
@@ -158,7 +159,7 @@ class Exchange:
 
 
 def _asked(result: dict[str, Any]) -> InputRequired | None:
-    """Return what a result asks for; None if it is one, or asks for nothing but to be called again."""
+    """Return the input that a result asks for; None if it is a final result, or only asks to be called again."""
     requests, state = result.get("inputRequests"), result.get("requestState")
     if result.get("resultType") != "input_required" or not isinstance(requests, dict) or not requests:
         return None
@@ -178,7 +179,7 @@ class Incoming:
 
     @property
     def last_context(self) -> Any:
-        """The context variables of who sent the last item, if the transport knows them."""
+        """The context variables of the task that sent the last item, if the transport knows them."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Heard:

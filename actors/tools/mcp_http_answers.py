@@ -7,16 +7,16 @@ if TYPE_CHECKING:
     from httpx2 import AsyncByteStream, Response
 
 TOO_LARGE = "the answer has more than"
-"""How the failure to read an answer over HTTP begins that is larger than it may be."""
+"""The beginning of the error for an answer over HTTP that is too large."""
 
 SESSION_HEADER = "mcp-session-id"
-"""The header by which a request over HTTP belongs to a session."""
+"""The header that names the session of a request over HTTP."""
 
 _UNREAD = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
-"""How the SDK begins its message when an answer over HTTP holds no JSON-RPC."""
+"""The beginnings of the SDK's message when an answer over HTTP is not JSON-RPC."""
 
 _LOST = ("SSE stream ended", "SSE stream failed")
-"""How the SDK begins its message when an answer over HTTP ended before the message was whole."""
+"""The beginnings of the SDK's message when an answer over HTTP ended before the message was complete."""
 
 
 class HttpState:
@@ -46,11 +46,11 @@ def unread(message: str) -> str | None:
     # The text after the first lines quotes the input and links to the manual of the parser.
     lines = [line.strip().split(" [type=")[0] for line in message.removeprefix(start).splitlines()]
     told = [line for line in lines if line and "validation error" not in line and not line.startswith("For further")]
-    return told[-1] if told else "it is no JSON-RPC"
+    return told[-1] if told else "it is not JSON-RPC"
 
 
 def is_lost(message: str) -> bool:
-    """Say whether an error of the SDK says that a connection ended in the middle of an answer."""
+    """Return whether an error of the SDK means that a connection ended in the middle of an answer."""
     return message.startswith(_LOST)
 
 

@@ -51,7 +51,7 @@ class Unreadable(ValueError):
 def messages_of(line: bytes) -> list[JSONRPCMessage]:
     """Return the messages of a line: one, or those of a batch.
 
-    :raises Unreadable: if the line holds none
+    :raises Unreadable: if the line holds no message
     """
     text = repaired(line)
     try:
@@ -78,17 +78,17 @@ def repaired(data: bytes) -> bytes:
 
 
 def reason(error: ValueError) -> str:
-    """Say why a text is not a message, without quoting it."""
+    """Return why a text is not a message, without quoting it."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return found[0]["msg"]
-    return "it is JSON, but no JSON-RPC 2.0 message with an object as result, or with an error of code and message"
+    return "it is JSON, but not a JSON-RPC 2.0 message with an object as result, or with an error of code and message"
 
 
 def _deep_listing(text: bytes) -> JSONRPCMessage | None:
-    """Read a list of tools that is nested deeper than the SDK reads: its other tools can be used."""
+    """Read a list of tools that is nested deeper than the SDK accepts, so that its other tools can be used."""
     try:
         found = json.loads(text)
         if isinstance(found["result"]["tools"], list):
@@ -121,8 +121,8 @@ def _unreadable(text: bytes, why: str) -> Unreadable:
 
 
 def _members(text: bytes) -> tuple[str | None, bool]:
-    """Return the member ``id`` of the outermost object, and whether it has a member ``method``: then it asks, and its
-    id is the server's own."""
+    """Return the member ``id`` of the outermost object, and whether it has a member ``method``. In that case it is a
+    request, whose id is the server's own."""
     depth = 0
     found: str | None = None
     for token in _TOKEN.finditer(text):
@@ -141,7 +141,7 @@ def _members(text: bytes) -> tuple[str | None, bool]:
 
 
 def _id(text: bytes) -> str:
-    """An id as text: servers give numbers back as strings, too."""
+    """Return an id as text: some servers return numbers as strings."""
     try:
         return str(msgspec.json.decode(text))
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""Lists of tools of MCP servers: a malformed entry costs that tool, or the malformed member of it, not the server.
+"""Lists of tools of MCP servers: a malformed entry affects that tool, or its malformed member, and not the server.
 
-Tools that are left out or changed are reported by name, because otherwise no one would notice.
+Tools that are left out or changed are reported by name, because otherwise the operator would not notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ def _usable(entry: Any, number: int, envelope: dict[str, Any], version: str, war
 
 
 def _with_valid_headers(tool: dict[str, Any], who: str, version: str, warn: Warn) -> dict[str, Any] | None:
-    """The SDK drops a tool whose annotations of headers are invalid (protocol 2026-07-28), and only logs it."""
+    """Leave out, with a warning, a tool with invalid header annotations (protocol 2026-07-28): the SDK only logs it."""
     why = find_invalid_x_mcp_header(tool.get("inputSchema")) if version in MODERN_PROTOCOL_VERSIONS else None
     if why is None:
         return tool
@@ -71,7 +71,7 @@ def _with_valid_headers(tool: dict[str, Any], who: str, version: str, warn: Warn
 
 
 def _fault(tool: dict[str, Any], envelope: dict[str, Any], version: str) -> tuple[str, str] | None:
-    """Return the first malformed member of an entry and what is wrong with it."""
+    """Return the first malformed member of an entry and the fault in it."""
     try:
         try:
             methods.validate_server_result("tools/list", version, {**envelope, "tools": [tool]})
@@ -92,7 +92,7 @@ def _member(loc: Sequence[int | str], tool: dict[str, Any]) -> str:
 
 
 def _repair(tool: dict[str, Any], member: str) -> bool:
-    """Make an entry valid without a malformed member; False if it has to have that."""
+    """Remove or replace a malformed member of an entry; return False if the member is required."""
     if member != "inputSchema":
         return member != "name" and tool.pop(member, None) is not None
     schema = tool.get(member)

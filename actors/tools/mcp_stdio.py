@@ -1,10 +1,10 @@
 """The pipes of an MCP server: a program that is started, and JSON-RPC in lines of its stdin and stdout.
 
-It stands in for the SDK's own transport, which takes lines without end, in a time that grows with the square of their
-length, and which a byte that is no UTF-8 leaves waiting for good. What is no message is handed on as an error, for
-whoever counts them; a line that is too long ends the session. When it is closed the program is asked to end, as the
-specification has it (MCP specification, *Lifecycle*, "Shutdown"): by the end of its stdin, then with all it has started
-by SIGTERM, then by SIGKILL. Nothing that it has started outlives it (`callboard.actors.programs`).
+This replaces the SDK's own transport, which accepts lines of any length, in a time that grows with the square of the
+length, and which waits forever after a byte that is not UTF-8. A line that is not a message is passed on as an error,
+so that it can be counted; a line that is too long ends the session. When the transport is closed, the program is asked
+to end as the specification requires (MCP specification, *Lifecycle*, "Shutdown"): by the end of its stdin, then with
+all its processes by SIGTERM, then by SIGKILL. None of its processes outlives it (`callboard.actors.programs`).
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -23,13 +23,13 @@ from callboard.actors.programs.program import Program
 from callboard.actors.tools.mcp_lines import Unreadable, messages_of
 
 GRACE_S = 2.0
-"""How long a program may take to end by itself, and again after each signal."""
+"""How long a program may take to end after its stdin is closed, and again after each signal."""
 
 FLUSH_S = 0.5
-"""How long it may take to send what was on its way when the session is closed."""
+"""How long the messages that are being sent may take when the session is closed."""
 
 LARGE_BYTES = 1024 * 1024
-"""A longer message is read in a thread: everybody else waits for the event loop."""
+"""A longer message is read in a thread: all other tasks wait for the event loop."""
 
 _BROKEN = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
@@ -42,9 +42,9 @@ Heard = SessionMessage | Exception
 async def started(
     command: Sequence[str], env: Mapping[str, str], stderr: TextIO, line_bytes_max: int
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Heard], MemoryObjectSendStream[SessionMessage]]]:
-    """Start a server for the length of the block; yields what it says and what it is told.
+    """Start a server for the length of the block; yield the stream of its messages and the stream to it.
 
-    It gets ``env`` besides the variables that every program needs.
+    The server gets ``env`` in addition to the variables that every program needs.
 
     :raises OSError: if the program cannot be started
     """
@@ -63,7 +63,7 @@ async def started(
             yield said, told
         finally:
             with anyio.CancelScope(shield=True):
-                # Nobody reads any more, so that the rest is passed over; nobody writes any more either.
+                # No messages are read or written from here on, so that the rest is discarded.
                 said.close()
                 told.close()
                 with anyio.move_on_after(FLUSH_S):
@@ -73,7 +73,7 @@ async def started(
 
 
 async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Heard], line_bytes_max: int) -> None:
-    """Hand on each line as a message; the session ends with the pipe, and what comes after it is passed over."""
+    """Pass each line on as a message; the session ends with the pipe, and later output is discarded."""
     pieces: list[bytes] = []
     size = 0
     with suppress(*_BROKEN):
@@ -89,7 +89,7 @@ async def _listen(stdout: ByteReceiveStream, session: MemoryObjectSendStream[Hea
                 if size > line_bytes_max:
                     _log.warning("tool.mcp.line_too_long", line_bytes_max=line_bytes_max)
                     return
-    # A program that cannot write may not come to its end.
+    # A program that is blocked while it writes could not end.
     with suppress(*_BROKEN):
         async for _ in stdout:
             continue
@@ -109,7 +109,7 @@ async def _tell(
     session: MemoryObjectSendStream[Heard],
     is_sent: anyio.Event,
 ) -> None:
-    """Send each message as a line; when there is nobody to send to, the session ends."""
+    """Send each message as a line; when the pipe is closed, the session ends."""
     try:
         async with messages:
             async for one in messages:
@@ -122,7 +122,7 @@ async def _tell(
 
 
 async def _stop(program: Program) -> None:
-    """Have a program end: by the end of its stdin, by SIGTERM, and then with all it has started by SIGKILL."""
+    """Have a program end: by the end of its stdin, by SIGTERM, and then with all its processes by SIGKILL."""
     with suppress(*_BROKEN):
         await program.stdin.aclose()
     with anyio.move_on_after(GRACE_S):

@@ -1,8 +1,8 @@
-"""Tasks of MCP servers: a call that is answered by a task is followed until that has a result (the extension
+"""Tasks of MCP servers: a call that is answered by a task is followed until the task has a result (the extension
 ``io.modelcontextprotocol/tasks`` of protocol 2026-07-28).
 
-A task that asks for input is cancelled, since nobody here answers; so is one whose call has lasted too long. The tasks
-of protocol 2025-11-25, an experiment that was withdrawn, are not spoken: tools that require them are refused.
+A task that asks for input is cancelled, because this client cannot answer; so is one whose call has lasted too long.
+Tasks of protocol 2025-11-25, a withdrawn experiment, are not supported: tools that require them are refused.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXTENSION = "io.modelcontextprotocol/tasks"
 
 POLL_S = 1.0
-"""How often a task is asked about whose server says nothing of it; what it says counts within the bounds below."""
+"""The polling interval if the server sets none; one that the server sets is kept within the limits below."""
 
 POLL_MIN_S = 0.1
 POLL_MAX_S = 10.0
@@ -53,7 +53,7 @@ class _Created(Result):
 
 
 class _State(Result):
-    """How a task stands."""
+    """The state of a task."""
 
     status: Literal["working", "input_required", "completed", "failed", "cancelled"]
     status_message: str | None = None
@@ -63,7 +63,7 @@ class _State(Result):
 
 
 class Tasks(ClientExtension):
-    """Has calls wait for tasks as for any result."""
+    """Has calls wait for tasks as for any other result."""
 
     identifier = EXTENSION
 
@@ -92,7 +92,7 @@ async def _result(created: _Created, context: ClaimContext) -> CallToolResult:
                 case "cancelled":
                     raise MCPError(INTERNAL_ERROR, state.status_message or "its task was cancelled")
                 case "input_required":
-                    raise MCPError(INTERNAL_ERROR, "its task asks for input, and nobody here answers")
+                    raise MCPError(INTERNAL_ERROR, "its task asks for input, which this client cannot answer")
                 case "working":
                     pause_ms = state.poll_interval_ms or pause_ms
             pause_s = POLL_S if pause_ms is None else pause_ms / 1000
@@ -107,4 +107,4 @@ async def _cancelled(session: "ClientSession", named: _Named) -> None:
         try:
             await session.send_request(_Cancel(params=named), Result)
         except MCPError:
-            return  # it has ended meanwhile, or the server is gone
+            return  # it has ended by now, or the server is gone

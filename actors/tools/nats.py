@@ -2,7 +2,7 @@
 
 A call is one request with the JSON ``{tool, input, run, path, idempotency_key}``; the reply is ``{"output": …}`` or
 ``{"error": {"code": …, "message": …, "retryable": …}}``. The idempotency key is the same whenever a call is executed
-again: whoever acts on the world answers a known key with the former reply.
+again: a service with side effects answers a known key with its former reply.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -20,7 +20,7 @@ from callboard.bus.outgoing import shown
 from callboard.bus.tenant_requests import SubjectRefused
 
 Request = Callable[[str, bytes, float], Awaitable[bytes]]
-"""Sends a payload to a subject and waits so many seconds for the reply; raises `SubjectRefused` if it may not."""
+"""Sends a payload to a subject and waits for the reply, up to a number of seconds; raises `SubjectRefused`."""
 
 TIMEOUT_SLACK_S = 5.0
 """How much longer than the tool's own limit we wait for a request function that does not keep it."""
@@ -28,7 +28,7 @@ TIMEOUT_SLACK_S = 5.0
 
 @asynccontextmanager
 async def open_nats(source: NatsTools, environment: ToolEnvironment) -> AsyncGenerator["NatsTransport"]:
-    """Open a source of NATS tools; nothing is asked until the first call.
+    """Open a source of NATS tools; nothing is sent before the first call.
 
     :raises ToolFailed: ``tool.unavailable`` if the worker lends no request function
     """
@@ -50,11 +50,11 @@ class NatsTransport:
         self._timeout_s = timeout_s
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
-        """Ask for one call and wait for its reply.
+        """Send one call and wait for its reply.
 
-        :raises ToolFailed: ``tool.failed`` if the other side says so, ``tool.timeout``, ``tool.unavailable`` if nobody
-            listens, ``tool.refused`` if the run may not ask on this subject, ``tool.bad_output`` if the reply is not of
-            the form above
+        :raises ToolFailed: ``tool.failed`` if the service says so, ``tool.timeout``, ``tool.unavailable`` if no
+            service listens, ``tool.refused`` if the run may not ask on this subject, ``tool.bad_output`` if the reply
+            does not have the form above
         """
         asked = {"tool": tool, "input": input, "run": context.run, "path": context.path}
         payload = msgspec.json.encode({**asked, "idempotency_key": context.idempotency_key})
@@ -71,7 +71,7 @@ class NatsTransport:
         except SubjectRefused as error:
             raise tool_failed("tool.refused", f"tool {tool} is not asked: {error}", retryable=False) from error
         except NoRespondersError as error:
-            message = f"nobody answers tool {tool} on subject {subject}; start a service that subscribes to it"
+            message = f"no service answers tool {tool} on subject {subject}; start one that subscribes to it"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         except TimeoutError as error:  # of anyio, and of nats-py, whose own derives from it
             message = f"tool {tool} on subject {subject} did not reply within {timeout_s:g} s"

@@ -1,12 +1,12 @@
-"""The transport of Python tools: plain functions, run in processes of their own so that nothing they do hurts a worker.
+"""The transport of Python tools: plain functions, run in separate processes so that a tool cannot harm the worker.
 
-A process runs one call at a time; calls at the same time get processes of their own (up to `HOSTS_MAX`), idle ones are
-used again. A call that hangs is ended with its process, and so is a cancelled one. The working directory and the
-worker's ``sys.path`` are where functions are imported from, also for the listing: an import that hangs or exits cannot
-stall the worker. What tools print goes to the structured log, and its end into the failure of a call.
+A process runs one call at a time; simultaneous calls get separate processes (up to `HOSTS_MAX`), and idle processes are
+reused. A call that hangs is ended with its process, and so is a cancelled one. Functions are imported from the working
+directory and the worker's ``sys.path``, in such a process also when they are listed: an import that hangs or exits does
+not stall the worker. Tools' prints go to the structured log, and their end into the failure of a call.
 
-Output is whatever has a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets. NaN
-and infinity have none.
+An output is any value with a JSON form: JSON values, dataclasses, pydantic models, dates, UUIDs, sets. NaN and infinity
+have no JSON form.
 """
 
 import sys
@@ -31,7 +31,7 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, PythonTools, ToolSpec
 
 HOSTS_MAX = 8
-"""How many calls of one source run at the same time; further ones wait for a process."""
+"""How many calls of one source run at the same time; further calls wait for a process."""
 
 _log: Any = structlog.get_logger("callboard.tools.python")
 
@@ -44,7 +44,7 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
     """
     config = fill(source.config, environment.env, "the configuration of the Python tools")
     if any(path.startswith(SHIPPED) for path in source.functions.values()):
-        # A connector is where the worker's environment says, whatever the source leaves out.
+        # The worker's environment sets a connector's address, even if the source leaves it out.
         config |= environment.lending.addresses()
     transport = PythonTransport(source, config, environment)
     try:
@@ -55,7 +55,7 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
 
 
 async def _killed(host: HostProcess | None, redact: Redact) -> str:
-    """End a process that is of no use any more, if there is one; return what it had printed."""
+    """Kill a process that is not needed any longer, if there is one; return what it had printed."""
     if host is None:
         return ""
     await host.kill()
@@ -63,7 +63,7 @@ async def _killed(host: HostProcess | None, redact: Redact) -> str:
 
 
 class _Overdue(Exception):
-    """There was no answer in time; ``printed`` is what had been printed by then."""
+    """There was no answer in time; ``printed`` is the text printed until then."""
 
     def __init__(self, printed: str) -> None:
         super().__init__("no answer in time")
@@ -145,16 +145,16 @@ class PythonTransport:
             case Returned(output):
                 return decode_json(output)
             case Refused(failure, traceback):
-                # The run has what its author can use of it.
+                # The run gets the part of the traceback that its author can use; the log gets all of it.
                 _log.info(failure.code, tool=tool, path=context.path, run=context.run, traceback=traceback)
                 raise ToolFailed(failure)
             case Described():
                 raise tool_failed("tool.crashed", f"the process of tool {tool} answered out of turn")
 
     async def _ask(self, request: Describe | Call, context: ToolCallContext) -> Described | Returned | Refused:
-        """Have a process of the pool answer; it is back in the pool afterwards, or dead.
+        """Have a process of the pool answer a request; afterwards it is back in the pool, or dead.
 
-        What was printed is told with every failure.
+        Every failure includes the text that was printed.
 
         :raises _Overdue: if there is no answer within the time limit, waiting for a free process not counted
         :raises HostDied: if the process ends before it has answered
@@ -207,7 +207,7 @@ class PythonTransport:
         if host is None and not self._closed:
             limit = self._environment.output_bytes_max
             host = await HostProcess.start(self._setup, self._environment.of_processes, limit, _log)
-        if host is None or self._closed:  # nobody would end a process that outlives the closing
+        if host is None or self._closed:  # after the closing, no task would end a new process
             if host is not None:
                 await host.kill()
             raise tool_failed("tool.unavailable", "the Python tools of this node are closed")
@@ -215,7 +215,7 @@ class PythonTransport:
         return host
 
     async def close(self) -> None:
-        """End all processes, at once: those of calls that still run are killed."""
+        """End all processes at once: those of calls in progress are killed."""
         self._closed = True
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:

@@ -1,4 +1,4 @@
-"""What a worker and a host process of Python tools say to each other: frames over a pair of pipes.
+"""The protocol between a worker and a host process of Python tools: frames over a pair of pipes.
 
 A frame is an 8 byte big-endian length and that many bytes of msgpack, one struct with a tag. A worker sends `Setup`
 once, then one `Describe` or `Call` at a time; the host answers each with any number of `Reported` and `Logged` and then
@@ -16,7 +16,7 @@ LENGTH_BYTES = 8
 
 
 class Setup(Struct, frozen=True, tag="setup"):
-    """What the host serves: tool name to dotted path, the configuration, and the ``sys.path`` to import from."""
+    """The tools of the host: tool names with dotted paths, the configuration, and the ``sys.path`` to import from."""
 
     functions: dict[str, str]
     config: dict[str, str]
@@ -24,12 +24,12 @@ class Setup(Struct, frozen=True, tag="setup"):
 
 
 class Describe(Struct, frozen=True, tag="describe"):
-    """Import every function and say what it takes."""
+    """Import every function and describe its parameters."""
 
 
 class Call(Struct, frozen=True, tag="call"):
     """Call one function. ``input`` is JSON; an output whose JSON is longer than ``output_bytes_max`` is refused.
-    ``traceparent`` names the call's span, if others may be told of it."""
+    ``traceparent`` names the call's span, if it may be passed on."""
 
     tool: str
     input: bytes
@@ -80,7 +80,7 @@ reply_decoder = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_frame(frame: Request | Reply) -> bytes:
-    """Encode a frame with its length prefix; surrogates, which a tool's texts may have, are replaced."""
+    """Encode a frame with its length prefix; surrogates, which a tool's texts may contain, are replaced."""
     try:
         body = _encoder.encode(frame)
     except UnicodeEncodeError:
@@ -89,5 +89,5 @@ def encode_frame(frame: Request | Reply) -> bytes:
 
 
 def frame_length(prefix: bytes) -> int:
-    """Return how many bytes follow a length prefix."""
+    """Return the number of bytes after a length prefix."""
     return int.from_bytes(prefix, "big")

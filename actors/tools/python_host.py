@@ -1,9 +1,9 @@
 """The program that runs Python tools: a child process of a worker, one call at a time.
 
-Started as ``python -m callboard.actors.tools.python_host``. It speaks frames (`python_frames`) over the pipes it finds
-as stdin and stdout, which it moves away before any tool runs: to a tool, stdin is empty and stdout is the same as
-stderr, which the worker reads. So prints, fork and exec cannot reach the protocol. It ends with its worker: when the
-pipe closes it has `EXIT_GRACE_S` to finish, whatever a tool is doing.
+Started as ``python -m callboard.actors.tools.python_host``. It exchanges frames (`python_frames`) over the pipes that
+it finds as stdin and stdout. It moves them away before any tool runs: for a tool, stdin is empty and stdout is the same
+as stderr, which the worker reads. So prints, fork and exec cannot reach the protocol. The program ends with its worker:
+when the pipe closes, it has `EXIT_GRACE_S` to finish, whatever a tool is doing.
 """
 
 import faulthandler
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     import asyncio
 
 EXIT_GRACE_S = 1.0
-"""How long the process may live once its worker is gone or has closed the pipe."""
+"""How long the process may live after its worker is gone or has closed the pipe."""
 
 
 class ToolContext(Struct, frozen=True):
-    """What a parameter named ``context`` receives.
+    """The value of a parameter named ``context``.
 
-    ``config`` is the source's configuration; ``idempotency_key`` is the same whenever this call is executed again, and
-    so is ``traceparent``, the call's span in the form of W3C Trace Context, empty if nobody is to be told of it.
+    ``config`` is the source's configuration. ``idempotency_key`` is the same whenever this call is executed again.
+    ``traceparent`` is the call's span in the form of W3C Trace Context, also the same; empty if it is not passed on.
     """
 
     config: Mapping[str, str]
@@ -74,7 +74,7 @@ class ToolContext(Struct, frozen=True):
     traceparent: str = ""
 
     def progress(self, message: str) -> None:
-        """Report a line of progress to those who watch the run."""
+        """Report a line of progress to the people who watch the run."""
         self.channel.send(Reported(shortened(str(message))))
 
 
@@ -91,7 +91,7 @@ class Channel:
 
     @classmethod
     def take_over(cls) -> "Channel":
-        """Move the protocol off the standard streams. Duplicated descriptors are not inherited by programs."""
+        """Move the protocol away from the standard streams, to descriptors that child programs do not inherit."""
         channel = cls(os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb"))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -106,12 +106,12 @@ class Channel:
         """Write one frame; from any thread."""
         with self._lock:
             if self._forked:
-                os._exit(1)  # a fork of a tool that came back into our loop: it has nothing to say here
+                os._exit(1)  # a tool's fork that returned into our loop must not write to the protocol
             self._writer.write(encode_frame(reply))
             self._writer.flush()
 
     def receive(self) -> Request | None:
-        """Read one frame; None when the worker has closed the pipe or is gone."""
+        """Read one frame; return None when the worker has closed the pipe or is gone."""
         prefix = self._reader.read(LENGTH_BYTES)
         if len(prefix) < LENGTH_BYTES:
             return None
@@ -152,14 +152,14 @@ class Host:
 
     @cached_property
     def _runner(self) -> "asyncio.Runner":
-        """One loop for all calls, for what async functions keep at module level."""
-        # Most functions are none, and this is a third of what a host takes to start.
+        """One event loop for all calls, because async functions may keep objects of it at module level."""
+        # Imported late: most functions are not async, and asyncio takes a third of a host's time to start.
         import asyncio
 
         return asyncio.Runner()
 
     def answer(self, request: Request) -> None:
-        """Carry out one request; every request but `Setup` gets exactly one answer."""
+        """Carry out one request; every request except `Setup` gets exactly one answer."""
         match request:
             case Setup():
                 self._setup = request
@@ -175,7 +175,7 @@ class Host:
         if not refused:
             return Described([spec.spec for spec in specs if isinstance(spec, ToolFunction)])
         messages = "; ".join(refusal.failure.message for refusal in refused)
-        # Modules that do not load have one cause, as a rule: the first one's traceback tells it.
+        # Modules that do not load usually have one cause, which the traceback of the first one shows.
         told = Failure("tool.unavailable", messages, details=refused[0].failure.details)
         return Refused(told, "\n".join(refusal.traceback for refusal in refused))
 
@@ -219,9 +219,9 @@ class Host:
 
 
 def _raised(code: str, message: str, error: BaseException) -> Refused:
-    """Tell what a tool raised: with its own traceback for the run, with all of it for the log."""
+    """Return the failure for an error that a tool raised: with the tool's frames for the run, all for the log."""
     for stream in (sys.stdout, sys.stderr):
-        # What was printed is to be in the pipe before the answer is; a tool may have closed or replaced the stream.
+        # Printed text has to be in the pipe before the answer; a tool may have closed or replaced the stream.
         with suppress(Exception):
             stream.flush()
     own = traceback_of(error)
@@ -248,10 +248,10 @@ def _encoded(call: Call, output: Any) -> Reply:
         except UnicodeEncodeError:
             text = encoded(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
     except NotFinite as error:
-        message = f"tool {call.tool} returned {error}, which is no number of JSON"
+        message = f"tool {call.tool} returned {error}, which is not a number of JSON"
         return Refused(Failure("tool.bad_output", shortened(message), details={"at": error.at}))
     except Exception as error:
-        message = f"tool {call.tool} returned a {type(output).__name__} that is no JSON: {described(error)}"
+        message = f"tool {call.tool} returned a {type(output).__name__} that is not JSON: {described(error)}"
         return Refused(Failure("tool.bad_output", shortened(message)), traceback.format_exc())
     if len(text) > call.output_bytes_max:
         message = f"the output of tool {call.tool} has {len(text)} bytes, the limit is {call.output_bytes_max}"
@@ -260,7 +260,7 @@ def _encoded(call: Call, output: Any) -> Reply:
 
 
 def _dump(value: Any) -> Any:
-    """Encode what msgspec does not know: pydantic models (dataclasses, dates, sets and UUIDs it knows itself)."""
+    """Encode types that msgspec does not know: pydantic models (it knows dataclasses, dates, sets and UUIDs)."""
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"objects of type {type(value).__name__} cannot be written as JSON")
@@ -268,13 +268,13 @@ def _dump(value: Any) -> Any:
 
 
 def _read_requests(channel: Channel, inbox: "queue.SimpleQueue[Request | None]") -> None:
-    """Feed the inbox from a thread of its own, so that the end of the worker is seen in the middle of a call."""
+    """Fill the inbox from a separate thread, so that the end of the worker is noticed in the middle of a call."""
     while request := channel.receive():
         inbox.put(request)
     inbox.put(None)
-    time.sleep(EXIT_GRACE_S)  # an idle process is gone by then; a tool's call or thread may have held it up
+    time.sleep(EXIT_GRACE_S)  # an idle process has ended by then; a tool's call or thread may delay it
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with whatever the tool has started
+        os.killpg(0, signal.SIGKILL)  # including processes that the tool has started
     os._exit(1)
 
 

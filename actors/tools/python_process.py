@@ -27,19 +27,19 @@ from callboard.actors.tools.python_frames import (
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 
 EXIT_GRACE_S = 2.0
-"""How long a process may take to end by itself before it is killed; longer than the host's own grace."""
+"""How long a process may take to end before it is killed; longer than the host's own grace period."""
 
 HOST = (sys.executable, "-P", "-m", "callboard.actors.tools.python_host")
 """The command that starts a host process."""
 
 FRAME_BYTES_SLACK = 1024 * 1024
-"""What a frame may have besides a tool's output: specs, messages, tracebacks."""
+"""The size allowed to a frame in addition to a tool's output, for specs, messages and tracebacks."""
 
 _BROKEN = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class HostDied(Exception):
-    """The process ended in the middle of a request; the text says how, ``printed`` what it had printed."""
+    """The process ended in the middle of a request; the text says how, ``printed`` is its output."""
 
     def __init__(self, how: str, host: "HostProcess") -> None:
         super().__init__(how)
@@ -48,7 +48,7 @@ class HostDied(Exception):
 
 
 class HostProcess:
-    """A running host. It takes one request at a time; after a timeout or a cancellation only `kill` is left."""
+    """A running host. It takes one request at a time; after a timeout or a cancellation, only `kill` may be called."""
 
     def __init__(self, program: Program, frame_bytes_max: int, printed: Printed) -> None:
         self._program = program
@@ -84,9 +84,9 @@ class HostProcess:
         return self._program.returncode is None
 
     async def ask(self, request: Describe | Call, heard: Callable[[Reported | Logged], None]) -> Answer:
-        """Send a request and wait for its answer; what comes before it is handed to ``heard``.
+        """Send a request and wait for its answer; earlier events are passed to ``heard``.
 
-        :raises HostDied: if the process ends, or says what is no frame, before it has answered
+        :raises HostDied: if the process ends, or sends something that is not a frame, before it has answered
         """
         if isinstance(request, Call):
             self._asked_at = self._printed.position
@@ -102,7 +102,7 @@ class HostProcess:
             raise HostDied(await self.reap(), self) from error
 
     async def printed(self, redact: Redact) -> str:
-        """Return the end of what it has printed since it was asked, without secrets."""
+        """Return the end of the text that the process has printed since its last request, without secrets."""
         said = ""
         with anyio.CancelScope(shield=True):
             said = await to_thread.run_sync(self._printed.since, self._asked_at, redact)
@@ -116,7 +116,7 @@ class HostProcess:
         return reply_decoder.decode(await self._frames.receive_exactly(size))
 
     async def reap(self) -> str:
-        """Wait for a process that is ending, killing it if it lingers, and say how it ended."""
+        """Wait for a process that is ending, killing it if it lingers, and return how it ended."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(EXIT_GRACE_S):
                 await self._program.wait()
@@ -124,7 +124,7 @@ class HostProcess:
         return _ending(self._program.returncode)
 
     async def kill(self) -> None:
-        """Kill the process with all it has started, and release its pipes."""
+        """Kill the process and its children, and release its pipes."""
         await self._program.end()
 
     async def close(self) -> None:

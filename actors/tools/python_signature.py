@@ -1,8 +1,8 @@
-"""Plain Python functions seen as tools: found by dotted path, described by type hints and docstring, called with JSON.
+"""Plain Python functions as tools: found by dotted path, described by type hints and docstring, called with JSON.
 
-The function needs nothing of ours. Type hints become the input schema, defaults make parameters optional, ``**rest``
-lets further members in, and descriptions come from ``Annotated[T, Field(description=…)]``, ``Annotated[T, "…"]`` or the
-docstring (``:param x: …`` or an ``Args:`` section). A parameter named ``context`` is not part of the schema.
+The function needs nothing from Callboard. Type hints become the input schema, defaults make parameters optional, and
+``**rest`` allows further members. Descriptions come from ``Annotated[T, Field(description=…)]``, ``Annotated[T, "…"]``
+or the docstring (``:param x: …`` or an ``Args:`` section). A parameter named ``context`` is not part of the schema.
 """
 
 import importlib
@@ -57,7 +57,7 @@ class ToolFunction(Struct, frozen=True):
     takes_context: bool
 
     def bind(self, input: bytes, context: object) -> tuple[list[Any], dict[str, Any]]:
-        """Turn JSON into arguments of the function; parameters that the input leaves out keep their default.
+        """Return the arguments of the function for a JSON input; parameters that it leaves out keep their defaults.
 
         :raises pydantic.ValidationError: if the input does not fit the signature
         """
@@ -72,7 +72,7 @@ class ToolFunction(Struct, frozen=True):
 def load_function(name: str, dotted: str) -> ToolFunction:
     """Find a function by ``package.module:function`` or ``package.module.function`` and describe it.
 
-    Whatever the import itself raises passes through.
+    Exceptions that the import itself raises pass through.
 
     :raises NotATool: if there is no such function, or its signature cannot be described
     """
@@ -97,7 +97,7 @@ def _find(dotted: str) -> Any:
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
-            # only the path itself may be cut shorter; a module that misses one of its own imports is a real error
+            # Only the path itself may be cut shorter; a module that lacks one of its own imports is a real error.
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise
         else:
@@ -114,7 +114,7 @@ def _walk(module: ModuleType, attributes: str, dotted: str) -> Any:
             owner = getattr(found, "__name__", type(found).__name__)
             raise NotATool(f"{dotted} leads nowhere: {owner} has no {attribute or 'empty name'}") from None
         if isinstance(found, ModuleType) and not found.__name__.startswith(f"{module.__name__}."):
-            # What may be run is permitted by the path: it may not lead on into a module that another one imports.
+            # A path is what permits are given for, so it must not lead into a module that another module imports.
             raise NotATool(f"{dotted} leads through {module.__name__} into the module {found.__name__}; name that one")
     return found
 
@@ -158,7 +158,7 @@ def _field(parameter: inspect.Parameter, hint: Any, note: str | None) -> Any:
 
 
 def _parameter_notes(doc: str) -> dict[str, str]:
-    """Read what a docstring says of each parameter, in the reStructuredText or the Google manner."""
+    """Return the text of a docstring about each parameter, in reStructuredText or Google style."""
     notes = {match.group(1): " ".join(match.group(2).split()) for match in _PARAM_FIELD.finditer(doc)}
     if section := _ARGS_SECTION.search(doc):
         current = ""

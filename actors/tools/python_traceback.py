@@ -1,6 +1,6 @@
-"""The traceback of a tool as its author knows it: without the frames of the runtime, the import system, the event loop.
+"""The traceback of a tool for its author: without the frames of the runtime, the import system, the event loop.
 
-Bounded, and cut between lines only: a line that were cut could show a part of a secret.
+It is cut between lines only: a cut line could show part of a secret.
 """
 
 import traceback
@@ -10,7 +10,7 @@ from traceback import StackSummary, TracebackException
 from callboard.actors.tools.failures import last_lines
 
 TRACEBACK_CHARS_MAX = 4_000
-"""How much of a traceback is told with a failure: the end of it."""
+"""Maximum length of a traceback in a failure: its end is kept."""
 
 _LIBRARY = Path(traceback.__file__).parent
 
@@ -25,7 +25,7 @@ _FOREIGN = (
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return a traceback, those of its causes included; empty if no frame in it is of the tool."""
+    """Return a traceback with those of its causes; empty if no frame in it belongs to the tool."""
     told = TracebackException.from_exception(error, compact=True)
     if not _own(told):
         return ""
@@ -33,7 +33,7 @@ def traceback_of(error: BaseException) -> str:
 
 
 def _own(told: TracebackException) -> int:
-    """Leave the tool's own frames in a traceback; count them."""
+    """Keep only the tool's own frames in a traceback; return their number."""
     told.stack = StackSummary.from_list([frame for frame in told.stack if not frame.filename.startswith(_FOREIGN)])
     inner = [told.__cause__, told.__context__, *(told.exceptions or [])]
     return len(told.stack) + sum(_own(one) for one in inner if one is not None)

@@ -1,4 +1,4 @@
-"""The transport of scripted tools: answers from the run's script, for rehearsals and for tools that nobody serves.
+"""The transport of scripted tools: answers from the run's script, for rehearsals and for tools without a server.
 
 A script has ``tools: {name: [{output: …} | {error: "…"} | {error: {code, message}}, …]}``; the n-th call of a tool in
 the order of the log gets the n-th entry, also when it is executed again.
@@ -14,13 +14,13 @@ from callboard.bus.effects import JSON, ScriptedTools, ToolSpec
 
 
 def scripts(tool: str, script: Mapping[str, Any]) -> bool:
-    """Whether a script answers for a tool."""
+    """Return whether a script has answers for a tool."""
     entries = script.get("tools")
     return isinstance(entries, Mapping) and tool in entries
 
 
 def scripted_answer(tool: str, script: Mapping[str, Any], context: ToolCallContext) -> JSON:
-    """Return what the script says to this call.
+    """Return the script's answer to this call.
 
     :raises ToolFailed: ``tool.failed`` if the script says so; ``tool.unscripted`` if it has no entry for this call
     """
@@ -45,7 +45,7 @@ def scripted_answer(tool: str, script: Mapping[str, Any], context: ToolCallConte
 
 @asynccontextmanager
 async def open_scripted(source: ScriptedTools, environment: ToolEnvironment) -> AsyncGenerator["ScriptedTransport"]:
-    """Open a source of scripted tools; it holds nothing."""
+    """Open a source of scripted tools; it holds no resources."""
     yield ScriptedTransport(source.tools, environment.script)
 
 

@@ -1,4 +1,4 @@
-"""What the nodes of a run share of its tools: the sources that stand for the run, and the turns of bounded calls."""
+"""Objects that the nodes of a run share: its sources with scope ``run``, and the turns of limited calls of tools."""
 
 from msgspec import Struct, field
 
@@ -7,7 +7,7 @@ from callboard.actors.tools.standing import Standing
 
 
 class Shared(Struct, frozen=True):
-    """One for each activation of a run."""
+    """Shared objects; one for each activation of a run."""
 
     standing: Standing
     turns: Turns = field(default_factory=Turns)

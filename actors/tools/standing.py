@@ -1,7 +1,7 @@
-"""Sources that stand for a run: one MCP server for all its nodes, opened when a node first asks for it.
+"""Sources with scope ``run``: one MCP server for all nodes of a run, opened when a node first needs it.
 
-It is closed when the run parks, ends or goes on elsewhere; whoever goes on with the run opens it anew. One that is gone
-is opened again by the next call.
+It is closed when the run parks, ends or moves to another worker. The next activation opens it again, and so does the
+next call if the server is gone.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -19,16 +19,16 @@ from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFa
 from callboard.bus.effects import JSON, McpTools, ToolSource, canonical
 
 Spawn = Callable[[Callable[[], Awaitable[None]]], object]
-"""Starts a task that lasts no longer than what the run has here."""
+"""Starts a task that lasts no longer than the activation of the run."""
 
 
 def is_of_the_run(source: ToolSource) -> TypeGuard[McpTools]:
-    """Say whether a source stands for its run, and not for each node."""
+    """Return whether a source is shared by the nodes of its run, and not opened for each node."""
     return isinstance(source, McpTools) and source.scope == "run"
 
 
 class Standing:
-    """The standing sources of one run."""
+    """The shared sources of one run."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._spawn = spawn
@@ -46,15 +46,15 @@ class Standing:
     async def call(
         self, source: McpTools, environment: ToolEnvironment, tool: str, input: JSON, context: ToolCallContext
     ) -> JSON:
-        """Call a tool of a source, opening that anew if it is gone.
+        """Call a tool of a source, opening the source again if it is gone.
 
-        :raises ToolFailed: whatever goes wrong
+        :raises ToolFailed: if there is no usable output
         """
         held, transport = await self._open(source, environment)
         try:
             return await transport.call(tool, input, context)
         except ToolFailed as failed:
-            # One that may be tried again has lost an answer, and not its session.
+            # A failure that may be retried has lost an answer, but not the session.
             if failed.failure.code == "tool.crashed" and not failed.failure.retryable:
                 self._drop(held)
             raise
@@ -75,7 +75,7 @@ class Standing:
         return held, held.transport
 
     def _drop(self, held: Held) -> None:
-        """Let go of a source that is gone, if that has not been done yet."""
+        """Forget a source that is gone, unless this has happened already."""
         for key, (one, closing) in list(self._held.items()):
             if one is held:
                 del self._held[key]
@@ -83,7 +83,7 @@ class Standing:
 
 
 class _Lent:
-    """A standing source as a node has it; what it lists was so when the node was entered."""
+    """A shared source as a node sees it; its list of tools is that of the moment when the node was entered."""
 
     def __init__(
         self, standing: Standing, source: McpTools, environment: ToolEnvironment, transport: ToolTransport
@@ -96,11 +96,11 @@ class _Lent:
 
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         if context.timeout_s is None:
-            # Another node may have opened it, with another time.
+            # Another node may have opened it with another timeout.
             context = replace(context, timeout_s=self._environment.seconds(self._source))
         return await self._standing.call(self._source, self._environment, tool, input, context)
 
 
 def _identity(source: McpTools) -> bytes:
-    """What makes two sources the same server, whatever limits each node has there."""
+    """Return what identifies a server: equal for two sources that differ only in a node's limits."""
     return canonical(msgspec.structs.replace(source.recorded(), timeout_s=None, limits={}))

@@ -1,4 +1,4 @@
-"""What a child process prints: line by line into the structured log, and its end kept, to be told with a failure."""
+"""The output of a child process: logged line by line, with its end kept for failures."""
 
 import os
 import re
@@ -13,29 +13,29 @@ LINE_BYTES_MAX = 8192
 """A longer line is logged in pieces."""
 
 LINES_MAX = 10_000
-"""What one process may write to the log; the rest is read, so that it never blocks, and dropped."""
+"""How many lines of one process are logged; the rest is read, so that the process never blocks, and dropped."""
 
 PRINTED_CHARS_MAX = 4_000
-"""How much of what a process has printed is told with a failure, and so recorded: the end of it."""
+"""How much of the end of a process's output is part of a failure, and so recorded."""
 
 KEPT_BYTES_MAX = 64 * 1024
-"""How much of it is kept: so much more than is told that a secret cut in two at its beginning is never told."""
+"""How much of the output is kept: enough that a secret cut in two at the beginning is never part of a failure."""
 
 PIPE_BYTES = 64 * 1024
-"""What a pipe holds at most, as a rule: who has read as much has read all that had been written."""
+"""The usual capacity of a pipe: after reading this much, everything written before has been read."""
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
-"""Colours and other orders to a terminal."""
+"""Colours and other control sequences of a terminal."""
 
 Redact = Callable[[str], str]
 """Replaces secrets in a text."""
 
 
 class Printed:
-    """What one process prints; made by `open_stderr`.
+    """The output of one process; made by `open_stderr`.
 
-    A thread relays it to the log. Whoever wants to tell what was printed reads what the thread has not come to yet:
-    what a process printed before it answered, or died, is in the pipe by then.
+    A thread relays it to the log. A caller that needs the output first reads what the thread has not read yet: all
+    output of a process before its answer, or its death, is in the pipe by then.
     """
 
     def __init__(self, read_end: int, log: Any) -> None:
@@ -55,7 +55,7 @@ class Printed:
         return self._bytes
 
     def since(self, position: int, redact: Redact) -> str:
-        """Return the end of what was printed behind a position, without secrets and colours. May block for a moment."""
+        """Return the end of the output after a position, without secrets and colours. May block for a moment."""
         self._read()
         with self._lock:
             dropped = self._bytes - len(self._kept)
@@ -65,7 +65,7 @@ class Printed:
         return last_lines(_CONTROL.sub("", redact(text)), PRINTED_CHARS_MAX)
 
     def relay(self) -> None:
-        """Read until the last holder of the other end is gone, be it a grandchild that outlives its parent."""
+        """Read until the last holder of the other end is gone, which may be a grandchild that outlives its parent."""
         poll = select.poll()
         poll.register(self._read_end, select.POLLIN)
         while not self._ended:
@@ -75,7 +75,7 @@ class Printed:
             os.close(self._read_end)
 
     def _read(self) -> None:
-        """Take what is in the pipe, and log the lines that it completes."""
+        """Read the content of the pipe, and log the lines that are complete."""
         with self._lock:
             lines = self._taken()
         for line in lines:
@@ -99,7 +99,7 @@ class Printed:
         return lines
 
     def _completed(self, chunk: bytes) -> list[bytes]:
-        """Keep a chunk; return the lines that end in it, the last one at the end of all."""
+        """Keep a chunk; return the lines that are complete, including the last one at the end of the pipe."""
         self._bytes += len(chunk)
         self._kept += chunk
         del self._kept[:-KEPT_BYTES_MAX]
@@ -115,10 +115,10 @@ class Printed:
 def open_stderr(log: Any) -> tuple[TextIO, Printed]:
     """Open a pipe whose lines go to a structlog logger.
 
-    Returns its write end, which the caller closes after the spawn, and what is printed to it.
+    Returns its write end, which the caller closes after the spawn, and the output that is written to it.
     """
     read_end, write_end = os.pipe()
     printed = Printed(read_end, log)
-    # A thread: an event loop would have to wait for the end of the pipe, that is, for grandchildren.
+    # A thread: an event loop would have to wait for the end of the pipe, and so for grandchildren.
     threading.Thread(target=printed.relay, name="callboard-tool-stderr", daemon=True).start()
     return os.fdopen(write_end, "w", encoding="utf-8"), printed

@@ -16,7 +16,7 @@ OnProgress = Callable[[str], None]
 
 
 Keep = Callable[[bytes], Awaitable[str]]
-"""Keeps bytes beside the run's events; returns the name under which they are read again, a sha256 in hex."""
+"""Stores bytes outside the run's events; returns the name under which they can be read, a sha256 in hex."""
 
 
 async def _kept_nowhere(data: bytes) -> str:
@@ -24,7 +24,7 @@ async def _kept_nowhere(data: bytes) -> str:
 
 
 INPUT_REQUIRED = "tool.input_required"
-"""The code of a call that a tool answers only after a person has: ``requests`` and ``state`` are in the details."""
+"""The code of a call whose tool needs a person's input first; the details have ``requests`` and ``state``."""
 
 ROUNDS_MAX = 10
 """How often one call may ask for input."""
@@ -43,12 +43,12 @@ class ToolFailed(Exception):
 
 
 class ToolCallContext(Struct, frozen=True):
-    """What a transport is told besides name and input.
+    """The arguments of a call for a transport, in addition to name and input.
 
     ``idempotency_key`` is the same whenever this call is executed again; ``ordinal`` counts the run's calls of this
-    tool from 0, in the order of the log. ``timeout_s`` is how long this call may take, None as long as any of its
-    source; ``on_try`` takes the number of each try of it, from 1. ``responses`` are a person's, by the names of the
-    tool's requests, ``state`` is the tool's, and ``earlier`` are the responses of the repetitions before.
+    tool from 0, in the order of the log. ``timeout_s`` is how long this call may take, None for the timeout of its
+    source. ``on_try`` takes the number of each try, from 1. ``responses`` are a person's, by the names of the
+    tool's requests, ``state`` is the tool's, and ``earlier`` are the responses of earlier repetitions.
     """
 
     run: str
@@ -64,14 +64,14 @@ class ToolCallContext(Struct, frozen=True):
 
 
 class ToolEnvironment(Struct, frozen=True):
-    """What the worker lends its tools: environment variables, a NATS request function, the run's tool script, and the
-    time that calls may take whose source says nothing.
+    """The environment of a run's tools: variables, a NATS request function, the run's tool script, and the timeout of
+    calls whose source sets none.
 
-    ``env`` is what sources may name, values that a start has brought among them. ``inherited`` is what processes of
-    Python tools get of the worker's own; None: the same. A start must not say what is in there: by variables such
-    as ``PYTHONWARNINGS`` or ``LD_PRELOAD`` it could have such a process run anything, whatever `Permits` say.
-    ``lending`` says which of ``env`` a source may use, and where MCP servers may be.
-    ``redact`` replaces the run's secrets in what tools print. ``keep`` takes what is no JSON in an output. ``opens``
+    ``env`` holds the variables that sources may name, including values that a start has brought. ``inherited`` is the
+    part of the worker's own environment that processes of Python tools get; None: the same as ``env``. A start must not
+    set these: by variables such as ``PYTHONWARNINGS`` or ``LD_PRELOAD`` it could have such a process run anything,
+    whatever `Permits` say. ``lending`` says which of ``env`` a source may use, and where MCP servers may be. ``redact``
+    replaces the run's secrets in the output of tools. ``keep`` stores parts of an output that are not JSON. ``opens``
     opens every source, in place of the transport of its kind.
     """
 
@@ -88,18 +88,18 @@ class ToolEnvironment(Struct, frozen=True):
 
     @property
     def of_processes(self) -> Mapping[str, str]:
-        """The environment of processes of Python tools."""
+        """The environment for processes of Python tools."""
         return self.env if self.inherited is None else self.inherited
 
     def seconds(self, source: PythonTools | McpTools | NatsTools) -> float:
-        """How long a call of a source's tools, and its opening, may take."""
+        """Return how long a call of a source's tools, and its opening, may take."""
         return self.timeout_s if source.timeout_s is None else source.timeout_s
 
 
 class ToolTransport(Protocol):
     """An open source of tools. Opened and closed in one task; `call` may come from others, several at once.
 
-    ``warnings`` has what is odd about the tools that it serves: code, name of the tool if it has one, and text.
+    ``warnings`` lists faults of its tools: code, name of the tool if it has one, and text.
     """
 
     specs: list[ToolSpec]

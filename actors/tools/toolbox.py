@@ -1,4 +1,4 @@
-"""The toolbox of a node: its tools from all sources under one roof, each call checked on the way in and out."""
+"""The toolbox of a node: its tools from all sources; the input and output of each call are checked."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -39,10 +39,10 @@ _log: Any = structlog.get_logger("callboard.tools")
 async def open_toolbox(
     sources: Sequence[ToolSource], environment: ToolEnvironment, standing: Standing | None = None
 ) -> AsyncGenerator["Toolbox"]:
-    """Open all sources, at the same time, for the length of the block; those of a run (``standing``) outlive it.
+    """Open all sources, at the same time, for the length of the block; those of the run (``standing``) outlive it.
 
-    :raises ToolFailed: if a source cannot be opened (``tool.unavailable`` as a rule; several failures become one), two
-        tools have the same name, or a tool's schema is no JSON Schema
+    :raises ToolFailed: if a source cannot be opened (usually ``tool.unavailable``; several failures become one), two
+        tools have the same name, or a tool's schema is not a JSON Schema
     """
     held = [Held(source, standing.lent if standing and is_of_the_run(source) else opened) for source in sources]
     closing = anyio.Event()
@@ -65,7 +65,7 @@ async def open_toolbox(
 class Toolbox:
     """The open tools of a node. ``specs`` name their transport in ``server``; `call` may come from several tasks.
 
-    ``warnings`` has the code and the text of what is odd about tools that servers list.
+    ``warnings`` has the codes and texts of the faults of tools that servers list.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Toolbox:
     async def call(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         """Call a tool: check the input against its schema, have the script or the transport answer, check the output.
 
-        :raises ToolFailed: whatever goes wrong
+        :raises ToolFailed: if there is no usable output
         """
         if tool not in self._tools:
-            known = ", ".join(sorted(self._tools)) or "none at all"
-            raise tool_failed("tool.unknown", f"there is no tool named {tool} here; there are {known}")
+            known = ", ".join(sorted(self._tools)) or "none"
+            raise tool_failed("tool.unknown", f"tool {tool} not found; the tools here: {known}")
         entry = self._tools[tool]
         try:
             entry.check(input)
@@ -109,10 +109,11 @@ class Toolbox:
         try:
             size = len(encoded(output))
         except NotFinite as error:
-            message = f"the output of tool {tool} holds {error}, which is no number of JSON"
+            message = f"the output of tool {tool} contains {error}, which is not a number of JSON"
             raise tool_failed("tool.bad_output", message, {"at": error.at}) from error
         except Exception as error:
-            raise tool_failed("tool.bad_output", f"the output of tool {tool} is no JSON: {described(error)}") from error
+            message = f"the output of tool {tool} is not JSON: {described(error)}"
+            raise tool_failed("tool.bad_output", message) from error
         limit = self._environment.output_bytes_max
         if size > limit:
             raise tool_failed(
@@ -126,11 +127,11 @@ class _Tool(Struct, frozen=True):
     transport: ToolTransport
 
     def check(self, input: JSON) -> None:
-        """Validate an input, listing every problem with its JSON pointer."""
+        """Validate an input; report every problem with its JSON pointer."""
         try:
             found = checking.violations(self.spec.input_schema, input)
         except checking.Inapplicable as error:
-            # A reference to elsewhere, or one without end: who serves the tool knows what to make of its own schema.
+            # The schema has a remote or an endless reference: the tool's own server can check the input.
             _log.warning("tool.schema.unusable", tool=self.spec.name, server=self.spec.server, error=_brief(str(error)))
             return
         if not found:
@@ -199,8 +200,8 @@ def _filtered(one: Held) -> list[ToolSpec]:
 
 
 def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
-    """Return the tools of a source. What an MCP server lists was written elsewhere: a tool of it that cannot be used is
-    left out, so that the others can be."""
+    """Return the tools of a source. An unusable tool of an MCP server, whose list has another author, is left out, so
+    that the other tools can be used."""
     assert one.transport is not None
     if not isinstance(one.source, McpTools):
         return one.transport.specs
@@ -216,16 +217,16 @@ def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
         else:
             usable[spec.name] = spec
             if words := combined(spec.input_schema):
-                where = "models that take no such schema read it in the description"
+                where = "for models that do not accept such a schema, the description quotes it"
                 warnings.append((ADAPTED, f"{who} has {words} at the top of its input schema; {where}"))
     return list(usable.values())
 
 
 def _fault(spec: ToolSpec) -> str:
-    """Say what is wrong with a tool's input schema; the empty text if nothing is."""
+    """Return the fault of a tool's input schema; empty if there is none."""
     try:
         faults = checking.faults(spec.input_schema, formats=checking.NO_FORMATS, most=1)
         fault = _brief(told(faults[0])) if faults else ""
     except checking.Inapplicable as error:
         fault = str(error)
-    return f"the input schema of tool {spec.name} ({spec.server}) is no JSON Schema: {fault}" if fault else ""
+    return f"the input schema of tool {spec.name} ({spec.server}) is not a JSON Schema: {fault}" if fault else ""
