@@ -1,8 +1,8 @@
 """Answers as JSON: reads the value that a model meant from the text that it wrote. Pure.
 
-Models put prose around JSON, fence it, think aloud before it, and end lists with a comma. The reader takes the whole
-text, else the last code fence that holds JSON, else the last balanced object or array; each strictly, then as JSON with
-the liberties of JSON5. The time it takes grows with the length of the text, and no faster.
+Models put prose around JSON, fence it, write their reasoning before it, and end lists with a comma. The reader takes
+the whole text, else the last code fence that holds JSON, else the last balanced object or array; each strictly, then as
+JSON with the liberties of JSON5. Its time is linear in the length of the text.
 """
 
 import re
@@ -17,7 +17,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.text import normalise_text
 
 CANDIDATES_MAX = 16
-"""Fences, and balanced objects or arrays, that are tried, from the last; and openings in prose that are passed over."""
+"""Maximum number of fences, objects or arrays that are tried, from the last, and of openings in prose skipped."""
 
 _THOUGHTS = re.compile(r"\A.*</(?:think|thinking|thought|reasoning)>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"```+")
@@ -32,7 +32,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**64 - 1
 def read_json(text: str, *, array: bool = False) -> JSON:
     """Read an answer. ``array``: an array is expected, so one is taken before an object.
 
-    :raises ValueError: if it holds nothing that can be read as JSON
+    :raises ValueError: if no part of it can be read as JSON
     """
     text = normalise_text(text.removeprefix("\ufeff"))
     answer = _THOUGHTS.sub("", text)
@@ -113,7 +113,7 @@ def _spans(text: str) -> list[tuple[int, int]]:
             at = end
             continue
         passed += 1
-        # Within JSON that has no end nothing is looked for: an inner object is not the answer.
+        # An unfinished JSON value is not searched: an object inside it is not the answer.
         if passed > CANDIDATES_MAX or _LIKE_JSON.match(text, begin):
             break
         at = begin + 1
@@ -126,7 +126,7 @@ def _next_opening(text: str, at: int) -> int:
 
 
 def _end_of(text: str, begin: int) -> int:
-    """Return where the object or array that begins here ends, 0 if it does not."""
+    """Return the end of the object or array that begins here, 0 if it has none."""
     closing: list[str] = []
     quoted = False
     at = begin

@@ -1,6 +1,7 @@
 """Claude: model turns over Anthropic's Messages API, through the official SDK.
 
-Wording is in `anthropic_messages`, reading in `anthropic_stream`, failures in `anthropic_errors`; here is the client.
+Requests are made in `anthropic_messages`, replies in `anthropic_stream`, failures in `anthropic_errors`; this module
+has the client.
 """
 
 from collections.abc import Mapping
@@ -44,7 +45,7 @@ class AnthropicModel:
     ) -> None:
         """Make a client; nothing connects before the first turn.
 
-        ``ambient`` says that this process's environment may add headers. The turns go by the ``lane``.
+        ``ambient`` says that this process's environment may add headers. ``lane`` limits the turns.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
@@ -64,7 +65,7 @@ class AnthropicModel:
     @classmethod
     def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "AnthropicModel":
         """Make a client from ``ANTHROPIC_API_KEY`` or ``ANTHROPIC_AUTH_TOKEN``, and ``ANTHROPIC_BASE_URL``; the
-        SDK adds what else is there for it.
+        SDK reads further variables of its own.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a token
         """
@@ -77,7 +78,7 @@ class AnthropicModel:
         )
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
+        """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
 
         :raises ModelFailed: if there is no usable reply
         """
@@ -97,8 +98,8 @@ class AnthropicModel:
 
     async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
         request = request_of(turn, without | self._refusals.of(turn.model))
-        # The raw events, and not `messages.stream`: that one parses half a tool call as if it were whole, and
-        # raises a bare ValueError where a model's JSON is broken.
+        # The raw events, and not `messages.stream`: that one parses half a tool call as if it were complete, and
+        # raises a bare ValueError if a model's JSON is broken.
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         stream = self._messages.create(**request.params, stream=True, extra_headers=headers)
         try:
@@ -112,9 +113,9 @@ class AnthropicModel:
 
 
 def _without_thoughts(failed: TryFailed, turn: ModelTurn, without: set[str]) -> TryFailed:
-    """Leave thoughts away that the API refuses, of all calls: then the next try is without them, at once.
+    """Remember to omit the thoughts of all calls if the API refuses them; the next try follows at once.
 
-    They are bound to the very conversation before them, and a fork may have been given another beginning.
+    They are bound to the exact conversation before them, and a fork may have another beginning.
     """
     thought = any(isinstance(part, ToolUse) and part.thought for message in turn.messages for part in message.parts)
     refused = failed.failure.code == "model.bad_request" and "thinking" in failed.failure.message
@@ -125,7 +126,7 @@ def _without_thoughts(failed: TryFailed, turn: ModelTurn, without: set[str]) -> 
 
 
 def _client(api_key: str | None, auth_token: str | None, base_url: str | None, silence_s: float) -> "AsyncAnthropic":
-    # The SDK costs tens of megabytes and most of a second, so it is only imported by those who use it.
+    # The SDK takes tens of megabytes and most of a second, so it is imported only if it is used.
     from anthropic import AsyncAnthropic, Timeout
 
     return AsyncAnthropic(

@@ -1,4 +1,4 @@
-"""Anthropic's failures in our words: what the exceptions of its SDK are at the model port.
+"""Anthropic's failures: the failures of the model port for the exceptions of its SDK.
 
 An error inside a stream arrives under status 200 and is known by its type only.
 """
@@ -53,11 +53,11 @@ CODE_OF_TYPE: Mapping[str, str] = {
     "memory_path_conflict_error": "model.bad_request",
     "conflict_error": "model.overloaded",
 }
-"""Codes by the type of an error inside a stream; any other is the provider's trouble, ``model.overloaded``."""
+"""Codes by the type of an error inside a stream; any other becomes ``model.overloaded``, the provider's trouble."""
 
 
 def failed(error: Exception) -> TryFailed | None:
-    """Read an exception of the SDK, or one it lets through; None for any other, which is our own bug."""
+    """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:
         return None

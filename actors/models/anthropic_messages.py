@@ -1,4 +1,4 @@
-"""Anthropic's Messages API without its socket: how a turn becomes a request.
+"""Anthropic's Messages API without its socket: converts a turn to a request.
 
 Pure. The API is version 2026-10-21, described at platform.claude.com under "Messages".
 """
@@ -25,29 +25,29 @@ from callboard.actors.models.wording import (
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
 OUTPUT_TOKENS = 16_384
-"""Output tokens of a turn that names no limit of its own; the model's thinking counts among them."""
+"""Output tokens of a turn that sets no limit; the model's thinking counts among them."""
 
 THOUGHTS = "thoughts"
-"""What of a conversation can be left away: what the model thought before its tool calls."""
+"""The part of a conversation that can be omitted: what the model thought before its tool calls."""
 
 SCHEMA = "output_config"
-"""The parameter that has the schema of an answer."""
+"""The parameter with the schema of an answer."""
 
 PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p", "top_k", "stop_sequences")}
-"""The parameters of a turn that the API has, with their names there. The SDK knows the last one only: the newest models
-of Anthropic take no others, while older ones, and servers that speak like Anthropic, do."""
+"""The parameters of a turn that the API has, with their names there. The SDK knows only the last one: the newest models
+of Anthropic accept no others, while older ones, and servers with a compatible API, do."""
 
 DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
-"""Parameters that not every model and server takes: one that is refused is left away."""
+"""Parameters that some models and servers refuse: a refused one is omitted."""
 
 _CACHE = {"type": "ephemeral"}
 
 
 def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
-    """Put a turn into the API's words, ``without`` what it refused.
+    """Convert a turn to a request, ``without`` the parameters that the model refused.
 
-    A schema is enforced by the API's structured output where that has its shape; otherwise the model is asked in words
-    and the answer read leniently. A forced tool, the older way to any schema, is refused with status 400 by Claude
+    A schema is enforced by the API's structured output if that can express it; otherwise the model is asked in words
+    and the answer is read leniently. A forced tool, the older way to any schema, is refused with status 400 by Claude
     Sonnet 5.5 and its generation.
 
     :raises ValueError: if a part of a message is not resolved
@@ -66,7 +66,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
     if native is not None:
         params["output_config"] = {"format": {"type": "json_schema", "schema": native}}
     if params["messages"] and (turn.tools or len(turn.messages) > 1):
-        # A conversation that goes on, or is likely to: the next turn reads this one from the cache.
+        # A conversation that continues, or is likely to: the next turn reads this one from the cache.
         last = params["messages"][-1]
         last["content"] = _cached(last["content"])
     if own := passed_on(turn, PARAMETERS, without):
@@ -75,7 +75,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
 
 def _cached(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mark the last block: everything up to it is kept in the provider's cache."""
+    """Mark the last block, so that everything up to it is kept in the provider's cache."""
     return [*blocks[:-1], {**blocks[-1], "cache_control": _CACHE}]
 
 
@@ -88,7 +88,7 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message], names: Mapping[str, str], *, thoughts: bool) -> list[dict[str, Any]]:
-    """Messages with content; the API refuses empty ones."""
+    """Return the messages with content; the API refuses empty ones."""
     shaped = [(message.role, _content(message, names, thoughts=thoughts)) for message in messages]
     return [{"role": role, "content": content} for role, content in shaped if content]
 
@@ -98,7 +98,7 @@ def _content(message: Message, names: Mapping[str, str], *, thoughts: bool) -> l
     for part in in_order(message):
         if isinstance(part, ToolUse) and part.thought and thoughts:
             texts = [block["text"] for block in content if block["type"] == "text"]
-            first = len(texts) == len(content)  # what a model says beside its calls stands before all of them
+            first = len(texts) == len(content)  # the text of a message precedes all of its calls
             content = told_again(part, "".join(texts)) if first else content + told_again(part, "")
         content.append(_block(part, names))
     return content

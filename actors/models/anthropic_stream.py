@@ -12,14 +12,14 @@ _COUNTERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "ca
 
 
 class StreamFold:
-    """A message in the making: blocks, one after the other, each opened, added to and closed."""
+    """An unfinished message: a sequence of blocks, each opened, extended and closed."""
 
     def __init__(self) -> None:
         self.draft = Draft()
         self._blocks: dict[int, Call | Thought | None] = {}
         """The open tool calls and thoughts by their index; None for a block of text."""
         self._since: list[Thought | int] = []
-        """What came since the last call: thoughts, and how many characters of text between them."""
+        """Thoughts since the last call, and the number of characters of text between them."""
         self._counts: dict[str, int] = {}
         self._stop_details: JSON = None
 
@@ -134,8 +134,8 @@ class StreamFold:
             thought.add(member, piece)
 
     def _count(self, usage: object) -> None:
-        """Take running totals: a later one replaces an earlier one. The API counts the cached tokens apart from
-        ``input_tokens``, we count them in."""
+        """Store running totals: a later one replaces an earlier one. The API does not include cached tokens in
+        ``input_tokens``; our usage does."""
         if not isinstance(usage, Mapping):
             return
         for name in _COUNTERS:

@@ -1,9 +1,9 @@
-"""What Claude thought before a tool call, as the text that stands with the call in the log. Pure.
+"""Claude's thinking before a tool call, as the text that is recorded with the call in the log. Pure.
 
-A model that thinks wants its thinking back with the tools' answers, block by block as it was, each at its place (see
-"Preserving thinking blocks" and "Preserved thinking" at platform.claude.com). So the text is a JSON array of all that
-came since the call before: a block of thinking as it is, and for a stretch of text, which the log has anyway, how many
-characters it has.
+A model that thinks needs its thinking back with the tools' answers, unchanged, block by block and each at its place
+(see "Preserving thinking blocks" and "Preserved thinking" at platform.claude.com). So the text is a JSON array of
+everything since the previous call: a block of thinking as it is, and for a stretch of text, which the log has anyway,
+its number of characters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, ToolUse, canonical
 
 KINDS: Mapping[str, Sequence[str]] = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
-"""Blocks that hold thinking, with their members, all of them texts."""
+"""Types of blocks that hold thinking, with their members, which are all texts."""
 
 
 class Thought(Struct):
-    """A block of thinking in the making."""
+    """An unfinished block of thinking."""
 
     kind: str
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -29,12 +29,12 @@ class Thought(Struct):
         self.pieces.setdefault(member, []).append(piece)
 
     def block(self) -> dict[str, JSON]:
-        """Return it as the API had it, and wants it again."""
+        """Return the block as the API sent it, and requires it again."""
         return {"type": self.kind, **{name: "".join(self.pieces.get(name, [])) for name in KINDS[self.kind]}}
 
 
 def begun(block: Mapping[str, JSON]) -> Thought | None:
-    """Begin with what a block is opened with; None if it holds no thinking."""
+    """Return the thought that an opening block begins; None if the block does not hold thinking."""
     kind = block.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
         return None
@@ -46,16 +46,16 @@ def begun(block: Mapping[str, JSON]) -> Thought | None:
 
 
 def sealed(since: Sequence[Thought | int]) -> str:
-    """Write down what came since the last call; nothing if no thinking was among it."""
+    """Return the recorded form of everything since the last call; empty if there was no thinking."""
     if not any(isinstance(one, Thought) for one in since):
         return ""
     return canonical([one.block() if isinstance(one, Thought) else one for one in since]).decode()
 
 
 def told_again(use: ToolUse, text: str) -> list[dict[str, Any]]:
-    """Return the blocks that stand before a call: the text that was said until then, and its thoughts at their places.
+    """Return the blocks that precede a call: the text up to it, and its thoughts at their places.
 
-    What is no thought of Claude's counts as none.
+    Items that are not Claude's thoughts are skipped.
     """
     blocks: list[dict[str, Any]] = []
     for one in _items(use.thought):
@@ -71,7 +71,7 @@ def told_again(use: ToolUse, text: str) -> list[dict[str, Any]]:
             case _:
                 continue
     blocks.append({"type": "text", "text": text})
-    # The API refuses empty words.
+    # The API refuses empty texts.
     return [block for block in blocks if block["type"] != "text" or block["text"].strip()]
 
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from callboard.bus.effects import Message, Part, ToolOutput, ToolUse
 
 UNNAMED = "unnamed-"
-"""The beginning of ids that were given here, because the provider gave none or gave one twice."""
+"""The prefix of ids given by Callboard, because the provider gave none or gave one twice."""
 
 _FIT = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that every API takes."""
 
 
 def fresh_ids(ids: Sequence[str], mark: str) -> list[str]:
-    """Return the ids of the calls of one answer, each once; ``mark`` is part of new ids, another one in each turn."""
+    """Return unique ids for the calls of one answer; ``mark`` is part of new ids, and differs in each turn."""
     fresh: list[str] = []
     for number, id in enumerate(ids):
         fresh.append(id if id and id not in fresh else f"{UNNAMED}{mark}{number}")
@@ -29,7 +29,7 @@ def fresh_ids(ids: Sequence[str], mark: str) -> list[str]:
 
 
 def with_fit_ids(messages: Sequence[Message]) -> list[Message]:
-    """Return a conversation whose calls have ids that every provider takes, each once, and their answers the same."""
+    """Return a conversation whose calls have unique ids that every provider accepts, with the same ids in answers."""
     taken: set[str] = set()
     open_calls: dict[str, deque[str]] = {}
     told: list[Message] = []
@@ -47,7 +47,7 @@ def with_fit_ids(messages: Sequence[Message]) -> list[Message]:
 def _fit(id: str, taken: set[str]) -> str:
     fit, number = id, len(taken)
     while not _FIT.fullmatch(fit) or fit in taken:
-        # Nine letters and digits: the form that the strictest provider takes.
+        # Nine letters and digits: the form that the strictest provider requires.
         number += 1
         fit = f"{UNNAMED}{number}" if id.startswith(UNNAMED) else f"call{number:05d}"
     taken.add(fit)

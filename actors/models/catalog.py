@@ -1,9 +1,9 @@
-"""The catalog of models: which providers there are, and how a model's name finds its provider.
+"""The catalog of models: the providers, and how a model's name leads to its provider.
 
 A name is ``<provider>:<model>`` (``anthropic:claude-sonnet-5-5``), a provider alone for its default model
-(``anthropic``, ``scripted``, ``recorded``), or a model whose name alone tells its provider (``claude-…``). A new
-provider is one file beside this one and one entry in `PROVIDERS`; an endpoint that speaks as one of them does is a
-provider too, by the name that the worker's configuration gives it.
+(``anthropic``, ``scripted``, ``recorded``), or a model whose name alone identifies its provider (``claude-…``). A new
+provider is one file next to this one and one entry in `PROVIDERS`. An endpoint with the API of one of them is a
+provider too, under the name that the worker's configuration gives it.
 
 Codes besides those of the port: ``model.scripts_refused``, the worker does not take scripted or recorded runs.
 """
@@ -36,7 +36,7 @@ from callboard.bus.events import Event
 
 
 class Means(Struct, frozen=True):
-    """What a provider may be opened with: the worker's environment and its lanes, and what the run brought."""
+    """What opening a provider may use: the worker's environment and its lanes, and the run's script and events."""
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     script: Mapping[str, Any] | None = None
@@ -45,13 +45,13 @@ class Means(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """A provider of models: how it is opened, its default model, and what its models' names begin with.
+    """A provider of models: how it is opened, its default model, and the prefixes of its models' names.
 
-    ``default`` is empty where there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
+    ``default`` is empty if there is none, and so is ``embedding``, its default for embeddings. ``keys`` are the
     variables of the environment that hold its secrets, ``variables`` patterns of all that it reads there. ``extra`` is
-    what of this package has to be installed for it, and ``module`` what it brings. ``parameters`` are the names of
-    those of a turn that its API has (`PARAMETERS` of its adapter). ``stands_in`` marks one that answers without a
-    model, which a worker must have been allowed to use.
+    the extra of this package that has to be installed for it, and ``module`` a module of that extra. ``parameters`` are
+    the parameters of a turn that its API has (`PARAMETERS` of its adapter). ``stands_in`` marks one that answers
+    without a model, which a worker must have been allowed to use.
     """
 
     open: Callable[[Means], Model]
@@ -66,14 +66,14 @@ class Provider(Struct, frozen=True):
     stands_in: bool = False
 
     def lacks(self) -> str:
-        """Say what has to be installed before this provider can be asked; nothing if it is there."""
+        """Return what has to be installed before this provider can be used; empty if nothing is missing."""
         return f"callboard[{self.extra}]" if self.module and not _installed(self.module) else ""
 
 
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):  # of the package around it; of one that is marked as absent
+    except (ModuleNotFoundError, ValueError):  # the package around it is missing; it is marked as absent
         return False
 
 
@@ -98,7 +98,7 @@ def _scripted(means: Means) -> Model:
     try:
         return ScriptedModel(means.script or {})
     except ValueError as error:
-        raise ModelFailed(Failure("model.bad_request", f"the script is wrong: {error}", retryable=False)) from error
+        raise ModelFailed(Failure("model.bad_request", f"invalid script: {error}", retryable=False)) from error
 
 
 def _recorded(means: Means) -> Model:
@@ -144,11 +144,11 @@ PROVIDERS: Mapping[str, Provider] = {
 Providers = Mapping[str, Provider]
 
 API = Literal["openai", "openai-chat", "anthropic", "gemini"]
-"""An API that an endpoint may speak; ``openai`` is the one of responses."""
+"""The API of an endpoint; ``openai`` is the Responses API."""
 
 
 class Endpoint(Struct, frozen=True):
-    """An address that speaks as a provider does: which API, where, by which key, and the model it stands for alone."""
+    """An address with a provider's API: which API, where, with which key, and its model if it has only one."""
 
     api: API
     base_url: str
@@ -157,7 +157,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def with_endpoints(endpoints: Mapping[str, Endpoint]) -> Providers:
-    """Return all providers there are, the endpoints of a worker's configuration among them by their names."""
+    """Return all providers, including the endpoints of a worker's configuration by their names."""
     return {**PROVIDERS, **{name: _endpoint(name, endpoint) for name, endpoint in endpoints.items()}}
 
 
@@ -184,7 +184,7 @@ def _endpoint(name: str, endpoint: Endpoint) -> Provider:
 def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
     """Return a name's provider and the provider's own name of the model; opens nothing.
 
-    :raises ModelFailed: ``model.unknown`` with what is known
+    :raises ModelFailed: ``model.unknown``, listing the known names
     """
     name, colon, model = spec.strip().partition(":")
     if name in providers and (model or (not colon and providers[name].default)):
@@ -197,11 +197,12 @@ def resolve(spec: str, providers: Providers = PROVIDERS) -> tuple[str, str]:
         f"{provider}[:<model>]" if entry.default else f"{provider}:<model>" for provider, entry in providers.items()
     ]
     known = ", ".join([*names, *prefixes])
-    raise ModelFailed(Failure("model.unknown", f"no model is known as {spec!r}; known are {known}", retryable=False))
+    message = f"unknown model {spec!r}; known are {known}"
+    raise ModelFailed(Failure("model.unknown", message, retryable=False))
 
 
 def exact(spec: str, providers: Providers = PROVIDERS) -> str:
-    """Return a name in full, ``<provider>:<model>``; that of a stand-in as it is, and one that nobody knows."""
+    """Return a name in full, ``<provider>:<model>``; a scripted or recorded model and an unknown name are unchanged."""
     try:
         provider, model = resolve(spec, providers)
     except ModelFailed:
@@ -219,11 +220,11 @@ def open_model(
     providers: Providers = PROVIDERS,
     lanes: Lanes | None = None,
 ) -> tuple[Model, str]:
-    """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`. Its turns
-    go by one of the ``lanes``.
+    """Open the model of a name; return it with the provider's own name of the model, for `ModelTurn.model`. One of the
+    ``lanes`` limits its turns.
 
     :raises ModelFailed: ``model.unknown``, ``model.scripts_refused``, ``model.auth`` if a key is missing,
-        ``model.not_installed`` if the provider's SDK is, ``model.bad_request`` if the script is wrong
+        ``model.not_installed`` if the provider's SDK is, ``model.bad_request`` if the script is invalid
     """
     provider, model = resolve(spec, providers)
     entry = providers[provider]

@@ -1,7 +1,7 @@
-"""A reply in the making: what the streams of all providers come to, and what makes a reply whole.
+"""An unfinished reply: the common result of all providers' streams, and the checks of a complete reply.
 
-Pure. Nothing a stream says is trusted: what is not understood is passed over, as the APIs' rules for versions ask, and
-what is understood must be whole before it counts.
+Pure. A stream is not trusted: unknown events are ignored, as the APIs' rules for versions require, and known ones must
+be complete before they count.
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from callboard.bus.effects import JSON, Failure, ToolUse, Usage
 from callboard.bus.text import normalise_json, normalise_text
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
-"""Text and tool input of one reply, in characters; more is no answer but an accident."""
+"""Maximum length of one reply, its text and tool inputs, in characters; a longer one is a malfunction."""
 
 CUT_OFF = frozenset({"max_tokens", "max_output_tokens", "length", "model_context_window_exceeded", "incomplete"})
-"""Reasons to stop that leave an answer unfinished."""
+"""Stop reasons that mean that an answer is unfinished."""
 
 SHOWN_CHARS_MAX = 200
-"""How much of an input that cannot be read the model is shown."""
+"""How much of an unreadable input is shown to the model."""
 
 
 class Call(Struct):
-    """A tool call in the making: its input is ``input``, unless it came as pieces of JSON; ``thought`` as `ToolUse` has
-    it."""
+    """An unfinished tool call: its input is ``input``, unless it came as pieces of JSON; ``thought`` is that of
+    `ToolUse`."""
 
     id: str = ""
     name: str = ""
@@ -40,7 +40,7 @@ class Call(Struct):
 
 
 class Draft:
-    """What a stream has said so far. ``ended`` says that the reply is over, whatever else the stream may bring."""
+    """The content of a stream so far. ``ended``: the reply is complete, whatever else the stream may bring."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -53,7 +53,7 @@ class Draft:
         self._chars = 0
 
     def say(self, piece: str) -> str:
-        """Take a piece of text, and return it.
+        """Add a piece of text, and return it.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
@@ -62,7 +62,7 @@ class Draft:
         return piece
 
     def extend(self, call: Call, piece: str) -> str:
-        """Take a piece of a call's input; return what it says, which is nothing, and yet the reply has begun.
+        """Add a piece of a call's input; return the empty text, which shows that the reply has begun.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
@@ -71,7 +71,7 @@ class Draft:
         return ""
 
     def grow(self, piece: str) -> None:
-        """Count what a stream has brought, be it text or not.
+        """Count characters that a stream has brought, whether they are text or not.
 
         :raises TryFailed: ``model.bad_reply`` if the reply grows beyond `REPLY_CHARS_MAX`
         """
@@ -82,7 +82,7 @@ class Draft:
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply.
 
-        :raises TryFailed: ``model.bad_reply`` if the stream ended too early or the answer is not what was asked for
+        :raises TryFailed: ``model.bad_reply`` if the stream ended too early or the answer does not fit the request
         """
         if not self.ended:
             raise self.bad("the stream ended before the message did", again=True)
@@ -103,7 +103,7 @@ class Draft:
         )
 
     def bad(self, message: str, *, again: bool = False) -> TryFailed:
-        """Return the failure of a reply that is of no use; ``again``: the next one may be better."""
+        """Return the failure of an unusable reply; ``again``: another try may succeed."""
         return TryFailed(Failure("model.bad_reply", message, details=self._details(), retryable=True), again=again)
 
     def refused(self, message: str = "", **details: JSON) -> TryFailed:
@@ -131,7 +131,7 @@ class Draft:
         return ToolUse(id, name, input, normalise_text(call.thought))
 
     def _data(self, text: str, request: Request) -> JSON:
-        """Read the structured answer; None if there is none to read, which whoever asked for it judges."""
+        """Return the structured answer; None if there is no readable one, which the caller has to judge."""
         try:
             data = read_whole(text) if self.stop_reason in CUT_OFF else read_json(text, array=request.array)
         except (ValueError, RecursionError) as error:
@@ -150,36 +150,36 @@ class Draft:
 
 
 class Fold(Protocol):
-    """What reads one provider's stream."""
+    """A reader of one provider's stream."""
 
     draft: Draft
 
     def take(self, event: object) -> str | None:
-        """Take the next event; return the piece of text it brought, None if it brought no piece of the answer.
+        """Add the next event; return the piece of text it brought, None if it brought no piece of the answer.
 
-        :raises TryFailed: if the stream says that the turn has failed, or says too much
+        :raises TryFailed: if the stream says that the turn has failed, or is too long
         """
         ...
 
     def whole(self, body: Mapping[str, JSON]) -> list[Any] | None:
-        """Return the events of the stream that an answer would have been that came at once; None if it is not one."""
+        """Return the events of the stream that is equivalent to a whole answer; None if it is not an answer."""
         ...
 
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply.
 
-        :raises TryFailed: if there is none, or it is not what was asked for
+        :raises TryFailed: if there is none, or it does not fit the request
         """
         ...
 
 
 def count_of(value: object) -> int:
-    """Return a number of tokens that a stream names; 0 for whatever is none."""
+    """Return a number of tokens that a stream names; 0 if the value is not a number of tokens."""
     return value if type(value) is int and value >= 0 else 0
 
 
 def _object(raw: str) -> dict[str, JSON]:
-    """Read the input of a call.
+    """Return the input of a call, parsed.
 
     :raises ValueError: if it is not an object
     """
@@ -193,9 +193,9 @@ def _object(raw: str) -> dict[str, JSON]:
 
 
 def _member(value: JSON) -> dict[str, JSON]:
-    """Return an input as the object that it must be; none at all is an empty one.
+    """Return an input as an object; an empty one if there is no input.
 
-    :raises ValueError: if it is something else
+    :raises ValueError: if the input is something else
     """
     if value is None:
         return {}

@@ -1,6 +1,6 @@
-"""The embedding port: texts in, a vector of each out; for providers that have models for it.
+"""The embedding port: texts in, one vector each out; for providers that have models for it.
 
-What is asked is cut into requests that every provider takes, each tried again by itself; what is answered is checked.
+Texts are split into requests that every provider accepts, and each request is retried alone. The answers are checked.
 """
 
 import math
@@ -16,15 +16,15 @@ from callboard.actors.models.retrying import RetryPolicy, TryFailed, with_retrie
 from callboard.bus.effects import Failure, Usage
 
 TEXT_BYTES_MAX = 8_000
-"""So much of a text, in bytes of UTF-8, is embedded: no more tokens than models take, for none is less than a byte."""
+"""How much of a text is embedded, in bytes of UTF-8: no more tokens than models take, as a token is at least a byte."""
 
 REQUEST_TEXTS_MAX = 96
 REQUEST_BYTES_MAX = 256 * 1024
-"""How many texts go into one request, and how long they are together: less than any provider refuses."""
+"""Maximum number of texts in one request, and their total size: within the limits of every provider."""
 
 
 class EmbeddingRequest(Struct, frozen=True, kw_only=True):
-    """Texts to be embedded. ``model`` is the provider's own name of it; ``dimensions`` None stands for all it has."""
+    """Texts to embed. ``model`` is the provider's own name of the model; ``dimensions`` None means all that it has."""
 
     model: str
     texts: Sequence[str]
@@ -33,8 +33,8 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Embedded(Struct, frozen=True):
-    """A vector of each text, in their order, as the model made them; all have the same length. ``usage`` is that of all
-    requests, ``requests`` has that of each where several used anything, ``unmetered``: the provider reported none."""
+    """A vector of each text, in their order, as the model made them; all have the same length. ``usage`` is the total,
+    ``requests`` has that of each request if several used anything, ``unmetered``: the provider reported none."""
 
     vectors: list[list[float]]
     usage: Usage = Usage()
@@ -62,13 +62,13 @@ Ask = Callable[[EmbeddingRequest], Awaitable[Embedded]]
 
 
 EMBEDDING = "embeddings of "
-"""What tells the gate of a model's embeddings from that of its turns."""
+"""The prefix that distinguishes the gate of a model's embeddings from that of its turns."""
 
 
 async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, lane: Lane | None = None) -> Embedded:
-    """Embed texts, in as many requests as it takes; each is tried again as a turn is, and goes by the ``lane``.
+    """Embed texts in as many requests as needed; each is retried like a turn, and limited by the ``lane``.
 
-    :raises ModelFailed: if one of them fails for good
+    :raises ModelFailed: if a request still fails after its retries
     """
     vectors: list[list[float]] = []
     spent, tries, unmetered = list[Usage](), 1, False
@@ -100,7 +100,7 @@ def _apart(spent: Sequence[Usage]) -> list[Usage]:
 
 
 def _parts(request: EmbeddingRequest) -> Iterator[EmbeddingRequest]:
-    """Yield the requests that it takes; each has an idempotency key of its own."""
+    """Yield the requests for the texts; each has its own idempotency key."""
     number, texts, size = 0, list[str](), 0
 
     def part() -> EmbeddingRequest:
@@ -118,7 +118,7 @@ def _parts(request: EmbeddingRequest) -> Iterator[EmbeddingRequest]:
 
 
 def _cut(text: str) -> str:
-    """The beginning of a text; of none, a blank, for the APIs take no empty one."""
+    """Return the beginning of a text; a blank for an empty text, which the APIs refuse."""
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore") or " "
 
 
@@ -133,7 +133,7 @@ async def _checked(request: EmbeddingRequest, ask: Ask) -> Embedded:
 
 
 def _check(request: EmbeddingRequest, answer: Embedded) -> None:
-    """:raises TryFailed: ``model.bad_reply`` if an answer is not what was asked for"""
+    """:raises TryFailed: ``model.bad_reply`` if an answer does not fit the request"""
     if len(answer.vectors) != len(request.texts):
         raise _bad(f"it has {len(answer.vectors)} vectors of {len(request.texts)} texts")
     lengths = {len(vector) for vector in answer.vectors}
@@ -142,15 +142,15 @@ def _check(request: EmbeddingRequest, answer: Embedded) -> None:
     if request.dimensions is not None and lengths != {request.dimensions}:
         raise _bad(f"its vectors have {lengths.pop()} dimensions, and {request.dimensions} were asked for")
     if not all(math.isfinite(place) for vector in answer.vectors for place in vector):
-        raise _bad("its vectors have places that are no numbers")
+        raise _bad("its vectors have places that are not numbers")
     if not all(any(vector) for vector in answer.vectors):
         raise _bad("one of its vectors has no direction")
 
 
 def read_as(kind: type[Any], body: Any) -> Any:
-    """Read an answer.
+    """Return an answer converted to a type.
 
-    :raises TryFailed: ``model.bad_reply`` if it is none of this kind
+    :raises TryFailed: ``model.bad_reply`` if it does not have this type
     """
     try:
         return msgspec.convert(body, kind, strict=False)
@@ -159,5 +159,5 @@ def read_as(kind: type[Any], body: Any) -> Any:
 
 
 def _bad(why: str) -> TryFailed:
-    failure = Failure("model.bad_reply", f"this is no answer with embeddings: {why}", retryable=False)
+    failure = Failure("model.bad_reply", f"invalid answer with embeddings: {why}", retryable=False)
     return TryFailed(failure, again=False)

@@ -1,6 +1,6 @@
 """Error bodies: finds the message in the body of a provider's error, in any shape. Pure.
 
-Beside the shape of each API there are those of gateways, of web frameworks and of servers that speak like a provider:
+In addition to the shape of each API there are those of gateways, web frameworks and servers with a compatible API:
 ``{"error": "…"}``, ``{"detail": [{"loc": […], "msg": "…"}]}``, ``{"message": "…"}``, plain text, a page in HTML.
 """
 
@@ -15,7 +15,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.text import normalise_text
 
 WORDS_CHARS_MAX = 2_000
-"""How much of a body enters a failure, in characters."""
+"""Maximum length of a body's text in a failure, in characters."""
 
 _DEPTH_MAX = 6
 _ITEMS_MAX = 5
@@ -23,7 +23,7 @@ _NAMES = (
     *("message", "msg", "error_message", "errorMessage", "error_description", "detail", "error", "errors"),
     *("description", "reason", "title", "Message"),
 )
-"""Members that hold the words of an error, the most specific first."""
+"""Members that hold the text of an error, the most specific first."""
 
 _TAG = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
@@ -42,7 +42,7 @@ _TOO_LONG = re.compile(
 
 
 def words_of(body: str) -> str:
-    """Return what a body says, in short; nothing if it says nothing."""
+    """Return the message in a body, shortened; empty if there is none."""
     text = normalise_text(body).strip()
     try:
         value: JSON = decode_json(text)
@@ -53,7 +53,7 @@ def words_of(body: str) -> str:
 
 
 def said_in(value: JSON, depth: int = 0) -> str:
-    """Return the words in an error's value; nothing if it holds none."""
+    """Return the message in an error's value; empty if there is none."""
     if depth > _DEPTH_MAX:
         return ""
     match value:
@@ -71,14 +71,14 @@ def said_in(value: JSON, depth: int = 0) -> str:
 
 
 def is_error(body: Mapping[str, JSON]) -> bool:
-    """Whether the JSON of an answer, whatever its status, is that of an error."""
+    """Return whether the JSON of an answer, whatever its status, is an error."""
     return (
         body.get("type") == "error" or bool(body.get("error")) or set(body) <= {"detail", "message", "errors", "code"}
     )
 
 
 def is_too_long(words: str) -> bool:
-    """Whether an error says that a request has more tokens than the model takes."""
+    """Return whether an error says that a request has more tokens than the model takes."""
     return _TOO_LONG.search(words) is not None
 
 

@@ -1,6 +1,7 @@
 """Gemini: model turns through the official SDK, over ``streamGenerateContent``.
 
-Wording is in `gemini_contents`, reading in `gemini_stream`, failures in `gemini_errors`; here is the client.
+Requests are made in `gemini_contents`, replies in `gemini_stream`, failures in `gemini_errors`; this module has the
+client.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
@@ -29,8 +30,8 @@ DEFAULT_EMBEDDING = "gemini-embedding-001"
 
 CONNECTIONS_MAX = 1_000
 IDLE_MAX = 100
-"""How many connections there may be, and how many of them without work: as many as the other providers' SDKs have.
-Turns beyond the first would wait for one, and fail when that has taken as long as a stream may be silent."""
+"""Maximum numbers of connections and of idle connections: the same as those of the other providers' SDKs. Further turns
+would wait for a connection, and fail when that has taken as long as a stream may be silent."""
 
 
 class GeminiModel:
@@ -46,7 +47,7 @@ class GeminiModel:
         silence_s: float = SILENCE_S,
         lane: Lane | None = None,
     ) -> None:
-        """Make a client; nothing connects before the first turn. The turns go by the ``lane``.
+        """Make a client; nothing connects before the first turn. ``lane`` limits the turns.
 
         :raises ModelFailed: ``model.auth`` if there is no key, ``model.not_installed``
         """
@@ -59,8 +60,8 @@ class GeminiModel:
         self._refusals = Refusals(DISPENSABLE, SCHEMA)
         genai = sdk("google.genai", "gemini")
         httpx2 = sdk("httpx2", "gemini")
-        # A client of our own, so that the SDK takes no other library that happens to be installed, whose timeouts mean
-        # something else.
+        # We pass our HTTP client, so that the SDK uses no other library that happens to be installed and whose timeouts
+        # have another meaning.
         timeout = httpx2.Timeout(silence_s, connect=CONNECT_S)
         limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_MAX)
         hooks = {"response": [_refuse_page]}
@@ -72,7 +73,7 @@ class GeminiModel:
                 "base_url": base_url,
                 "httpx_async_client": self._http,
                 "timeout": int(silence_s * 1000),
-                # The SDK would have the server give up after the time in which a stream may be silent.
+                # Without this, the SDK would have the server give up after the time in which a stream may be silent.
                 "headers": {"X-Server-Timeout": str(int(self._retry.total_s))},
             },
         )
@@ -90,7 +91,7 @@ class GeminiModel:
         )
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
+        """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
 
         :raises ModelFailed: if there is no usable reply
         """
@@ -152,9 +153,9 @@ class GeminiModel:
 
 
 async def _refuse_page(response: Any) -> None:
-    """Read an answer with status 200 that is neither a stream nor JSON, before the SDK tries to.
+    """Fail for an answer with status 200 that is neither a stream nor JSON, before the SDK reads it.
 
-    :raises TryFailed: ``model.bad_reply``, which says what came
+    :raises TryFailed: ``model.bad_reply``, quoting the answer
     """
     kind = media_type(response)
     if response.status_code == 200 and kind not in ("", STREAM, "application/json"):

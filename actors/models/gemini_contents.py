@@ -1,4 +1,4 @@
-"""Gemini's API without its socket: how a turn becomes a request of ``streamGenerateContent``. Pure."""
+"""Gemini's API without its socket: converts a turn to a request of ``streamGenerateContent``. Pure."""
 
 import binascii
 from base64 import b64decode
@@ -22,7 +22,7 @@ from callboard.actors.models.wording import (
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
 SCHEMA = "response_json_schema"
-"""The parameter that has the schema of an answer."""
+"""The parameter with the schema of an answer."""
 
 PARAMETERS: Mapping[str, str] = {
     name: name
@@ -34,7 +34,7 @@ PARAMETERS: Mapping[str, str] = {
 """The parameters of a turn that the API has, with their names there."""
 
 DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
-"""Parameters that not every model and server takes: one that is refused is left away."""
+"""Parameters that some models and servers refuse: a refused one is omitted."""
 
 _HARM = "HARM_CATEGORY_"
 
@@ -42,10 +42,10 @@ _ROLES = {"user": "user", "assistant": "model"}
 
 
 def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
-    """Put a turn into the API's words, ``without`` what it refused.
+    """Convert a turn to a request, ``without`` the parameters that the model refused.
 
-    A schema is enforced where the API's structured output has its shape and no tools are offered, which not every model
-    takes beside it; otherwise the model is asked in words.
+    A schema is enforced if the API's structured output can express it and the turn offers no tools, which not every
+    model accepts together with a schema; otherwise the model is asked in words.
 
     :raises ValueError: if a part of a message is not resolved
     """
@@ -110,8 +110,8 @@ def _id(id: str) -> dict[str, str]:
 
 
 def _signature(use: ToolUse) -> bytes:
-    """What the model wants to see again with its call: some refuse a conversation in which it is missing."""
+    """Return the signature that the model requires with its call: some refuse a conversation without it."""
     try:
         return b64decode(use.thought, altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):  # a text that no Gemini made
+    except (binascii.Error, ValueError):  # a text that does not come from Gemini
         return b""

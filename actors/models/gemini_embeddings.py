@@ -1,4 +1,4 @@
-"""Gemini's API of embeddings: one request for a batch of texts, and what is read of its answer."""
+"""Gemini's API of embeddings: one request for a batch of texts, and the reading of its answer."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ class _Answer(Struct):
 
 
 async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
-    """Ask once, over the SDK's client.
+    """Send one request, over the SDK's client.
 
     :raises TryFailed: if there is no usable answer
     """
-    # Whole contents: of mere texts the SDK makes one content, for some models.
+    # Whole contents: the SDK joins bare texts into one content for some models.
     contents = [{"role": "user", "parts": [{"text": text}]} for text in request.texts]
     config: dict[str, Any] = {"http_options": {"headers": tracecontext.headers()}}
     if request.dimensions is not None:

@@ -1,4 +1,4 @@
-"""Gemini's failures in our words: what the exceptions of its SDK are at the model port."""
+"""Gemini's failures: the failures of the model port for the exceptions of its SDK."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,21 +20,21 @@ CODE_OF: Mapping[str, str] = {
 """Codes by exception; that of an ``APIError`` is its status's, if it has one."""
 
 CODE_OF_REASON: Mapping[str, str] = {"API_KEY_INVALID": "model.auth"}
-"""Codes by the reason that is told beside an error, where it says more than the status."""
+"""Codes by the reason in an error's details, if it is more specific than the status."""
 
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
 GARBAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-"""What the SDK stumbles over when an answer is not of the shape that it expects."""
+"""Exceptions that the SDK raises for an answer of an unexpected shape."""
 
 
 class Unreadable(Exception):
-    """The SDK could not make anything of what it read."""
+    """The SDK could not read an answer."""
 
 
 def failed(error: Exception) -> TryFailed | None:
-    """Read an exception of the SDK, or one it lets through; None for any other, which is our own bug."""
+    """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:
         return None
@@ -55,7 +55,7 @@ def failed(error: Exception) -> TryFailed | None:
 
 
 def _details(body: JSON) -> Iterator[JSON]:
-    """Yield what is told beside an error (``google.rpc.ErrorInfo``, ``google.rpc.RetryInfo`` and others)."""
+    """Yield the details of an error (``google.rpc.ErrorInfo``, ``google.rpc.RetryInfo`` and others)."""
     match body:
         case {"error": {"details": list() as details}}:
             yield from cast("list[JSON]", details)

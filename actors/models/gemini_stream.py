@@ -13,7 +13,7 @@ REFUSALS = frozenset(
         *("image_safety", "image_prohibited_content", "image_recitation", "pup_limited_disabled"),
     }
 )
-"""Reasons to finish that are refusals."""
+"""Finish reasons that are refusals."""
 
 MISTAKES = frozenset(
     {
@@ -21,11 +21,11 @@ MISTAKES = frozenset(
         *("finish_reason_unspecified", "language", "other", "image_other", "no_image", "missing_thought_signature"),
     }
 )
-"""Reasons to finish that leave no answer; the next try may have one."""
+"""Finish reasons without an answer; the next try may have one."""
 
 
 class ContentFold:
-    """A candidate in the making: parts, each whole, of which every chunk brings some."""
+    """An unfinished candidate: a sequence of complete parts, of which every chunk brings some."""
 
     def __init__(self) -> None:
         self.draft = Draft()
@@ -33,11 +33,11 @@ class ContentFold:
         self._words = ""
 
     def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
-        """Return None: the SDK takes whole answers as it takes streams."""
+        """Return None: the SDK reads whole answers in the same way as streams."""
         return None
 
     def take(self, event: object) -> str | None:
-        """Take the next chunk, as `callboard.actors.models.draft.Fold.take`."""
+        """Add the next chunk, as `callboard.actors.models.draft.Fold.take`."""
         match event:
             case {**chunk}:
                 self._about(chunk)

@@ -17,19 +17,19 @@ from callboard.bus.effects import Failure
 from callboard.bus.text import Joiner
 
 CONNECT_S = 10.0
-"""How long a connection may take to come about, in seconds."""
+"""How long connecting may take, in seconds."""
 SILENCE_S = 120.0
-"""How long a stream may say nothing, in seconds; the APIs send something well within."""
+"""How long a stream may be silent, in seconds; the APIs send something well within that time."""
 
 
 NO_KEY = "none"
-"""What a server that wants no key is sent as one: the SDKs do not do without, and would look for another's."""
+"""The key sent to a server that needs none: the SDKs require one, and would otherwise use another provider's."""
 
 Stream = AbstractAsyncContextManager[AsyncIterable[Any]]
-"""A stream of events as the SDKs have it: closed when it is left."""
+"""A stream of events as the SDKs have it: closed at the end of its block."""
 
 Read = Callable[[Exception], TryFailed | None]
-"""Reads an exception of a provider's SDK; None for any other."""
+"""Returns the failure for an exception of a provider's SDK; None for any other."""
 
 
 async def listen(
@@ -40,8 +40,8 @@ async def listen(
     failed: Read,
     spent: Spending,
 ) -> ProviderReply:
-    """Listen to a stream until it, or the reply, is at its end; return the reply. ``failed`` reads the provider's
-    exceptions. ``spent`` gets the usage that the provider reports, however the try ends.
+    """Read a stream until it, or the reply, ends; return the reply. ``failed`` converts the provider's exceptions.
+    ``spent`` gets the usage that the provider reports, however the try ends.
 
     :raises TryFailed: if there is no usable reply
     """
@@ -69,7 +69,7 @@ class _Listening:
         """No event has come yet."""
 
     async def heard(self, opening: Awaitable[Stream], failed: Read) -> float | None:
-        """Take a whole stream; return after how many milliseconds its first piece came.
+        """Read a whole stream; return the number of milliseconds until its first piece.
 
         :raises TryFailed: if the stream breaks off, says that the turn has failed, or is not one
         """
@@ -87,7 +87,7 @@ class _Listening:
         except Exception as error:
             if (known := failed(error)) is None:
                 raise
-            if not self._fold.draft.ended:  # a whole reply counts, also if the stream breaks after it
+            if not self._fold.draft.ended:  # a complete reply counts even if the stream breaks after it
                 raise _damaged(known) from error
         if rest := self._joiner.rest():
             self._on_text(rest)
@@ -107,9 +107,9 @@ class _Listening:
             self._on_text(certain)
 
     def _take_whole(self, answer: Unstreamed) -> None:
-        """Take an answer that came at once as the stream that it would have been.
+        """Process an answer that came at once like the equivalent stream.
 
-        :raises TryFailed: if it is something else
+        :raises TryFailed: if it is not an answer
         """
         events = answer.events()
         if events is None:
@@ -122,7 +122,7 @@ class _Listening:
 
 
 def _damaged(known: TryFailed) -> TryFailed:
-    """Have a stream of which a piece cannot be read tried again: the next one may be whole."""
+    """Have a try with an unreadable piece of the stream repeated: the next stream may be intact."""
     if known.failure.code == "model.bad_reply" and not known.again:
         known.failure = msgspec.structs.replace(known.failure, retryable=True)
         known.again = True
@@ -130,14 +130,14 @@ def _damaged(known: TryFailed) -> TryFailed:
 
 
 def forget_headers(client: Any) -> None:
-    """Have an SDK's client send no headers of this process's environment, such as ``OPENAI_CUSTOM_HEADERS``: they are
+    """Have an SDK's client send no headers from this process's environment, such as ``OPENAI_CUSTOM_HEADERS``: they are
     meant for the provider itself, and one of them may be its key."""
-    # The SDKs read that variable whatever they are given, and have no other way to say that it does not count.
+    # The SDKs read that variable whatever arguments they get, and have no other way to ignore it.
     client._custom_headers = {}
 
 
 def sdk(module: str, extra: str) -> Any:
-    """Import a provider's SDK: it costs tens of megabytes and most of a second, so only those who use it do.
+    """Import a provider's SDK late: it takes tens of megabytes and most of a second.
 
     :raises ModelFailed: ``model.not_installed`` with what to install
     """

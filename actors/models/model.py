@@ -1,4 +1,4 @@
-"""The model port: one turn in, one reply out, nothing provider-specific above it."""
+"""The model port: one turn in, one reply out; nothing above it depends on a provider."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
 
 NOTHING = Usage()
-"""The usage of a request of which the provider reported none."""
+"""The usage of a request for which the provider reported none."""
 
 OnText = Callable[[str], None]
 """Takes each streamed piece of text as it comes; must not block and never raises."""
@@ -24,19 +24,19 @@ class Retrying(Struct, frozen=True):
 
 
 OnRetry = Callable[[Retrying], None]
-"""Is told of each further try, before the wait; must not block and never raises."""
+"""Called for each further try, before the wait; must not block and never raises."""
 
 
 def unheard(_retrying: Retrying) -> None:
-    """Nobody wants to know."""
+    """Ignore further tries."""
 
 
 class ModelTurn(Struct, frozen=True, kw_only=True):
-    """A whole, resolved request: every part of every message is `Text`, `ToolUse` or a resolved `ToolOutput`.
+    """A complete, resolved request: every part of every message is `Text`, `ToolUse` or a resolved `ToolOutput`.
 
     ``model`` is the provider's own name of the model, without our prefix. ``ordinal`` counts the calls of the same
     path, purpose and evaluator in this run from 0, in the order of the log; a repeated execution has the same one.
-    ``ordinal_of_id`` counts those of all paths that end in the same id; None stands for the same number.
+    ``ordinal_of_id`` counts those of all paths that end in the same id; None means the same number.
     """
 
     model: str
@@ -58,7 +58,7 @@ class ModelTurn(Struct, frozen=True, kw_only=True):
 
 
 class ProviderReply(ModelReply, frozen=True):
-    """A reply of a provider. ``requests`` has what each request used, where several used anything; ``unmetered``: the
+    """A reply of a provider. ``requests`` has the usage of each request, if several used anything; ``unmetered``: the
     provider reported no usage of the answer."""
 
     requests: list[Usage] = field(default_factory=list[Usage])
@@ -66,13 +66,13 @@ class ProviderReply(ModelReply, frozen=True):
 
 
 class SpokenReply(ModelReply, frozen=True):
-    """A reply with what was said on the way, where the adapter tells it apart from ``text``."""
+    """A reply with the text before the answer, if the adapter separates it from ``text``."""
 
     progress: str = ""
 
 
 class ModelFailed(Exception):
-    """A model turn failed for good, after the adapter's own retries.
+    """A model turn failed, after the adapter's own retries.
 
     Codes: ``model.overloaded``, ``model.rate_limited``, ``model.timeout``, ``model.unreachable``, ``model.refused``,
     ``model.bad_request``, ``model.context_too_long``, ``model.auth``, ``model.bad_reply``, ``model.unscripted``,
@@ -85,11 +85,11 @@ class ModelFailed(Exception):
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
         self.progress = progress
-        """What was said on the way, as `SpokenReply.progress`."""
+        """The text before the failure, as `SpokenReply.progress`."""
         self.usage = usage
-        """What all requests have used, as far as the provider reported it."""
+        """The total usage of all requests, as far as the provider reported it."""
         self.requests = list(requests)
-        """What each request has used, where several used anything."""
+        """The usage of each request, if several used anything."""
 
 
 class Model(Protocol):
@@ -99,7 +99,7 @@ class Model(Protocol):
     """The provider's name as OpenTelemetry knows it (``gen_ai.provider.name``)."""
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn. What was streamed before a further try is void: it begins anew.
+        """Carry out one turn. A further try streams from the start, and the text of earlier tries is void.
 
         :raises ModelFailed: if there is no usable reply
         """

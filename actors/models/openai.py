@@ -1,7 +1,7 @@
 """OpenAI: model turns through the official SDK, over the Responses API or over chat completions.
 
-The second is what others speak as well, so that a base URL leads to Azure, Ollama, vLLM, LiteLLM. Wording and reading
-are in `openai_responses` and `openai_chat`, failures in `openai_errors`; here is the client.
+Others offer the second one as well, so that a base URL leads to Azure, Ollama, vLLM, LiteLLM. Requests and replies are
+in `openai_responses` and `openai_chat`, failures in `openai_errors`; this module has the client.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ Api = Literal["responses", "chat"]
 
 
 class OpenAIModel:
-    """Turns carried out by OpenAI, or by who speaks like it. One client, any number of turns at a time; close it with
-    `aclose`."""
+    """Turns carried out by OpenAI, or by a server with a compatible API. One client, any number of turns at a time;
+    close it with `aclose`."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class OpenAIModel:
     ) -> None:
         """Make a client; nothing connects before the first turn. Only OpenAI itself needs a key.
 
-        ``ambient`` says that this process's environment may add an organization, a project and headers. The turns go by
-        the ``lane``.
+        ``ambient`` says that this process's environment may add an organization, a project and headers. ``lane`` limits
+        the turns.
 
         :raises ModelFailed: ``model.auth`` if there is neither a key nor a base URL, ``model.not_installed``
         """
@@ -74,7 +74,7 @@ class OpenAIModel:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], lane: Lane | None = None) -> "OpenAIModel":
-        """Make a client from ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``; the SDK adds what else is there for it.
+        """Make a client from ``OPENAI_API_KEY`` and ``OPENAI_BASE_URL``; the SDK reads further variables of its own.
 
         :raises ModelFailed: ``model.auth`` if there is neither, ``model.not_installed``
         """
@@ -82,7 +82,7 @@ class OpenAIModel:
         return cls(api_key=key, base_url=url, ambient=True, lane=lane)
 
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
-        """Carry out one turn; a try that breaks off within the stream is begun again, and streams from the start.
+        """Carry out one turn; a try that breaks off within the stream is started again, and streams from the start.
 
         :raises ModelFailed: if there is no usable reply
         """
@@ -97,7 +97,7 @@ class OpenAIModel:
         )
 
     async def embed(self, request: EmbeddingRequest) -> Embedded:
-        """Embed texts, which all who speak like OpenAI do over one API.
+        """Embed texts, over an API that all servers compatible with OpenAI share.
 
         :raises ModelFailed: if there is no usable answer
         """

@@ -1,7 +1,7 @@
 """OpenAI's chat completions without their socket: a turn becomes a request, the chunks of a stream become a reply.
 
-Pure. It is the API that others speak as well, each in its own way: Azure, Ollama, vLLM, LiteLLM. So little is asked of
-them, and whatever only some of them take can be left away.
+Pure. Others offer this API as well, each with deviations: Azure, Ollama, vLLM, LiteLLM. Therefore a request uses little
+of it, and parameters that only some servers accept can be omitted.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,24 +27,24 @@ from callboard.actors.models.wording import (
 from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "response_format"
-"""The parameter that has the schema of an answer."""
+"""The parameter with the schema of an answer."""
 
 PARAMETERS: Mapping[str, str] = {
     **{name: name for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k")},
     "stop_sequences": "stop",
 }
-"""The parameters of a turn that the API has, with their names there. ``top_k`` is not OpenAI's, but other servers'."""
+"""The parameters of a turn that the API has, with their names there. ``top_k`` exists on other servers only."""
 
 _FOREIGN = frozenset({"top_k"})
 """Parameters that the SDK does not know."""
 
 DISPENSABLE = frozenset({*PARAMETERS.values(), "max_tokens", "stream_options", SCHEMA})
-"""Parameters that not every model and server takes: one that is refused is left away. ``max_tokens`` has a younger name
-then, ``max_completion_tokens``; a schema is asked for in words."""
+"""Parameters that some models and servers refuse: a refused one is omitted. ``max_tokens`` is then sent under its newer
+name, ``max_completion_tokens``; a schema is asked for in words."""
 
 
 def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
-    """Put a turn into the API's words, ``without`` the parameters that the model refused.
+    """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved
     """
@@ -70,7 +70,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
 
 def _system(turn: ModelTurn, *, tell_schema: bool) -> list[str]:
-    # One message: some servers' templates take only the first.
+    # One message: the templates of some servers use only the first.
     text = "\n\n".join(system_texts(turn, tell_schema=tell_schema))
     return [text] if text else []
 
@@ -84,7 +84,7 @@ def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A message's words and calls as one, and each tool's answer as one of its own, before it."""
+    """Return a message's texts and calls as one message, after one message for each tool's answer."""
     shaped: list[dict[str, Any]] = []
     texts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
 
 
 class ChatFold:
-    """A chat completion in the making: one choice, of which every chunk brings a little."""
+    """An unfinished chat completion: one choice, which every chunk extends."""
 
     def __init__(self) -> None:
         self.draft = Draft()
@@ -124,7 +124,7 @@ class ChatFold:
                 return None
 
     def take(self, event: object) -> str | None:
-        """Take the next chunk, as `callboard.actors.models.draft.Fold.take`."""
+        """Add the next chunk, as `callboard.actors.models.draft.Fold.take`."""
         match event:
             case {**chunk}:
                 self._about(chunk)
@@ -164,7 +164,7 @@ class ChatFold:
         index, id, function = delta.get("index"), delta.get("id"), delta.get("function")
         place = index if isinstance(index, int) else position
         call = self._calls.get(place)
-        # Some servers number all calls alike, and tell them apart by their ids only.
+        # Some servers give all calls the same index, so that only their ids differ.
         if call is None or (isinstance(id, str) and id and call.id and id != call.id):
             call = self._calls[place] = Call()
             self.draft.calls.append(call)

@@ -1,4 +1,4 @@
-"""OpenAI's API of embeddings, which others speak as well: one request, and what is read of its answer."""
+"""OpenAI's API of embeddings, which other servers have as well: one request, and the reading of its answer."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ async def embed(endpoint: Any, request: EmbeddingRequest) -> Embedded:
         raise known from error
     body = said.to_dict(warnings=False) if hasattr(said, "to_dict") else said
     answer: _Answer = read_as(_Answer, body)
-    # Not all who speak like this number them; those who do may answer in another order.
+    # Not all servers with this API number the vectors; those that do may answer in another order.
     items = sorted(enumerate(answer.data), key=lambda one: one[0] if one[1].index is None else one[1].index)
     usage = Usage(answer.usage.prompt_tokens) if answer.usage is not None else Usage()
     return Embedded([item.embedding for _, item in items], usage)

@@ -1,6 +1,6 @@
-"""OpenAI's failures in our words: what the exceptions of its SDK, and the errors within its streams, are at the port.
+"""OpenAI's failures: the failures of the model port for the exceptions of its SDK, and errors within its streams.
 
-Compatible servers word theirs alike, more or less: the status decides, and a known code of the error outweighs it.
+Compatible servers word their errors differently: the status decides, unless the error has a known code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ CODE_OF_WORD: Mapping[str, str] = {
 
 
 def failed(error: Exception) -> TryFailed | None:
-    """Read an exception of the SDK, or one it lets through; None for any other, which is our own bug."""
+    """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:
         return None
@@ -67,7 +67,7 @@ def failed(error: Exception) -> TryFailed | None:
 
 
 def told(error: Mapping[str, object]) -> TryFailed:
-    """Read an error that the API tells of within a stream; what is not known of it is the provider's trouble."""
+    """Return the failure for an error within a stream; an unknown one counts as the provider's trouble."""
     words = [error.get(name) for name in ("code", "type")]
     word = words[0]
     message = said_in(dict(error)) or f"the provider failed: {word}"

@@ -1,6 +1,6 @@
 """OpenAI's Responses API without its socket: a turn becomes a request, the events of a stream become a reply.
 
-Pure. Nothing is kept at the provider (``store`` is false): the log is the conversation.
+Pure. The provider stores nothing (``store`` is false): the log is the conversation.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,17 +30,17 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
 
 SCHEMA = "text"
-"""The parameter that has the schema of an answer."""
+"""The parameter with the schema of an answer."""
 
 PARAMETERS: Mapping[str, str] = {name: name for name in ("temperature", "top_p")}
 """The parameters of a turn that the API has, with their names there."""
 
 DISPENSABLE = frozenset({*PARAMETERS.values(), SCHEMA})
-"""Parameters that not every model takes: one that is refused is left away, and a schema asked for in words."""
+"""Parameters that some models refuse: a refused one is omitted, and a schema asked for in words."""
 
 
 def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
-    """Put a turn into the API's words, ``without`` the parameters that the model refused.
+    """Convert a turn to a request, ``without`` the parameters that the model refused.
 
     :raises ValueError: if a part of a message is not resolved
     """
@@ -64,7 +64,7 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
 
 
 def _tool(spec: ToolSpec, names: Mapping[str, str]) -> dict[str, Any]:
-    # Not strict, which the API would be by itself: that takes a part of JSON Schema only, and tools check their input.
+    # Not strict, which is the API's default: strict mode accepts only a part of JSON Schema. Tools check their input.
     shaped = with_object_schema(spec)
     parameters: JSON = {"properties": {}, **shaped.input_schema}
     tool: dict[str, Any] = {"type": "function", "name": names[spec.name], "parameters": parameters, "strict": False}
@@ -89,7 +89,7 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _thought(use: ToolUse) -> list[dict[str, Any]]:
-    """What the model thought before a call, as the items it came as; nothing of what is none of them."""
+    """Return the items of the model's thinking before a call; items that are not thinking are left out."""
     try:
         items = decode_json(use.thought) if use.thought else []
     except msgspec.DecodeError:
@@ -98,7 +98,7 @@ def _thought(use: ToolUse) -> list[dict[str, Any]]:
 
 
 def _is_sealed(item: object) -> bool:
-    """Whether an item is a thought that the provider need not keep: it is all in there, for nobody else to read."""
+    """Return whether an item is complete, encrypted thinking, so that the provider need not store it."""
     match item:
         case {"type": "reasoning", "id": str(), "encrypted_content": str()}:
             return True
@@ -107,7 +107,7 @@ def _is_sealed(item: object) -> bool:
 
 
 class ResponseFold:
-    """A response in the making: items by their index, each opened, added to and done."""
+    """An unfinished response: items by their index, each opened, extended and finished."""
 
     def __init__(self) -> None:
         self.draft = Draft()
@@ -115,7 +115,7 @@ class ResponseFold:
         self._heard: set[int] = set()
         """Items whose text has come in pieces."""
         self._thoughts: list[JSON] = []
-        """What the model has thought since its last call."""
+        """The thinking of the model since its last call."""
         self._refusal = ""
 
     def whole(self, body: Mapping[str, JSON]) -> list[JSON] | None:
@@ -127,7 +127,7 @@ class ResponseFold:
                 return None
 
     def take(self, event: object) -> str | None:
-        """Take the next event, as `callboard.actors.models.draft.Fold.take`."""
+        """Add the next event, as `callboard.actors.models.draft.Fold.take`."""
         match event:
             case {"type": "response.output_text.delta", "output_index": int(index), "delta": str(piece)}:
                 self._heard.add(index)
@@ -175,7 +175,7 @@ class ResponseFold:
         return call
 
     def _done(self, index: int, item: Mapping[str, JSON]) -> str | None:
-        """Take an item as a whole: what it says counts, unless it has been said in pieces."""
+        """Add a complete item: its text counts, unless it has come in pieces."""
         match item:
             case {"type": "function_call", **rest}:
                 call = self._call(index, rest)

@@ -1,8 +1,8 @@
-"""Pacing: bounds the turns of a provider that are under way at once, and keeps them back after it refused one.
+"""Pacing: limits how many turns of a provider run at once, and delays further turns after the provider refused one.
 
 A provider limits the requests of a key. A refusal of one turn concerns all turns of the same model at the same key: a
-`Gate` keeps them back until the time that the provider named, lets half as many through then as had
-been under way, and one more with each answer. A `Lane` bounds the turns of one provider, whatever their models.
+`Gate` delays them until the time that the provider named, then admits half as many as were running before, and one more
+with each answer. A `Lane` limits the turns of one provider, whatever their models.
 """
 
 import random
@@ -14,14 +14,14 @@ import anyio
 from callboard.bus.effects import digest
 
 SPREAD = 0.25
-"""Turns that a gate kept back begin within this part of the wait after its end, not all at once."""
+"""Turns that a gate delayed begin within this part of the wait after its end, not all at once."""
 
 OPEN_TURNS = 512
-"""A gate that lets this number of turns through at once no longer counts them."""
+"""A gate that admits this number of turns at once no longer counts them."""
 
 
 class Gate:
-    """Turns of one model at one key. The first turn that waits is the first that goes."""
+    """Turns of one model at one key. They pass in the order in which they came."""
 
     def __init__(self) -> None:
         self._places = anyio.CapacityLimiter(float("inf"))
@@ -34,28 +34,28 @@ class Gate:
         turn = object()
         await self._places.acquire_on_behalf_of(turn)
         try:
-            while (left_s := self._opens_at - anyio.current_time()) > 0:  # noqa: ASYNC110 - a time, no event
+            while (left_s := self._opens_at - anyio.current_time()) > 0:  # noqa: ASYNC110 - a time, not an event
                 await anyio.sleep(left_s + random.random() * self._spread_s)
             yield
         finally:
             self._places.release_on_behalf_of(turn)
 
     def close(self, wait_s: float) -> None:
-        """The provider refused a turn: no other begins within ``wait_s`` seconds."""
+        """Let no turn begin within ``wait_s`` seconds, after the provider refused one."""
         now = anyio.current_time()
-        if now >= self._opens_at:  # turns that were under way together are refused together, and count as one refusal
+        if now >= self._opens_at:  # turns that ran together are refused together, and count as one refusal
             self._places.total_tokens = max(1, self._places.borrowed_tokens // 2)
         self._opens_at = max(self._opens_at, now + wait_s)
         self._spread_s = wait_s * SPREAD
 
     def widen(self) -> None:
-        """The provider answered a turn: one more may be under way."""
+        """Admit one more turn at once, after the provider answered one."""
         places = self._places.total_tokens + 1
         self._places.total_tokens = places if places < OPEN_TURNS else float("inf")
 
 
 class Lane:
-    """The turns of one provider: at most ``turns_max`` are under way at once, None for any number."""
+    """The turns of one provider: at most ``turns_max`` run at once, None for any number."""
 
     def __init__(self, turns_max: int | None = None, gates: "dict[str, Gate] | None" = None) -> None:
         self._places = anyio.CapacityLimiter(turns_max if turns_max is not None else float("inf"))
@@ -67,7 +67,7 @@ class Lane:
 
     @asynccontextmanager
     async def place(self) -> AsyncGenerator[None]:
-        """Wait for a turn's place among those under way, and hold it until the block ends."""
+        """Wait for one of the lane's places, and hold it until the block ends."""
         turn = object()
         await self._places.acquire_on_behalf_of(turn)
         try:
@@ -85,7 +85,7 @@ class Lanes:
         self._gates: dict[str, dict[str, Gate]] = {}
 
     def lane(self, provider: str, *address: str) -> Lane:
-        """Return the lane of a provider. ``address`` is where it is and by which key it is asked."""
+        """Return the lane of a provider. ``address`` identifies its server and the key for it."""
         lane = self._lanes.get(provider)
         if lane is None:
             gates = self._gates.setdefault(digest(list(address)), {})

@@ -17,14 +17,14 @@ _Place = tuple[str, Purpose, str | None]
 
 
 class RecordedModel:
-    """A model that repeats what an earlier run's model said."""
+    """A model that repeats the answers of an earlier run's model."""
 
     provider = "recorded"
 
     def __init__(self, events: Iterable[Event]) -> None:
-        """Index a run's events, in log order, with all values in place (none travelling beside its event).
+        """Index a run's events, in log order; all values must be in the events.
 
-        :raises ValueError: if a model turn's value travels beside its event
+        :raises ValueError: if a model turn's value is stored outside its event
         """
         self._places: dict[tuple[_Place, int], str] = {}
         self._results: dict[str, ModelResult] = {}
@@ -34,7 +34,7 @@ class RecordedModel:
             if event.type not in (ModelCall.type, ModelResult.type):
                 continue
             if event.blobs:
-                raise ValueError(f"event {event.n} ({event.type}) has values beside it; put them in place first")
+                raise ValueError(f"event {event.n} ({event.type}) has values outside it; put them in place first")
             match payload_of(event):
                 case ModelCall() as call if event.key not in seen:
                     seen.add(event.key)
@@ -66,7 +66,7 @@ def _unrecorded(turn: ModelTurn) -> Failure:
     of = f" by {turn.evaluator}" if turn.evaluator else ""
     message = (
         f"the recorded run has no outcome of {turn.purpose} {turn.ordinal} (counted from 0){of} at "
-        f"{turn.path or 'the run'} (effect key {turn.key}); it took another way, or ended before"
+        f"{turn.path or 'the run'} (effect key {turn.key}); it took another route, or ended before"
     )
     details = {"path": turn.path, "purpose": turn.purpose, "ordinal": turn.ordinal, "evaluator": turn.evaluator}
     return Failure("model.unrecorded", message, details=details, retryable=False)

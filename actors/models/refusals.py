@@ -1,8 +1,8 @@
-"""Refusals: the parts of a request that a model, or its server, does not take.
+"""Refusals: the parts of a request that a model, or its server, does not accept.
 
-Servers that speak like a provider do not take all that the provider takes, and say so each in its own way. A parameter
-that an error names is left away of all turns of that model from then on, if it is one that can be; a schema that is
-refused, however the error words it, is left away in its own turn and asked for in words. Each costs one request.
+Servers with an API like a provider's do not accept everything that the provider does, and report this in different
+ways. If an error names a parameter that may be omitted, it is omitted from all further turns of that model. If a schema
+is refused, however the error words it, it is omitted from its own turn and asked for in words. Each costs one request.
 """
 
 import re
@@ -14,7 +14,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.model_parameters import TEMPERATURE
 
 NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
-"""Codes of errors that say what a model takes in no turn."""
+"""Codes of errors about parameters that a model accepts in no turn."""
 
 _NEVER = re.compile(
     r"not (?:be )?(?:supported|permitted|allowed|recogni[sz]ed|available|implemented|compatible)"
@@ -22,7 +22,7 @@ _NEVER = re.compile(
     r"|does(?: not|n't) (?:support|accept|allow|have)|may only be|no longer|deprecated|cannot find field",
     re.IGNORECASE,
 )
-"""Words of errors that say so."""
+"""Words of errors with this meaning."""
 
 _TOGETHER = re.compile(r"\bboth\b|only one of|mutually exclusive|together", re.IGNORECASE)
 """Words of errors about parameters that exclude each other."""
@@ -32,25 +32,25 @@ _SCHEMA_WORDS = re.compile(
     r"|json[_ ]?mode|grammar|guided",
     re.IGNORECASE,
 )
-"""Words of errors that are about the schema of an answer, whatever the parameter is called."""
+"""Words of errors about the schema of an answer, whatever the parameter's name is."""
 
 _REFUSED = "model.bad_request"
 _MAY_REFUSE = frozenset({_REFUSED, "model.unknown", "model.bad_reply", "model.overloaded"})
-"""Codes under which servers refuse a parameter by its name; any other is about something else."""
+"""Codes under which servers refuse a parameter by its name; any other code has another cause."""
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """A parameter's name as errors have it: as it is, or as JSON of Google has names."""
+    """Return a pattern for a parameter's name in errors: as it is, or in the form of Google's JSON."""
     first, *rest = name.split("_")
     camel = first + "".join(word.capitalize() for word in rest)
     return re.compile(rf"(?<!\w)(?:{re.escape(name)}|{camel})(?!\w)")
 
 
 class Refusals:
-    """The parameters that are left away of the requests to each model of one provider.
+    """The parameters that are omitted from the requests to each model of one provider.
 
-    ``dispensable`` are the parameters that may be left away, ``schema`` is the one that has the schema of an answer.
+    ``dispensable`` are the parameters that may be omitted, ``schema`` is the one with the schema of an answer.
     """
 
     def __init__(self, dispensable: Collection[str], schema: str) -> None:
@@ -63,7 +63,7 @@ class Refusals:
         return self._by_model.get(model, set())
 
     def learned(self, model: str, failed: TryFailed, sent: Collection[str], without: set[str]) -> TryFailed:
-        """Take the failure of a request with the parameters ``sent``; return it, or one that is tried again at once
+        """Process the failure of a request with the parameters ``sent``; return it, or one that is tried again at once
         without the refused parameter. One that is refused in this turn only is added to ``without``."""
         if failed.failure.code not in _MAY_REFUSE:
             return failed
@@ -88,6 +88,6 @@ class Refusals:
             return param
         named = [name for name in candidates if not param and _pattern(name).search(words)]
         if named:
-            # Of two that exclude each other the temperature stays.
+            # Of two parameters that exclude each other, the temperature is kept.
             return min(named, key=lambda name: (name == TEMPERATURE, -len(name)))
         return self._schema if self._schema in candidates and _SCHEMA_WORDS.search(param or words) else ""

@@ -1,7 +1,7 @@
-"""Relaxed JSON: a reader that takes what people and models write for JSON, with the liberties of JSON5. Pure.
+"""Relaxed JSON: reads what people and models write as JSON, with the liberties of JSON5. Pure.
 
-Taken beyond JSON: trailing commas, comments, names without quotes, single quotes, line breaks within strings, a sign or
-a dot at the edge of a number, and Python's ``True``, ``False`` and ``None``. ``NaN`` and ``Infinity`` are not values.
+Accepted beyond JSON: trailing commas, comments, names without quotes, single quotes, line breaks within strings, a sign
+or a dot at the edge of a number, and Python's ``True``, ``False`` and ``None``. ``NaN`` and ``Infinity`` are refused.
 """
 
 import re
@@ -11,7 +11,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.text import normalise_text
 
 DEPTH_MAX = 200
-"""How deep objects and arrays may nest."""
+"""Maximum depth of objects and arrays."""
 
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NAME = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
@@ -24,7 +24,7 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "\n": ""}
 def read_relaxed(text: str) -> JSON:
     """Read one value.
 
-    :raises ValueError: if the text is not one
+    :raises ValueError: if the text is not a value
     """
     reader = _Reader(text)
     value = reader.value(0)
@@ -44,7 +44,7 @@ class _Reader:
         self.at = found.end() if found else self.at
 
     def sign(self) -> str:
-        """Return the next sign that is not blank, and stay before it."""
+        """Return the next character that is not blank, and stay before it."""
         self.blank()
         return self.text[self.at : self.at + 1]
 

@@ -1,6 +1,6 @@
-"""Retrying a request to a provider: bounded in tries and in time, honouring what the provider asks for.
+"""Retrying a request to a provider: limited in tries and in time, with the waits that the provider asks for.
 
-Deciding is apart from doing: `wait_s` says how long to wait, `with_retries` waits.
+The decision is separate from the action: `wait_s` returns how long to wait, `with_retries` waits.
 """
 
 import random
@@ -23,14 +23,14 @@ LIMITED = "model.rate_limited"
 """The code of a refusal that concerns all turns of a key."""
 
 ASKED_MIN_S = 0.05
-"""The shortest time, in seconds, that counts as one that the provider asks to wait. A shorter one is kept once."""
+"""The shortest wait, in seconds, that counts as a provider's request to wait. A shorter one is made once."""
 
 
 class RetryPolicy(Struct, frozen=True):
     """How often and how long a turn is tried; seconds, ``total_s`` over all tries and the waits between them.
 
-    A refusal for too many requests for which the provider names a time does not count among the ``tries_max``, but
-    among the ``asked_max``. A provider that asks for more than ``asked_max_s`` is not waited for here.
+    A refusal for too many requests with a time to wait does not count among the ``tries_max``, but among the
+    ``asked_max``. A wait that is longer than ``asked_max_s`` is not made here.
     """
 
     tries_max: int = 6
@@ -42,9 +42,9 @@ class RetryPolicy(Struct, frozen=True):
 
 
 class TryFailed(Exception):
-    """One try failed. ``again`` says whether another may help, ``after_s`` how long the provider asks to wait: None if
-    it does not ask, 0 for a request that is put otherwise and goes at once. ``usage`` is what the try used all the
-    same, as far as the provider reported it."""
+    """One try failed. ``again`` says whether another may help. ``after_s`` is how long the provider asks to wait: None
+    if it does not ask, 0 for a request that is changed and sent at once. ``usage`` is the usage of the failed try, as
+    far as the provider reported it."""
 
     def __init__(self, failure: Failure, *, again: bool, after_s: float | None = None) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
@@ -55,44 +55,44 @@ class TryFailed(Exception):
 
     @property
     def is_asked(self) -> bool:
-        """Whether the provider refused the request as one too many, and said when it will take it."""
+        """Return whether the provider refused the request as one too many, and said when it will accept it."""
         return self.failure.code == LIMITED and self.after_s is not None and self.after_s >= ASKED_MIN_S
 
 
 class Spending:
-    """The usage of the requests of one turn. Each has an entry, also one that fails or is cancelled."""
+    """The usage of the requests of one turn. Each has an entry, including those that fail or are cancelled."""
 
     def __init__(self) -> None:
         self.requests: list[Usage] = []
 
     def begin(self) -> None:
-        """A request begins."""
+        """Start the entry of a request."""
         self.requests.append(NOTHING)
 
     def report(self, usage: Usage) -> None:
-        """The request under way has used this much until now."""
+        """Set the usage of the current request so far."""
         if not self.requests:
             self.begin()
         self.requests[-1] = usage
 
     @property
     def usage(self) -> Usage:
-        """What all requests have used."""
+        """The total usage of all requests."""
         return sum(self.requests, NOTHING)
 
     @property
     def told_apart(self) -> list[Usage]:
-        """What each request has used; none if not more than one has used anything."""
+        """Return the usage of each request; empty unless more than one has used anything."""
         found = [one for one in self.requests if one.tokens]
         return found if len(found) > 1 else []
 
 
 def wait_s(policy: RetryPolicy, tries: int, left_s: float, failed: TryFailed, jitter: float) -> float | None:
-    """Say how many seconds to wait before the next try, None to give up.
+    """Return how many seconds to wait before the next try, None to give up.
 
-    ``tries`` have failed that count, ``left_s`` seconds are left of the total; ``jitter`` in [0, 1) spreads the
+    ``tries`` that count have failed, and ``left_s`` seconds of the total remain. ``jitter`` in [0, 1) spreads the
     adapter's own waits over the upper half of their length, and lengthens those that the provider asks for by up to
-    `SPREAD`. A wait the total has no room for is not begun.
+    `SPREAD`. A wait that does not fit into the total is not begun.
     """
     if not failed.again or (tries >= policy.tries_max and not failed.is_asked):
         return None
@@ -125,8 +125,8 @@ async def with_retries(
     model: str = "",
 ) -> Reply:
     """Try until there is a reply. Its ``tries`` counts the requests, its ``usage`` is that of all; ``on_retry`` is
-    called before each but the first. To ``spent`` an attempt reports what it uses while it is under way. The time
-    counts from when the ``lane`` has a place for the turn.
+    called before each try except the first. An attempt reports its usage to ``spent`` while it runs. The time starts
+    when the ``lane`` has a place for the turn.
 
     :raises ModelFailed: with the last try's failure, or ``model.timeout`` when the total time has passed; its details
         have ``tries``, and ``retry_after_s`` if the provider asked for a wait that is not made here
@@ -137,7 +137,7 @@ async def with_retries(
 
 
 class _Turn(Struct):
-    """One turn on its way to a reply."""
+    """One turn until its reply."""
 
     policy: RetryPolicy
     attempt: Callable[[], Awaitable[Any]]
@@ -146,7 +146,7 @@ class _Turn(Struct):
     lane: Lane
     model: str
     counted: int = 0
-    """Tries that failed and count among those of the policy."""
+    """Failed tries that count among those of the policy."""
     last: TryFailed | None = None
 
     async def carried_out(self) -> Any:
@@ -190,7 +190,7 @@ class _Turn(Struct):
             raise self._given_up(_with_wait(failed, self.policy)) from failed
         self.on_retry(Retrying(failed.failure, tries, self.policy.tries_max, wait))
         if failed.failure.code == LIMITED:
-            # The turn itself waits at the gate, with the others.
+            # The turn itself waits at the gate, like the others.
             self.lane.gate(self.model).close(wait)
         else:
             await anyio.sleep(wait)

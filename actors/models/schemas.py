@@ -1,12 +1,12 @@
-"""JSON Schemas as the providers' structured output takes them.
+"""JSON Schemas in the form that the providers' structured output accepts.
 
-Structured output decodes under a grammar and so guarantees the shape of an answer, but each provider takes a part of
+Structured output decodes under a grammar and so guarantees the shape of an answer, but each provider accepts a part of
 JSON Schema only: closed objects, recursion at one provider alone, no composition but ``anyOf``, few limits on numbers
-and lengths (see "Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` says
-whether a schema's shape can be expressed so, without loss; what differs between the providers is their `Dialect`.
+and lengths (see "Structured outputs" in the documentation of Anthropic, OpenAI and Gemini). `native_schema` checks
+whether a schema's shape can be expressed without loss; the differences between the providers are in their `Dialect`.
 
-A ``$ref`` into the schema itself is replaced by what it refers to, which every provider takes. Where a definition
-refers to itself, it stays a ``$ref``, for a provider that takes those.
+A ``$ref`` into the schema itself is replaced by its target, which every provider accepts. If a definition refers to
+itself, the ``$ref`` is kept, for a provider that accepts those.
 """
 
 import re
@@ -21,12 +21,12 @@ from callboard.bus.effects import JSON, JsonSchema
 
 
 class Dialect(Struct, frozen=True):
-    """What one provider takes.
+    """The part of JSON Schema that one provider accepts.
 
     ``optional_max`` bounds the members that may be absent and ``unions_max`` those of several types, both in a whole
-    schema. ``formats`` are those of texts that the grammar has; ``const``: it has that word too; ``typed``: literals
-    need a type beside them; ``object_root``: the answer must be an object; ``recursive``: definitions may refer to
-    themselves.
+    schema. ``formats`` are the formats of texts that the grammar has; ``const``: it has that keyword too; ``typed``:
+    literals need a type next to them; ``object_root``: the answer must be an object; ``recursive``: definitions may
+    refer to themselves.
     """
 
     optional_max: int
@@ -46,7 +46,7 @@ OPENAI = Dialect(optional_max=0, unions_max=500, formats=_COMMON | _NAMES, typed
 GEMINI = Dialect(optional_max=500, unions_max=500, formats=_COMMON, typed=True, const=False)
 
 NODES_MAX = 2_000
-"""Schemas within a native schema; one with more is asked for in words."""
+"""Maximum number of schemas within a native schema; a larger one is asked for in words."""
 
 _TYPE_OF: Mapping[type, str] = {
     str: "string",
@@ -71,11 +71,11 @@ _TOLD = frozenset(
         *("minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
     }
 )
-"""Limits without a place in the grammar: they are told in the description, and the model may heed them."""
+"""Limits that the grammar does not have: they are added to the description, and the model may follow them."""
 
 
 def native_schema(schema: JsonSchema | None, dialect: Dialect) -> JsonSchema | None:
-    """Return the schema to send to structured output, None if there is none or its shape cannot be expressed there."""
+    """Return the schema for structured output; None if there is none or its shape cannot be expressed."""
     if schema is None:
         return None
     shape = _Shape(dialect, schema)
@@ -89,11 +89,11 @@ def native_schema(schema: JsonSchema | None, dialect: Dialect) -> JsonSchema | N
 
 
 class _Inexpressible(Exception):
-    """Structured output has no such thing."""
+    """Structured output cannot express a schema."""
 
 
 class _Shape:
-    """A walk through a schema that counts what is limited."""
+    """A walk through a schema that counts the constructs with limits."""
 
     def __init__(self, dialect: Dialect, schema: JsonSchema) -> None:
         self.optional = 0
@@ -115,7 +115,7 @@ class _Shape:
         return {**native, "$defs": definitions} if definitions else native
 
     def reference(self, pointer: object, beside: Mapping[str, Any]) -> JsonSchema:
-        """Return what a reference stands for, with the annotations ``beside`` it."""
+        """Return the target of a reference, with the annotations ``beside`` it."""
         if not isinstance(pointer, str) or set(beside) - _ANNOTATIONS:
             raise _Inexpressible
         if pointer in self._open:
@@ -162,7 +162,7 @@ class _Shape:
                 case "enum" | "const":
                     native |= self.literals(name, value)
                 case "anyOf" | "oneOf" if isinstance(value, list) and value:
-                    # What exactly one of them fits is checked afterwards, as all of the schema is.
+                    # That exactly one of them fits is checked afterwards, like the rest of the schema.
                     self.unions += 1
                     native["anyOf"] = [self.node(item) for item in cast("list[Any]", value)]
                 case "items":
@@ -185,7 +185,7 @@ class _Shape:
         return native
 
     def kinds(self, native: JsonSchema, properties: object, required: object, additional: object) -> None:
-        """Check that a type is there, or what stands for one, and add what belongs to an object."""
+        """Check that the schema has a type or an equivalent, and add the members of an object."""
         if not native.keys() & {"type", "enum", "const", "anyOf"}:
             raise _Inexpressible  # anything goes
         if self._dialect.typed and not native.keys() & {"type", "anyOf"}:
@@ -214,8 +214,8 @@ class _Shape:
         return {name: value} if self._dialect.const or name == "enum" else {"enum": items}
 
     def object(self, properties: object, required: object, additional: object) -> JsonSchema:
-        # An open object that names members is closed: what fits the closed one fits the open one. One that names none
-        # is a free map, which the grammar does not have.
+        # An open object that names members becomes closed: a value of the closed one fits the open one. One without
+        # names is a free map, which the grammar does not have.
         if not isinstance(properties, Mapping) or not properties or additional not in (None, False):
             raise _Inexpressible
         members = cast("Mapping[str, Any]", properties)
@@ -231,7 +231,7 @@ class _Shape:
 
 
 def _found(schema: JsonSchema, pointer: str) -> Any:
-    """Return what a reference into the schema itself refers to."""
+    """Return the target of a reference into the schema itself."""
     if not pointer.startswith("#"):
         raise _Inexpressible
     found: Any = schema
@@ -251,7 +251,7 @@ def _plain_name(pointer: str) -> str:
 
 
 def _merged(members: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose only member of ``allOf`` stands in it, as generators write a reference with annotations."""
+    """Return a schema with the only member of its ``allOf`` merged in; generators write annotated references so."""
     match members.get("allOf"):
         case [{**only}] if not set(members) - {"allOf", *_ANNOTATIONS}:
             own = {name: value for name, value in members.items() if name != "allOf"}

@@ -1,4 +1,4 @@
-"""The format of a script and its check: what a scripted run may be told to answer, with every problem at once.
+"""The format of a script and its check: the answers of a scripted run; the check reports every problem at once.
 
 A script is an object with the members ``turns``, ``routes``, ``judges``, ``asks``, ``tools`` (each maps a name to a
 list of entries) and ``default`` (one entry). An entry of
@@ -9,9 +9,9 @@ list of entries) and ``default`` (one entry). An entry of
   be one) or ``error``;
 - ``tools`` is an object with ``output`` or ``error``.
 
-An ``error`` is the word behind ``model.`` in the failure's code, or an object of that ``code``, a ``message``, the
-``retry_after_s`` for which the provider asks to wait and, of a turn, the ``data`` that there is in spite of it. All but
-tools' may add ``progress``, ``delay_ms`` and ``usage``; turns also ``stop_reason``, why the model stopped.
+An ``error`` is the part after ``model.`` in the failure's code, or an object with that ``code``, a ``message``, the
+``retry_after_s`` for which the provider asks to wait and, in a turn, the ``data`` that the failure still brings. All
+entries except those of tools may add ``progress``, ``delay_ms`` and ``usage``; turns also ``stop_reason``.
 """
 
 import re
@@ -39,7 +39,7 @@ def check_script(script: object) -> list[Problem]:
     """Check a whole script.
 
     Problems' ``where`` reads ``script.turns.gather[0].tool_calls``; codes are ``script.type`` (a value of the wrong
-    kind), ``script.unknown`` (a member nobody reads) and ``script.value`` (a wrong value or combination).
+    kind), ``script.unknown`` (a member that has no meaning) and ``script.value`` (a wrong value or combination).
     """
     check = _Check()
     check.script(script)
@@ -54,7 +54,7 @@ def place(where: str, name: str) -> str:
 
 
 class _Check:
-    """A walk through a script that collects what is wrong with it."""
+    """A walk through a script that collects its problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -144,12 +144,12 @@ class _Check:
         if "progress" in members and not _is_texts(members["progress"]):
             self.add("type", place(where, "progress"), f"is {_kind(members['progress'])}", "a list of texts")
         if "delay_ms" in members and not _is_count(members["delay_ms"], DELAY_MS_MAX):
-            self.add("value", place(where, "delay_ms"), "is no delay", f"a whole number from 0 to {DELAY_MS_MAX}")
+            self.add("value", place(where, "delay_ms"), "is not a delay", f"a whole number from 0 to {DELAY_MS_MAX}")
         if "usage" in members:
             spot = place(where, "usage")
             for name, tokens in self.members(members["usage"], spot, _USAGE).items():
                 if name in _USAGE and not _is_count(tokens):
-                    self.add("value", place(spot, name), "is no number of tokens", "a whole number from 0")
+                    self.add("value", place(spot, name), "is not a number of tokens", "a whole number from 0")
 
     def error(self, error: object, where: str, known: Collection[str]) -> None:
         code = error
@@ -168,7 +168,7 @@ class _Check:
             self.add("value", where, "is not the code of a model's failure", expected)
 
     def members(self, value: object, where: str, known: Collection[str], kind: str = "an object") -> Mapping[str, Any]:
-        """Return an object's members, naming those nobody reads; none of a value that is no object."""
+        """Return an object's members, reporting unknown ones; no members if the value is not an object."""
         if not isinstance(value, Mapping):
             self.add("type", where, f"is {_kind(value)}", f"{kind} with {', '.join(known)}")
             return {}
@@ -181,7 +181,7 @@ class _Check:
         return members
 
     def one_of(self, members: Mapping[str, Any], entry: object, where: str, answers: Collection[str]) -> None:
-        """An entry either answers or fails."""
+        """Check that an entry either answers or fails."""
         given = [name for name in answers if name in members]
         if isinstance(entry, Mapping) and ("error" in members) == bool(given):
             message = f"has both error and {' and '.join(given)}" if given else "has neither an answer nor an error"

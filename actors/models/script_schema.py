@@ -1,4 +1,4 @@
-"""The JSON Schema of a script: what `callboard.actors.models.script` checks, for editors."""
+"""The JSON Schema of a script, for editors: the format that `callboard.actors.models.script` checks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ def _lists(entry: dict[str, Any], about: str) -> dict[str, Any]:
 
 
 def _entry(answers: Mapping[str, Any], besides: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry either answers or fails."""
+    """Return the schema of an entry that either answers or fails."""
     given = [{"required": [name]} for name in answers]
     either = [{"required": ["error"], "not": {"anyOf": given}}, {"anyOf": given, "not": {"required": ["error"]}}]
     return {**_object({**answers, **besides}), "anyOf": either}

@@ -1,7 +1,7 @@
-"""The scripted model: a deterministic stand-in for a model that answers from the run's script.
+"""The scripted model: a deterministic substitute for a model that answers from the run's script.
 
-For demonstrations, tests and dry rehearsals. The entry used is number ``ordinal`` of the list found under the whole
-path of the node, else number ``ordinal_of_id`` of that under the last id of the path, which all nodes of that id use up
+For demonstrations, tests and rehearsals. The answer is entry number ``ordinal`` of the list under the whole path of the
+node, else entry number ``ordinal_of_id`` of the list under the last id of the path, which all nodes with that id share
 in the order of their turns. Ordinals come from the log, so that the model keeps no state and a turn that is executed
 again gets the same answer. They count per purpose: a classifying turn at a path begins at the first entry of the same
 list that its ordinary turns read.
@@ -40,8 +40,8 @@ class _Call(Struct, frozen=True):
 
 
 class _Error(Struct, frozen=True):
-    """A scripted failure; ``data`` is what there is of an answer in spite of it, ``retry_after_s`` for how long the
-    provider asks to wait."""
+    """A scripted failure; ``data`` is the answer that the failure still brings, ``retry_after_s`` how long the provider
+    asks to wait."""
 
     code: str
     message: str = "scripted"
@@ -50,7 +50,7 @@ class _Error(Struct, frozen=True):
 
 
 class _Entry(Struct, frozen=True):
-    """One scripted answer. ``raw`` says that a judge's answer is its text as it is."""
+    """One scripted answer. ``raw``: the text of a judge's answer is used unchanged."""
 
     text: str | None = None
     data: JSON | UnsetType = UNSET
@@ -71,7 +71,7 @@ class ScriptedModel:
     provider = "scripted"
 
     def __init__(self, script: Mapping[str, Any]) -> None:
-        """Take a script as it stands in a start message.
+        """Take a script in the form of a start message.
 
         :raises ValueError: if `check_script` finds problems in it; the text has all of them
         """
@@ -82,7 +82,7 @@ class ScriptedModel:
     async def turn(self, turn: ModelTurn, on_text: OnText, on_retry: OnRetry = unheard) -> ModelReply:
         """Answer with the turn's entry; its ``progress``, or else its text, is streamed.
 
-        The progress as a whole is the reply's, or the failure's.
+        The reply, or the failure, has the complete progress.
 
         :raises ModelFailed: ``model.<error>`` if the entry says so, ``model.unscripted`` if there is none
         """
@@ -121,9 +121,9 @@ class ScriptedModel:
 
 
 def _keys(turn: ModelTurn) -> Iterator[tuple[str, int]]:
-    """The names a turn's entries may stand under, with the number of its entry there; the first that is there counts.
+    """Yield the names under which a turn's entries may be, with the entry's number; the first that exists counts.
 
-    Those under an id are for all paths that end in it.
+    Entries under an id are for all paths that end in it.
     """
     tail = f"/{turn.evaluator}" if turn.purpose == "judge" else ""
     name = last_id(turn.path)
@@ -140,7 +140,7 @@ def _read(raw: Any, *, judged: bool) -> _Entry:
 
 
 def _text(turn: ModelTurn, entry: _Entry) -> str:
-    """The words of a reply; a judge's are the two lines that a judge is asked for."""
+    """Return the text of a reply; a judge's has the two lines that a judge is asked for."""
     text = entry.text
     if text is None and entry.data is not UNSET:
         text = canonical(entry.data).decode()
@@ -156,7 +156,7 @@ def _data(turn: ModelTurn, entry: _Entry, text: str) -> JSON:
     if turn.purpose == "route" or turn.choices:
         return {"choice": text}
     if turn.schema is not None and not entry.tool_calls and entry.error is None:
-        try:  # as an answer of any provider is read
+        try:  # in the same way as an answer of any provider
             return read_json(text, array=turn.schema.get("type") == "array")
         except ValueError:
             return None

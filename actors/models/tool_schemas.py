@@ -1,8 +1,9 @@
-"""Input schemas of tools in the form that model APIs take: an object at the top, without keywords that combine schemas.
+"""Input schemas of tools in the form that model APIs accept: an object at the top, without keywords that combine
+schemas.
 
 Anthropic and OpenAI refuse a whole request for one tool whose schema has ``anyOf``, ``oneOf``, ``allOf``, ``not`` or
 ``enum`` at the top. Their properties become properties of the object, and the description quotes the keywords, so that
-a model knows of both. The tool's own schema stays as it is, and input is checked against it.
+a model sees both. The tool's own schema is unchanged, and input is checked against it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ QUOTED_CHARS_MAX = 4_000
 
 
 def with_object_schema(spec: ToolSpec) -> ToolSpec:
-    """Return a tool as an API takes it that refuses combined schemas at the top."""
+    """Return a tool in the form for an API that refuses combined schemas at the top."""
     schema = _without_reference(spec.input_schema)
     moved = {word: schema[word] for word in REFUSED if word in schema}
     rest = {word: value for word, value in schema.items() if word not in moved}
@@ -37,7 +38,7 @@ def with_object_schema(spec: ToolSpec) -> ToolSpec:
 
 
 def _without_reference(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what a reference at the top refers to in its place, if that is in the schema itself."""
+    """Replace a reference at the top by its target, if that is in the schema itself."""
     reference = schema.get("$ref")
     target: Any = schema
     if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -56,7 +57,7 @@ def _branches(moved: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _properties(schemas: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the properties of schemas; one that they describe differently may be any of these."""
+    """Return the joined properties of schemas; one with different descriptions may be any of these."""
     found: dict[str, list[Any]] = {}
     for schema in schemas:
         properties = schema.get("properties")

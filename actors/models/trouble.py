@@ -1,7 +1,7 @@
-"""Trouble with a provider in our words: how an exception of its SDK, or a word of its API, becomes a code of the port.
+"""Failures of providers: how an exception of an SDK, or an error code of an API, becomes a code of the model port.
 
 Exceptions are looked up by the name of their class or of its nearest listed ancestor, so that nothing here needs an
-import of any SDK; each provider has its table. What the HTTP client lets through is the same for all.
+import of any SDK; each provider has its table. Exceptions of the HTTP client are the same for all.
 """
 
 import email.utils
@@ -26,10 +26,10 @@ TRANSPORT: Mapping[str, str] = {
     "json.JSONDecodeError": "model.bad_reply",
     "builtins.UnicodeDecodeError": "model.bad_reply",
 }
-"""What an SDK lets through while it reads a stream."""
+"""Exceptions that an SDK lets through while it reads a stream."""
 
 PASSING = frozenset({"model.overloaded", "model.rate_limited", "model.timeout", "model.unreachable"})
-"""Failures that may be gone at the next try."""
+"""Failures that may not occur in the next try."""
 
 TOO_LONG = "model.context_too_long"
 """The code of a request with more tokens than the model takes."""
@@ -57,7 +57,7 @@ def code_of_status(status: int) -> str:
 
 
 def entry_of(kind: type[BaseException], codes: Mapping[str, str]) -> str | None:
-    """Return the entry of a table that speaks for a class of exceptions, None if it is not of this trade."""
+    """Return the entry of a table for a class of exceptions, None if the table has none."""
     names = (f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in kind.__mro__)
     return next((name for name in names if name in codes), None)
 
@@ -65,11 +65,11 @@ def entry_of(kind: type[BaseException], codes: Mapping[str, str]) -> str | None:
 def try_failed(
     error: Exception, code: str, *, message: object = None, details: Mapping[str, Any], after_s: float | None = None
 ) -> TryFailed:
-    """Make the failure of a try of an exception whose code is known.
+    """Return the failure of a try for an exception whose code is known.
 
-    ``message`` is the provider's own words as its SDK found them; without one they are looked for in the body of the
-    answer. Of ``details`` only texts and numbers count. What the headers of the answer say of another try outweighs the
-    code, and how long they say to wait is heeded, or else ``after_s``.
+    ``message`` is the provider's own text as its SDK found it; without one, it is looked for in the body of the answer.
+    Of ``details`` only texts and numbers are kept. If the headers of the answer say whether to try again, that decides,
+    and not the code. The wait is that of the headers, or else ``after_s``.
     """
     response: Any = getattr(error, "response", None)
     headers: Mapping[str, str] = getattr(response, "headers", {})
@@ -91,13 +91,13 @@ def try_failed(
 
 
 def narrowed(code: str, words: str) -> str:
-    """Return the code of a refused request, which its words may make more specific: it is too long for the model."""
+    """Return the code of a refused request, made more specific if its text says that it is too long for the model."""
     return TOO_LONG if code == "model.bad_request" and is_too_long(words) else code
 
 
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds a provider asks to wait: ``retry-after-ms``, else ``retry-after`` (seconds or a date). None if
-    it does not ask, or for no time, or for a time that has passed already.
+    it does not ask, or if the time is zero or has passed already.
 
     ``now`` is the time in seconds since 1970, for a date. See RFC 9110, section 10.2.3.
     """
@@ -114,7 +114,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _message(error: Exception, words: object, response: Any) -> str:
-    """The provider's own words where there are any; else the exception's, with what it was raised from."""
+    """Return the provider's own text if there is any; else the exception's, with that of its cause."""
     if not isinstance(words, str) or not words.strip():
         words = words_of(_body(response))
         status = getattr(response, "status_code", None)
@@ -136,9 +136,9 @@ def _address(error: Exception) -> str:
 
 
 def _body(response: Any) -> str:
-    """The text of an error's answer, if there is one that has been read."""
+    """Return the body of an error's answer, if it has been read."""
     try:
         text = response.text
-    except (AttributeError, RuntimeError):  # no answer; an answer that streams and has not been read
+    except (AttributeError, RuntimeError):  # there is no answer, or it is a stream that has not been read
         return ""
     return text if isinstance(text, str) else ""

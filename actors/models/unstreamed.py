@@ -1,7 +1,7 @@
 """Answers that are not streams: reads an answer with status 200 that is not the stream of events asked for.
 
-A gateway may collect the whole answer and send it at once, answer an error, or send the sign-in page of a proxy. A
-whole answer is taken; anything else fails the turn, with a message that names and quotes it.
+A gateway may collect the whole answer and send it at once, answer with an error, or send the sign-in page of a proxy. A
+whole answer is accepted; anything else fails the turn, with a message that names and quotes it.
 """
 
 from collections.abc import AsyncIterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from callboard.bus.effects import JSON, Failure
 STREAM = "text/event-stream"
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
-"""The most that is read of an answer that is not a stream."""
+"""How much of an answer that is not a stream is read."""
 
 _SHOWN_CHARS_MAX = 300
 
@@ -31,12 +31,12 @@ class _Response(Protocol):
 
 
 def media_type(response: _Response) -> str:
-    """Return the media type of an answer; empty if it does not say."""
+    """Return the media type of an answer; empty if it has none."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_unstreamed(response: _Response | None) -> "Unstreamed | None":
-    """Read the whole of an answer that is not a stream; None if it is one, or does not say."""
+    """Read an answer that is not a stream; return None if it is a stream, or its type is unknown."""
     kind = media_type(response) if response is not None else ""
     if response is None or kind in ("", STREAM):
         return None
@@ -64,14 +64,14 @@ class Unstreamed(msgspec.Struct, frozen=True):
     text: str
 
     def events(self) -> list[JSON] | None:
-        """Return the events of a stream that another media type was put on; None if it is not one."""
+        """Return the events of a stream that has another media type; None if it is not a stream."""
         lines = self.text.lstrip()
         return list(_events(lines)) if lines.startswith(("data:", "event:", ":", "id:")) else None
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON object that the answer is.
+        """Return the answer as a JSON object.
 
-        :raises TryFailed: ``model.bad_reply``, which names what came instead
+        :raises TryFailed: ``model.bad_reply``, naming the answer's type
         """
         try:
             value = decode_json(self.text)

@@ -1,4 +1,4 @@
-"""Agreed waits: decides whether a run waits on a timer for a provider that asks for it, or its turn fails."""
+"""Agreed waits: decides whether a run waits on a timer because a provider asks for it, or its turn fails."""
 
 import datetime as dt
 import random
@@ -12,11 +12,11 @@ from callboard.bus.effects import Failure
 from callboard.bus.model_waits import RESUME_AT, asked_s
 
 WAIT_MAX_S = 6 * 3600.0
-"""The longest wait that a run makes for a provider, in seconds, where the worker has no other setting."""
+"""The longest wait that a run makes for a provider, in seconds, unless the worker is configured otherwise."""
 
 SPREAD = 0.1
 SPREAD_MAX_S = 60.0
-"""Runs that wait for the same time ask again within this part of the wait after it, and at most this long after it."""
+"""Runs with the same wait ask again within this part of the wait after its end, and at most this long after it."""
 
 
 def _utc_now() -> dt.datetime:
@@ -31,7 +31,7 @@ class Waits(Struct, frozen=True):
 
     def agreed(self, failure: Failure) -> Failure:
         """Return the failure of a turn with the instant at which the run asks again, if the provider asks for a wait
-        that is made; else with the reason why it is not."""
+        that is made; else with the reason why it is not made."""
         asked = asked_s(failure)
         if asked is None:
             return failure

@@ -1,6 +1,6 @@
-"""A turn in words that every provider's API takes: names of tools, questions with choices, schemas asked for in prose.
+"""The parts of a request that all providers share: names of tools, questions with choices, schemas in words.
 
-Pure. What is a provider's own is in its own module.
+Pure. Parts that differ between providers are in the providers' modules.
 """
 
 import re
@@ -31,9 +31,9 @@ _FIRST = re.compile(r"[a-zA-Z_]")
 
 
 class Request(Struct, frozen=True):
-    """A request as the SDK takes it; ``tools`` maps the names the API saw back to ours, ``structured`` says whether
-    the answer's text is to be read as JSON, and ``array`` whether that is an array; ``choices`` are the ids a choice is
-    made from. ``mark`` tells the calls of this turn from those of others, where they need an id."""
+    """A request for the SDK. ``tools`` maps the names in the request back to ours; ``structured``: the text of the
+    answer is read as JSON, ``array``: as an array; ``choices`` are the ids of a choice. ``mark`` distinguishes the
+    calls of this turn from those of others, if they need an id."""
 
     params: dict[str, Any]
     tools: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -44,7 +44,7 @@ class Request(Struct, frozen=True):
 
 
 def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -> Request:
-    """Make a turn's request of its parameters; ``names`` are those of `api_names`."""
+    """Return a turn's request with its parameters; ``names`` are those of `api_names`."""
     schema = asked_schema(turn)
     return Request(
         params,
@@ -57,7 +57,7 @@ def request(turn: ModelTurn, params: dict[str, Any], names: Mapping[str, str]) -
 
 
 def passed_on(turn: ModelTurn, known: Mapping[str, str], without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the parameters of a turn that an API has, under their names there, but for what it refused."""
+    """Return the parameters of a turn that an API has, under their names there, except those that it refused."""
     given = {**turn.parameters, TEMPERATURE: turn.temperature}
     own = {known[name]: given[name] for name in known if given.get(name) is not None}
     return {name: value for name, value in own.items() if name not in without}
@@ -69,22 +69,22 @@ def sent(request: Request) -> frozenset[str]:
 
 
 def asked_schema(turn: ModelTurn) -> JsonSchema | None:
-    """Return the schema of a turn's answer: its own, or that of a choice; None if it answers in words."""
+    """Return the schema of a turn's answer: its own, or that of a choice; None if the answer is text."""
     return choice_schema(turn.choices) if turn.choices else turn.schema
 
 
 def system_texts(turn: ModelTurn, *, tell_schema: bool) -> list[str]:
-    """Return what stands above a conversation; ``tell_schema``: the API does not enforce it, so the model is asked."""
+    """Return the system texts of a conversation; ``tell_schema``: a text asks for the schema."""
     texts = [turn.system, choices_text(turn.choices), schema_text(asked_schema(turn)) if tell_schema else ""]
     return [text for text in texts if text.strip()]
 
 
 def api_names(turn: ModelTurn) -> dict[str, str]:
-    """Map our tool names to names the APIs take (``[a-zA-Z_][a-zA-Z0-9_-]{0,63}``), distinct ones to distinct ones."""
+    """Map our tool names to names that the APIs accept (``[a-zA-Z_][a-zA-Z0-9_-]{0,63}``), without collisions."""
     used = [part.tool for message in turn.messages for part in message.parts if isinstance(part, ToolUse)]
     names: dict[str, str] = {}
     taken: set[str] = set()
-    # Names that fit as they are come first, so that none of them has to give way.
+    # Names that fit unchanged come first, so that none of them has to be changed.
     for name in sorted(dict.fromkeys([*(spec.name for spec in turn.tools), *used]), key=lambda name: not _fits(name)):
         plain = candidate = _fitting(name)
         count = 1
@@ -106,8 +106,8 @@ def _fitting(name: str) -> str:
 
 
 def in_order(message: Message) -> Iterator[Text | ToolUse | ToolOutput]:
-    """Yield a message's parts: tools' answers before words, words that follow each other as one text, and no empty
-    words, which the APIs refuse.
+    """Yield a message's parts: tools' answers before texts, consecutive texts as one text, and no empty texts, which
+    the APIs refuse.
 
     :raises ValueError: if a part is not resolved
     """
@@ -139,12 +139,12 @@ def told(answer: ToolOutput) -> str:
 
 
 def error_text(error: Failure) -> str:
-    """Return a tool's failure as a model is told of it."""
+    """Return a tool's failure as the text for a model."""
     return f"{error.code}: {error.message}"
 
 
 def input_of(use: ToolUse) -> dict[str, JSON]:
-    """Return the input of a call as the object that it must be."""
+    """Return the input of a call, which must be an object."""
     return use.input if isinstance(use.input, dict) else {}
 
 
@@ -159,7 +159,7 @@ def choice_schema(choices: Sequence[Choice]) -> JsonSchema:
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
-    """Return the question of a choice; nothing if there is none to make."""
+    """Return the question of a choice; empty if there is no choice."""
     if not choices:
         return ""
     lines = [f"- {canonical(choice.id).decode()}: {choice.description}" for choice in choices]
@@ -167,7 +167,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
 
 def schema_text(schema: JsonSchema | None) -> str:
-    """Return the request for an answer of a schema; nothing if there is none."""
+    """Return the request for an answer that fits a schema; empty if there is no schema."""
     if schema is None:
         return ""
     return (
