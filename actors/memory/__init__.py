@@ -1,1 +1,1 @@
-"""Memories: what runs keep for runs that come after them, outside of their logs."""
+"""Memories: values that runs keep for later runs, outside of their logs."""

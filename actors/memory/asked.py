@@ -1,4 +1,4 @@
-"""What a memory is asked: an operation with all it brings, and the place in the store where it finds its documents."""
+"""A request to a memory: an operation with its arguments, and the place of the memory's documents in the store."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,16 +11,16 @@ from callboard.bus.effects import canonical
 
 
 def as_text(value: Any) -> str:
-    """A value as it is kept where text is: what is none, as canonical JSON."""
+    """Return a value as text; any other value as canonical JSON."""
     return value if isinstance(value, str) else canonical(value).decode()
 
 
 class Asked(Struct, frozen=True):
     """An operation on a memory.
 
-    ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` when it was
-    asked for. ``brought`` is the rest of the request; a node's own operation has its ``input`` there. What the
-    operation takes of a model is added to ``spent``.
+    ``place`` is the prefix of the memory's keys, ``once`` the idempotency key of the effect, ``at_ms`` the time of the
+    request. ``brought`` is the rest of the request, where a node's own operation has its ``input``. The usage of models
+    is added to ``spent``.
     """
 
     operation: str
@@ -34,7 +34,7 @@ class Asked(Struct, frozen=True):
 
     @property
     def own(self) -> bool:
-        """Whether a node in the graph asks, and no agent."""
+        """Whether a node of the graph asks, and not an agent."""
         return "input" in self.brought
 
     def text(self, *names: str) -> str:
@@ -58,10 +58,10 @@ class Asked(Struct, frozen=True):
         return None
 
     def number(self, name: str, otherwise: float) -> float:
-        """A configuration that is a number."""
+        """Return a configuration that is a number."""
         value = self.settings.get(name)
         return otherwise if isinstance(value, bool) or not isinstance(value, int | float) else value
 
     def unknown(self, *known: str) -> Exception:
-        """The failure of an operation that this memory has not."""
+        """Return the failure of an operation that this memory does not have."""
         return failed("memory.operation", f"a memory of this kind has no {self.operation!r}, only {', '.join(known)}")

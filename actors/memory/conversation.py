@@ -1,7 +1,7 @@
-"""The conversation buffer: the latest messages, and a summary of what came before them.
+"""The conversation buffer: the latest messages, and a summary of the messages before them.
 
-When it is nearly full it asks for a summary of its oldest messages, and forgets them once it has that. Messages are
-numbered, so that two who were asked at once do not both have theirs forgotten.
+When the buffer is nearly full, it asks for a summary of its oldest messages, and deletes them after it has the summary.
+Messages are numbered, so that two simultaneous summaries do not both delete messages.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from callboard.actors.memory.store import Document, changed, read, surplus
 MESSAGES_MAX = 50
 NEARLY_FULL = 5
 SUMMARIZED = 10
-"""What the tables of the graph language say where a node does not."""
+"""The defaults of the graph language's tables."""
 
 CONTENT_CHARS_MAX = 64 * 1024
 SUMMARY_BYTES_MAX = 64 * 1024
-"""A longer message, or summary as it is written, is kept with its end cut off: one message always fits beside it. The
-oldest ones make room when all of them together are too large for a document."""
+"""A longer message, or a longer summary in its encoded form, is truncated, so that a message always fits next to it.
+The oldest messages are deleted if all of them together are too large for a document."""
 
 
 async def conversation(asked: Asked) -> Any:
@@ -90,7 +90,7 @@ async def _summarized(asked: Asked) -> dict[str, Any]:
     def fold(document: Document) -> None:
         first = document.get("first", 0)
         count = int(asked.brought.get("count", 0))
-        # Some of them may have made room meanwhile. All of them have if they stand in another summary.
+        # A full buffer may have dropped some of them by now, or all, if another summary includes them.
         left = asked.brought.get("from", first) + count - first
         if left > 0:
             document["summary"] = _cut(str(asked.brought.get("summary", "")))
@@ -110,7 +110,7 @@ def _forget(document: Document, count: int) -> None:
 
 
 def _fit(document: Document) -> None:
-    # The latest stays: what is too large by itself is refused.
+    # The latest message is kept: one that is too large alone is refused.
     _forget(document, surplus(document, document.get("messages", [])[:-1]))
 
 
@@ -127,7 +127,7 @@ def _cleared(document: Document) -> None:
 
 
 def _told(asked: Asked, document: Document) -> dict[str, Any]:
-    """The payload of a node."""
+    """Return the payload of a node."""
     messages: list[Any] = document.get("messages", [])
     return {
         "messages": messages,

@@ -1,11 +1,11 @@
-"""Embedders by their names: whose model makes the vectors of a memory's texts, or that words are counted.
+"""Embedders by their names: which model makes the vectors of a memory's texts, or whether words are counted.
 
 A node names a model with its provider (``openai/text-embedding-3-small``, ``gemini:gemini-embedding-001``, an
-endpoint's likewise). A name alone, as the tables of the graph language have it, and none leave it to the worker:
+endpoint's likewise). If it gives no provider, as in the tables of the graph language, or no name, the worker decides:
 
-- without a default of its own it counts words,
-- its default ``<provider>:<model>`` is asked,
-- its default ``<provider>`` is asked for the model that the node names, or else for the provider's own default.
+- without a default of its own, it counts words,
+- if its default is ``<provider>:<model>``, that model is used,
+- if its default is ``<provider>``, the model that the node names is used, or else the provider's default.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ from callboard.actors.models.embedding import EmbeddingModel, EmbeddingRequest
 from callboard.actors.models.model import Model, ModelFailed
 
 HUB = "sentence-transformers/"
-"""How a name in the tables begins that has a slash, and no provider before it."""
+"""The prefix of names in the tables that have a slash, but no provider before it."""
 
 DIMENSION = 1536
-"""What the tables say where a node does not: then it is the model that decides."""
+"""The default of the tables: with it, the model decides."""
 
 DIMENSION_MAX = 16_000
 
@@ -71,7 +71,7 @@ class Embedders:
         return ByModel(model, name, spec, _dimensions(settings))
 
     def _chosen(self, named: str) -> str:
-        """The model that is asked, as ``<provider>:<model>``; empty if words are counted."""
+        """Return the model to use, as ``<provider>:<model>``; empty if words are counted."""
         if full := self._in_full(named):
             return full
         default = self._providers.get(self._default)
@@ -84,11 +84,11 @@ class Embedders:
             return full
         own = named or default.embedding
         if not own:
-            raise failed("model.unknown", f"{self._default} has no model of its own for embeddings: name one")
+            raise failed("model.unknown", f"{self._default} has no default model for embeddings: name one")
         return f"{self._default}:{own}"
 
     def _in_full(self, name: str) -> str:
-        """A name that has a provider before it; empty if it has none."""
+        """Return a name with its provider in full; empty if it has no provider."""
         for mark in ":/":
             provider, _, model = name.partition(mark)
             if model and provider in self._providers:
@@ -133,7 +133,7 @@ class ByModel:
             answer = await self._model.embed(request)
         except ModelFailed as error:
             raise NotMade(error.failure, self._spec, error.usage, error.requests) from error
-        # Many or long ones take their time, and everybody waits for the loop.
+        # Many or long vectors take time, and all other tasks wait for the event loop.
         vectors = await to_thread.run_sync(lambda: [_unit(vector) for vector in answer.vectors])
         return Made(vectors, self._spec, answer.usage, answer.requests, answer.unmetered)
 
@@ -143,7 +143,7 @@ class ByModel:
 
 def _unit(vector: Vector) -> Vector:
     most = max(map(abs, vector))
-    # Scaled first: the square of what is very large, or very small, is none.
+    # Scaled first: the square of a very large or very small number overflows or underflows.
     scaled = [place / most for place in vector]
     length = sqrt(sum(map(mul, scaled, scaled)))
     return [place / length for place in scaled]

@@ -1,7 +1,7 @@
-"""The embedding port: what makes vectors of texts, those near each other that are alike; and one that needs nothing.
+"""The embedding port: makes vectors of texts, near each other for similar texts; and an embedder without a model.
 
-`Hashing` counts words and parts of words in a fixed number of places, found by a hash. It is deterministic and knows no
-meaning, but what is written alike it finds without a model.
+`Hashing` counts words and parts of words in a fixed number of places, found by a hash. It is deterministic and does not
+know meanings, but it finds texts with similar wording without a model.
 """
 
 import re
@@ -19,14 +19,14 @@ from callboard.actors.carrier import EffectFailed
 from callboard.bus.effects import Failure, Usage
 
 Vector = list[float]
-"""Of length 1."""
+"""A vector of length 1."""
 
 PLACES = 256
 PART_CHARS = 4
 PART_WEIGHT = 0.5
 SHORT_CHARS = 2
 LITTLE_WEIGHT = 0.1
-"""A part of a word counts less, and so does a word that says little, for it is short or one of these."""
+"""The weight of a part of a word, and of a word that is short or one of the fillers."""
 
 _WORD = re.compile(r"\w+")
 _FILLERS = """
@@ -37,7 +37,7 @@ _LITTLE = frozenset(_FILLERS.split())
 
 ALIKE = 0.3
 ALIKE_STANDS_FOR = 0.7
-"""Cosines of counted words are lower than a model's: from this one on they count as what models take for alike."""
+"""Cosines of counted words are lower than a model's: this one corresponds to what models consider similar."""
 
 
 class Made(NamedTuple):
@@ -52,7 +52,7 @@ class Made(NamedTuple):
 
 
 class NotMade(EffectFailed):
-    """A model made no vectors; ``model``, ``usage`` and ``requests`` say at what cost, as those of `Made` do."""
+    """A model made no vectors; ``model``, ``usage`` and ``requests`` have the cost, as in `Made`."""
 
     def __init__(self, failure: Failure, model: str, usage: Usage, requests: Sequence[Usage] = ()) -> None:
         super().__init__(failure)
@@ -62,16 +62,16 @@ class NotMade(EffectFailed):
 
 
 class Embedder(Protocol):
-    """Makes vectors. Those of embedders with different names cannot be compared."""
+    """Makes vectors. Vectors of embedders with different names cannot be compared."""
 
     name: str
 
     async def embed(self, texts: Sequence[str], once: str) -> Made:
-        """Make a vector of each text; ``once`` is the idempotency key. Raises `EffectFailed`."""
+        """Return a vector of each text; ``once`` is the idempotency key. Raises `EffectFailed`."""
         ...
 
     def likeness(self, cosine: float) -> float:
-        """How alike two texts are, from 0 to 1, where 0.7 says that they are about the same."""
+        """Return how similar two texts are, from 0 to 1, where 0.7 means that they have about the same meaning."""
         ...
 
 
@@ -81,7 +81,7 @@ class Hashing:
     name = f"hashing-{PLACES}"
 
     async def embed(self, texts: Sequence[str], once: str) -> Made:
-        # Many or long ones take their time, and everybody waits for the loop.
+        # Many or long texts take time, and all other tasks wait for the event loop.
         return Made(await to_thread.run_sync(lambda: [_counted(text) for text in texts]))
 
     def likeness(self, cosine: float) -> float:
@@ -105,20 +105,20 @@ def _counted(text: str) -> Vector:
 
 def _count(places: Vector, feature: str, weight: float) -> None:
     number = int.from_bytes(blake2b(feature.encode("utf-8", "replace"), digest_size=4).digest())
-    # Half of the features count down, so that those which share a place cancel out rather than add up.
+    # Half of the features count down, so that features in the same place cancel out rather than add up.
     places[number // 2 % PLACES] += weight if number % 2 else -weight
 
 
 def cosine(one: Vector, other: Vector) -> float:
-    """How near two vectors of length 1 are."""
+    """Return how near two vectors of length 1 are."""
     return sum(map(mul, one, other))
 
 
 def packed(vector: Vector) -> str:
-    """Write a vector as text, in single precision."""
+    """Return a vector as text, in single precision."""
     return b64encode(array("f", vector).tobytes()).decode()
 
 
 def unpacked(text: str) -> Vector:
-    """Read a vector back."""
+    """Return the vector of a text made by `packed`."""
     return array("f", b64decode(text)).tolist()

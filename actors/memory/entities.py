@@ -1,4 +1,4 @@
-"""The memory of entities: facts by whom or what they are about, told when that is mentioned."""
+"""The memory of entities: facts about persons and things, returned when these are mentioned."""
 
 import re
 from typing import Any
@@ -9,8 +9,8 @@ from callboard.actors.memory.store import Document, changed, failed, read, surpl
 ENTITIES_MAX = 300
 FACTS_MAX = 25
 FACT_CHARS_MAX = 400
-"""The entities that were spoken of the longest ago make room, and of one the oldest facts. So they do when all of them
-together are too large for a document."""
+"""Limits of a memory. The entities that were not mentioned for the longest time are deleted, and the oldest facts of an
+entity, also if all of them together are too large for a document."""
 
 OPERATIONS = ("store", "retrieve", "list", "delete", "clear")
 
@@ -24,7 +24,7 @@ Here Hi His How I I'm I'd I've I'll If In Is It Its Just Let Many May Me Might M
 Once Or Our Please She Should Since So Some Such Tell Thank Thanks That The Their Then There These They This Those To
 Was We Were What When Where Which While Who Why Will With Would Yes You Your
 """
-"""What sentences begin with, and with a capital letter is no name."""
+"""Words that begin sentences and are not names, in spite of their capital letter."""
 
 _NO_NAMES = frozenset(_FIRST_WORDS.split())
 
@@ -57,7 +57,7 @@ async def entities(asked: Asked) -> Any:
 
 
 def mentioned(text: str) -> list[tuple[str, str]]:
-    """Find who is spoken of in a text: each name with the sentence that has it."""
+    """Return the persons and things that a text mentions: each name with its sentence."""
     found: list[tuple[str, str]] = []
     for sentence in _SENTENCE.split(text):
         fact = sentence.strip()[:FACT_CHARS_MAX]
@@ -81,7 +81,7 @@ async def _read(asked: Asked) -> dict[str, Any]:
 def _entity(asked: Asked) -> str:
     name = asked.text("entity_name", "entity", "name").strip()
     if not name:
-        raise failed("memory.malformed", "an entity is named in `entity_name`")
+        raise failed("memory.malformed", "an operation on an entity needs its name in `entity_name`")
     return name
 
 
@@ -97,12 +97,12 @@ async def _kept(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
     def keep(document: Document) -> None:
         known: dict[str, Any] = document.setdefault("entities", {})
         for name, fact in facts:
-            # Taken out and put back: the latest stands last.
+            # Removed and inserted again, so that the latest one is last.
             one = known.pop(name.lower(), {"name": name, "facts": []})
             one["facts"] = [*(old for old in one["facts"] if old != fact), fact][-FACTS_MAX:]
             known[name.lower()] = one
         _forget(known, len(known) - ENTITIES_MAX)
-        # What is too large by itself is refused.
+        # The latest entity is kept: one that is too large alone is refused.
         _forget(known, surplus(document, list(known.values())[:-1]))
 
     return (await changed(asked.store, _key(asked), asked.once, keep))["entities"]

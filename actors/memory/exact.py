@@ -1,6 +1,6 @@
-"""The store of texts that needs nothing besides: each is a document of the memory's store, and all are compared.
+"""The store of texts without another server: each text is a document of the memory's store, and a search compares all.
 
-The search is exact, and what contains the very words is found whatever its vector. That bounds how many there may be.
+The search is exact, and finds texts with the very words of the query whatever their vectors. This limits their number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from callboard.actors.memory.store import (
 from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
 
 TEXTS_MAX = 5_000
-"""How many texts a memory holds: a search reads them all."""
+"""How many texts a memory holds: a search reads all of them."""
 
 ANEW_MAX = 96
-"""How many texts are embedded anew before their vectors are kept: what comes then may fail."""
+"""How many texts are embedded again before their vectors are stored: later requests may fail."""
 
 
 class Exact:
@@ -42,7 +42,7 @@ class Exact:
         held = await asked.store.keys(_below(asked))
         if len(by_key.keys() | held) > TEXTS_MAX:
             raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
-        # What has been carried out need not be paid for again.
+        # Texts that this effect has stored already need not be embedded again.
         here = {key: read(await asked.store.get(key)) for key in by_key.keys() & held}
         new = {key: one for key, one in by_key.items() if key not in here or not seen(here[key], asked.once)}
         vectors = await embedding.of([one.text for one in new.values()], "texts")
@@ -78,7 +78,7 @@ class Exact:
         return len(entries)
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
 
 def _below(asked: Asked) -> str:
@@ -96,7 +96,7 @@ def _fits(metadata: Any, filters: Mapping[str, Any]) -> bool:
 
 
 async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Document]]) -> None:
-    """Make the vectors of another embedder anew. Those of a model are kept: the next search need not pay for them."""
+    """Make new vectors for texts of another embedder. Those of a model are stored, so that they are paid for once."""
     asked = embedding.asked
     for start in range(0, len(strange), ANEW_MAX):
         part = strange[start : start + ANEW_MAX]

@@ -1,4 +1,4 @@
-"""The store of memories on JetStream: a key-value bucket beside the log, made when it is first needed."""
+"""The store of memories on JetStream: a key-value bucket next to the log, created when first needed."""
 
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -15,23 +15,23 @@ from callboard.actors.memory.store import Conflict, Entry, Unavailable
 Answer = TypeVar("Answer")
 
 ANSWER_S = 10.0
-"""How long the server may take over a document."""
+"""How long the server may take for a document."""
 
 LIST_S = 30.0
-"""How long it may take over all documents of a memory."""
+"""How long the server may take for all documents of a memory."""
 
 READ_TRIES = 5
-"""How often documents are read if fewer came than there were."""
+"""How often documents are read if fewer arrive than there are."""
 
 WRONG_SEQUENCE = frozenset({10071, 10164})
-"""What the server calls a document with another revision than was expected."""
+"""The server's error codes for a document whose revision is not the expected one."""
 
 MARKER_TTL_S = 24 * 3_600.0
 """How long the server remembers that a document was removed."""
 
 
 class KeyValueStore:
-    """Documents in a bucket; every worker of the same stream has the same."""
+    """Documents in a bucket that all workers of the same stream share."""
 
     def __init__(self, nc: Client, bucket: str, replicas: int) -> None:
         self._nc = nc
@@ -59,7 +59,7 @@ class KeyValueStore:
 
     async def delete(self, key: str, revision: int) -> None:
         await self._opened()
-        # What the client's own purge sends, and the revision that it does not take.
+        # The headers of the client's own purge, and the expected revision, which that does not support.
         headers = {KV_OP: KV_PURGE, Header.ROLLUP.value: MSG_ROLLUP_SUBJECT}
         headers[Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(revision)
         subject = f"$KV.{self._bucket}.{key}"
@@ -82,22 +82,22 @@ class KeyValueStore:
         return sorted(await self._answered(self._read(bucket, prefix, meta_only), patience_s=LIST_S))
 
     async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
-        """Read as many as the server counts: the client may take a watch for complete before the first has come."""
+        """Read as many entries as the server counts: the client may end a watch before the first entry has arrived."""
         subjects = f"$KV.{self._bucket}.{prefix}.>"
         for _ in range(READ_TRIES):
             info = await self._nc.jetstream().stream_info(f"KV_{self._bucket}", subjects_filter=subjects)
             found = await self._watched(bucket, prefix, meta_only)
             if len(found) >= len(info.state.subjects or {}):
-                # What was removed leaves its marker.
+                # A removed document leaves a marker.
                 kept = [entry for entry in found if entry.operation is None]
                 return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
-        raise Unavailable("fewer documents came than the server counts")
+        raise Unavailable("fewer documents arrived than the server counts")
 
     async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
         watcher = await bucket.watch(f"{prefix}.>", meta_only=meta_only)
         found: list[KeyValue.Entry] = []
         try:
-            # A None says that all which was there has been told.
+            # A None follows the last of the existing entries.
             while isinstance(entry := await watcher.updates(timeout=LIST_S), KeyValue.Entry):
                 found.append(entry)
         finally:
@@ -115,12 +115,12 @@ class KeyValueStore:
                 try:
                     self._open = await self._answered(js.create_key_value(config), BadRequestError)
                 except BadRequestError:
-                    # Another worker was faster, with another configuration: its is as good.
+                    # Another worker was faster. Its bucket is as good, whatever its configuration.
                     self._open = await self._answered(js.key_value(self._bucket))
         return self._open
 
     async def _answered(self, asked: Awaitable[Answer], *but: type[Exception], patience_s: float = ANSWER_S) -> Answer:
-        """Wait for the server; what it says that is none of these exceptions is a failure."""
+        """Wait for the server's answer; its errors are failures, except those of the types ``but``."""
         try:
             with anyio.fail_after(patience_s):
                 return await asked

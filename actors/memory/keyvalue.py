@@ -1,4 +1,4 @@
-"""The key-value memory: values under names, which may expire; one document each."""
+"""The key-value memory: values under names, which may expire; one document per value."""
 
 from hashlib import sha256
 from typing import Any
@@ -9,13 +9,13 @@ from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.store import Document, changed, failed, read, read_all, swept
 
 KEYS_MAX = 1_000
-"""How many keys a memory holds that does not say."""
+"""How many keys a memory holds unless it is configured otherwise."""
 
 GONE_MS = 3_600_000
-"""How long it is known that a key was removed: an effect that is carried out again must not remove a newer value."""
+"""How long a removed key is remembered: an effect that is carried out again must not remove a newer value."""
 
 CONTEXT_CHARS_MAX = 8_000
-"""How much of its values an agent is told."""
+"""How many characters of its values an agent gets."""
 
 OPERATIONS = ("get", "set", "append", "delete", "exists", "keys", "clear")
 
@@ -26,7 +26,7 @@ async def key_value(asked: Asked) -> Any:
         case "get_context" if not asked.own:
             return await _context(asked)
         case "store" if not asked.own:
-            # What an agent says has no key.
+            # The texts of an agent have no key.
             return {}
         case "get" | "retrieve":
             found = await _live(asked)
@@ -53,16 +53,16 @@ def _told(**more: Any) -> dict[str, Any]:
 
 
 def _name(asked: Asked) -> str:
-    """The key's whole name, as it is listed."""
+    """Return the complete name of the key, as it is listed."""
     namespace = asked.given("namespace")
     name = asked.text("key")
     if not name:
-        raise failed("memory.malformed", f"{asked.operation} is for the value of a `key`")
+        raise failed("memory.malformed", f"{asked.operation} needs a `key`")
     return f"{namespace}:{name}" if namespace else f"{asked.settings.get('key_prefix') or ''}{name}"
 
 
 def _key(asked: Asked, name: str | None = None) -> str:
-    # A name may be anything, a token of the store may not.
+    # A name may have any characters, a token of the store may not.
     digest = sha256((_name(asked) if name is None else name).encode("utf-8", "replace")).hexdigest()
     return f"{asked.place}.key.{digest[:40]}"
 
@@ -78,7 +78,7 @@ async def _live(asked: Asked) -> Document:
 
 
 async def _all(asked: Asked) -> dict[str, Any]:
-    """Every value by its name; what is long gone is removed on the way."""
+    """Return all values by their names; entries that expired long ago are removed on the way."""
     found: dict[str, Any] = {}
     entries = await asked.store.below(f"{asked.place}.key")
     for entry, document in zip(entries, await read_all(entries), strict=True):
@@ -129,7 +129,7 @@ def _appended(before: Any, value: Any) -> Any:
 
 
 async def _removed(asked: Asked, key: str) -> bool:
-    """Remove a value, and say whether it was there."""
+    """Remove a value, and return whether it existed."""
     if await asked.store.get(key) is None:
         return False
     was: list[bool] = []
@@ -140,7 +140,7 @@ async def _removed(asked: Asked, key: str) -> bool:
         document["at_ms"] = asked.at_ms
 
     await changed(asked.store, key, asked.once, remove)
-    # Carried out again, it finds nothing to do: then it was there the first time.
+    # If the effect is carried out again, there is nothing to remove: the value existed the first time.
     return was[-1] if was else True
 
 

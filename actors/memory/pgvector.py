@@ -1,8 +1,8 @@
-"""The store of texts on PostgreSQL with the extension `vector`: a table for each memory, made when the first is kept.
+"""The store of texts on PostgreSQL with the extension `vector`: one table per memory, created for its first text.
 
 A row is a text: ``document`` is its JSON, ``facets`` has a hash of each member of its metadata, and ``applied`` are the
-latest changes that it has seen, so that an effect that is carried out again does not undo what came after it. The
-search compares all vectors, unless somebody makes an index.
+latest changes that it has seen, so that an effect that is carried out again does not undo later changes. The search
+compares all vectors, unless the operator creates an index.
 """
 
 import importlib
@@ -39,7 +39,7 @@ Done = TypeVar("Done")
 CONNECT_S = 10.0
 ANSWER_S = 30.0
 CLOSE_S = 5.0
-"""How long a connection may take to come about, a statement to be carried out, and all connections to be closed."""
+"""How long connecting, a statement, and closing all connections may take."""
 
 CONNECTIONS_MAX = 8
 
@@ -47,19 +47,19 @@ TOTAL_S = 90.0
 TRIES_MAX = 5
 TRY_AGAIN_S = 0.25
 TRY_AGAIN_MAX_S = 8.0
-"""How long all tries may take, how many there are, and how long after one the next begins."""
+"""How long all tries may take, how many there are, and the pauses between them."""
 
 MADE_ANEW_MAX = 3
-"""How often a table is made that is removed meanwhile."""
+"""How often a table is created if another worker removes it at the same time."""
 
 REASON_CHARS_MAX = 500
 
 PASSING = frozenset({"08", "40", "53", "55", "57"})
-"""Classes of the states of SQL that pass: of the connection, of what others do, of what the server has to do."""
+"""Classes of SQL states that pass: of the connection, of other transactions, of the server's resources."""
 
 NO_TABLE = "42P01"
 BAD_DATA = "22000"
-"""What the extension says of a vector of another dimension, too."""
+"""The extension's state for a vector of another dimension, too."""
 
 MADE_BY_ANOTHER = frozenset({"23505", "42P07", "42710"})
 
@@ -90,7 +90,7 @@ DROP = "DROP TABLE {table}"
 
 
 class SqlFailed(EffectFailed):
-    """A statement that the server will not carry out; ``state`` says why, as SQL has it."""
+    """The server refuses a statement; ``state`` is the SQL state."""
 
     def __init__(self, state: str, words: str) -> None:
         message = f"the store of memories refuses a statement: {state}: {words[:REASON_CHARS_MAX]}"
@@ -99,7 +99,7 @@ class SqlFailed(EffectFailed):
 
 
 class PgVector:
-    """Texts in the tables of a database. ``namespace`` tells them from those of others there."""
+    """Texts in the tables of a database. ``namespace`` is part of their names: others may use the database."""
 
     def __init__(self, url: str, password: str, namespace: str) -> None:
         self._url = url
@@ -146,7 +146,7 @@ class PgVector:
         await self._rows(DELETE.format(table=self._table(asked)), [_id(id) for id in ids])
 
     async def clear(self, asked: Asked) -> int:
-        # The table goes as well: the next one may be for vectors of another dimension.
+        # The table is dropped as well: the next texts may have vectors of another dimension.
         table = self._table(asked)
 
         async def cleared(connection: Any) -> int:
@@ -190,7 +190,7 @@ class PgVector:
         raise Unavailable("its table was removed again and again")
 
     async def _mismatch(self, table: str, vector: Vector, embedding: Embedding, refused: SqlFailed) -> Exception:
-        """Say why a statement with vectors is refused."""
+        """Return the failure of a refused statement with vectors."""
         if refused.state == BAD_DATA:
             for row in await self._rows(SIZE.format(table=table)):
                 if row["size"] != len(vector):
@@ -198,7 +198,7 @@ class PgVector:
         return refused
 
     async def _rows(self, statement: str, *values: Any) -> list[Any]:
-        """The rows of a statement; none where there is no table."""
+        """Return the rows of a statement; none if there is no table."""
         try:
             return await self._carried(lambda connection: connection.fetch(statement, *values))
         except SqlFailed as refused:
@@ -207,7 +207,7 @@ class PgVector:
             return []
 
     async def _carried(self, work: Callable[[Any], Awaitable[Done]]) -> Done:
-        """Do work in a transaction, again if it comes to nothing that lasts: all of it may be done again.
+        """Do work in a transaction, and again after a failure that may pass, so it must be repeatable.
 
         :raises EffectFailed: ``memory.unavailable``, ``memory.refused``
         """
@@ -246,7 +246,7 @@ class PgVector:
 
 
 def _driver() -> Any:
-    """Import the driver, which only those need who use it.
+    """Import the driver, which is needed for this store only.
 
     :raises EffectFailed: ``memory.refused`` with what to install
     """
@@ -258,7 +258,7 @@ def _driver() -> Any:
 
 
 def _passes(error: Exception) -> bool:
-    """Say whether another try may help.
+    """Return whether another try may help.
 
     :raises SqlFailed: if the server refuses the statement, or to connect
     """
@@ -267,7 +267,7 @@ def _passes(error: Exception) -> bool:
         if state[:2] not in PASSING:
             raise SqlFailed(state, str(error)) from error
         return True
-    # What the driver says of a connection that is gone, and the network's own trouble.
+    # The driver's error for a lost connection, and errors of the network.
     return isinstance(error, OSError | TimeoutError | _driver().InterfaceError) and not isinstance(error, ValueError)
 
 

@@ -1,8 +1,8 @@
-"""The store of texts on Qdrant, over its REST API: a collection for each memory, made when the first text is kept.
+"""The store of texts on Qdrant, over its REST API: one collection per memory, created for its first text.
 
-A point is a text: its payload has the document, who embedded it, and the latest changes that it has seen, so that an
-effect that is carried out again does not undo what came after it. ``facets`` has a hash of each member of the metadata,
-for Qdrant compares neither numbers with a fraction nor what is nested.
+A point is a text: its payload has the document, its embedder, and the latest changes that it has seen, so that an
+effect that is carried out again does not undo later changes. ``facets`` has a hash of each member of the metadata,
+because Qdrant compares neither numbers with a fraction nor nested values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,19 +27,19 @@ from callboard.actors.memory.text_store import (
 )
 
 NAMESPACE = UUID("6b1d7f5e-5f43-4f0c-9c0b-8f6b0a4d2c11")
-"""Of the points' ids: Qdrant wants UUIDs."""
+"""The namespace of the points' ids: Qdrant requires UUIDs."""
 
 POINTS_BYTES_MAX = 8 * 1024 * 1024
-"""How much one request brings: Qdrant takes 32 MB."""
+"""Maximum size of one request: Qdrant accepts 32 MB."""
 
 DOCUMENT = ["id", "text", "metadata", "at_ms"]
 
 MADE_ANEW_MAX = 3
-"""How often a collection is made that is removed meanwhile."""
+"""How often a collection is created if another worker removes it at the same time."""
 
 
 class Qdrant:
-    """Texts in the collections of a server. ``namespace`` tells them from those of others there."""
+    """Texts in the collections of a server. ``namespace`` is part of their names, as others may share the server."""
 
     def __init__(self, url: str, key: str, namespace: str) -> None:
         self._server = Remote(url, {"api-key": key} if key else {})
@@ -88,7 +88,7 @@ class Qdrant:
             _result(answer)
 
     async def clear(self, asked: Asked) -> int:
-        # The collection goes as well: the next one may be for vectors of another dimension.
+        # The collection is deleted as well: the next texts may have vectors of another dimension.
         path = self._path(asked)
         count = await self._count(path, {})
         answer = await self._server.ask("DELETE", path)
@@ -104,7 +104,7 @@ class Qdrant:
         return f"/collections/{collection_of(self._namespace, asked.place)}"
 
     async def _points(self, path: str, ids: Sequence[str], members: Sequence[str]) -> list[Document]:
-        """The payloads of those that are there."""
+        """Return the payloads of the points that exist."""
         if not ids:
             return []
         asked = {"ids": [_point(id) for id in ids], "with_payload": members}
@@ -124,7 +124,7 @@ class Qdrant:
             if answer.status != 404:
                 _result(answer)
                 return
-            # Of vectors of length 1 it is the cosine, and takes one that has no direction.
+            # For vectors of length 1 it equals the cosine, and it accepts a vector without a direction.
             vectors = {"size": len(vector), "distance": "Dot"}
             made = await self._server.ask("PUT", path, {"vectors": vectors})
             if made.status != 409 and "already exists" not in str(made.body):  # another worker was faster
@@ -132,7 +132,7 @@ class Qdrant:
         raise Unavailable("its collection was removed again and again")
 
     async def _mismatch(self, path: str, vector: Vector, embedding: Embedding, answer: Answer) -> Exception:
-        """Say why a request with vectors is refused."""
+        """Return the failure of a refused request with vectors."""
         described = await self._server.ask("GET", path)
         match described.body:
             case {"result": {"config": {"params": {"vectors": {"size": int(size)}}}}} if size != len(vector):
@@ -142,9 +142,9 @@ class Qdrant:
 
 
 def _result(answer: Answer, member: str | None = None) -> Any:
-    """What an answer has as its result, or as a member of that.
+    """Return the result of an answer, or a member of it.
 
-    :raises EffectFailed: ``memory.refused``, ``memory.unavailable`` if it is none of Qdrant's
+    :raises EffectFailed: ``memory.refused``, ``memory.unavailable`` if the answer is not Qdrant's
     """
     if answer.status >= 300:
         raise refused(answer, "refuses a request")
@@ -154,7 +154,7 @@ def _result(answer: Answer, member: str | None = None) -> Any:
         case {"result": {**members}} if member in members:
             return members[member]
         case _:
-            raise Unavailable("it answers as Qdrant does not")
+            raise Unavailable("its answer is not one of Qdrant")
 
 
 def _document(point: Mapping[str, Any]) -> Document:
@@ -166,14 +166,14 @@ def _point(id: str) -> str:
 
 
 def _parts(points: Sequence[Document]) -> Iterator[list[Document]]:
-    """Yield the requests that it takes.
+    """Yield the requests for points.
 
     :raises EffectFailed: ``memory.too_large``
     """
     part: list[Document] = []
     size = 0
     for point in points:
-        # A vector's places are written with two dozen signs at most.
+        # A number of a vector takes at most two dozen characters.
         length = len(encoded(point["payload"])) + 24 * len(point["vector"])
         if part and size + length > POINTS_BYTES_MAX:
             yield part

@@ -1,4 +1,4 @@
-"""Asking a server that keeps texts over HTTP: bounded in time and tries, for all that is asked may be asked again."""
+"""Requests to a server that stores texts, over HTTP: limited in time and tries; all of them may be repeated."""
 
 import random
 import time
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import httpx
 
 ANSWER_S = 30.0
-"""How long the server may take over one request."""
+"""How long the server may take for one request."""
 
 TOTAL_S = 90.0
 TRIES_MAX = 5
 TRY_AGAIN_S = 0.25
 TRY_AGAIN_MAX_S = 8.0
-"""How long all tries may take, how many there are, and when the next one begins if the server does not say."""
+"""How long all tries may take, how many there are, and the pauses between them unless the server sets them."""
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 REASON_CHARS_MAX = 500
@@ -34,14 +34,14 @@ _KEYS = frozenset({401, 403})
 
 
 class Answer(NamedTuple):
-    """What the server says: its status, and the body, decoded."""
+    """The server's answer: its status, and the body, decoded."""
 
     status: int
     body: Any
 
 
 class Remote:
-    """A server at an address. ``headers`` are sent with every request, and told nobody."""
+    """A server at an address. ``headers`` are sent with every request, and never appear in messages."""
 
     def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._url = url.rstrip("/")
@@ -49,9 +49,9 @@ class Remote:
         self._client: httpx.AsyncClient | None = None
 
     async def ask(self, method: str, path: str, body: Any = None) -> Answer:
-        """Make a request, again if it comes to nothing that lasts; return the answer, whatever its status.
+        """Send a request, and again after a failure that may pass; return the answer, whatever its status.
 
-        :raises EffectFailed: ``memory.unavailable``, ``memory.refused`` if the key is
+        :raises EffectFailed: ``memory.unavailable``, or ``memory.refused`` if the server refuses the key
         """
         content = None if body is None else msgspec.json.encode(body)
         deadline = anyio.current_time() + TOTAL_S
@@ -92,7 +92,7 @@ class Remote:
             return Answer(response.status_code, decode_json(told) if told else None)
         except JSON_ERRORS:
             if response.status_code < 400:
-                return _Vain("an answer that is no JSON", None)
+                return _Vain("an answer that is not JSON", None)
             return Answer(response.status_code, told.decode(errors="replace"))
 
     def _opened(self) -> "httpx.AsyncClient":
@@ -104,7 +104,7 @@ class Remote:
 
 
 class _Vain(NamedTuple):
-    """A request that came to nothing, and how long the server asks to wait."""
+    """A request failed; ``after_s`` is how long the server asks to wait."""
 
     why: str
     after_s: float | None
@@ -120,7 +120,7 @@ async def _read(response: "httpx.Response") -> bytes:
 
 
 def refused(answer: Answer, what: str) -> Exception:
-    """The failure of a request that the server will not carry out, in its own words."""
+    """Return the failure of a request that the server refuses, with its own text."""
     reason = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
     message = f"the store of memories {what}: status {answer.status}: {reason[:REASON_CHARS_MAX]}"
     return failed("memory.refused", message)

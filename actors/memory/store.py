@@ -1,7 +1,7 @@
-"""The store port: where memories are kept, as small JSON documents under keys, changed one at a time.
+"""The store port: keeps memories as small JSON documents under keys, changed one at a time.
 
-Keys are tokens with dots between them, as NATS has them. A change is made at most once for one effect, however often
-that is carried out: a document lists the idempotency keys of its latest changes.
+Keys are tokens with dots between them, like NATS subjects. One effect makes a change at most once, however often the
+effect is carried out: a document lists the idempotency keys of its latest changes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,28 +18,28 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 
 DOCUMENT_BYTES_MAX = 512 * 1024
-"""How large a document may be: it has to fit a message with room to spare."""
+"""Maximum size of a document: it has to fit into a message with room to spare."""
 
 APPLIED_MAX = 64
-"""So many changes are remembered; an effect is carried out again soon after, or not at all."""
+"""How many changes a document remembers; an effect is carried out again soon after, or not at all."""
 
 ONCE_CHARS = 24
-"""How much of an idempotency key, in hex, is remembered."""
+"""How many hex digits of an idempotency key are remembered."""
 
 TRIES_MAX = 12
 TRY_AGAIN_S = 0.01
 TRY_AGAIN_MAX_S = 1.0
-"""How often a change is made anew because another one came between or nothing was answered, and how long after."""
+"""How often a change is tried again after a conflict or without an answer, and the pauses between the tries."""
 
 Document = dict[str, Any]
 
 
 class Conflict(Exception):
-    """A document has another revision than was expected."""
+    """A document does not have the expected revision."""
 
 
 class Unavailable(EffectFailed):
-    """A store does not answer: what it was told to do, it may have done."""
+    """A store does not answer; it may have carried out the request all the same."""
 
     def __init__(self, why: str) -> None:
         super().__init__(Failure("memory.unavailable", f"the store of memories: {why}", retryable=True))
@@ -54,21 +54,21 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps documents. Every method raises `Unavailable` if it cannot be reached."""
+    """Keeps documents. Every method raises `Unavailable` if the store cannot be reached."""
 
     async def get(self, key: str) -> Entry | None: ...
 
     async def put(self, key: str, value: bytes, revision: int) -> None:
-        """Write a document that has this revision, 0 if there must be none.
+        """Write a document that has this revision, 0 if it must not exist.
 
-        :raises Conflict: if it has another one
+        :raises Conflict: if it has another revision
         """
         ...
 
     async def delete(self, key: str, revision: int) -> None:
         """Remove a document that has this revision.
 
-        :raises Conflict: if it has another one, or is gone
+        :raises Conflict: if it has another revision, or does not exist
         """
         ...
 
@@ -77,43 +77,44 @@ class Store(Protocol):
         ...
 
     async def keys(self, prefix: str) -> list[str]:
-        """Return the keys of these documents, in their order; none that was removed is among them."""
+        """Return the keys of these documents, in their order, without removed ones."""
         ...
 
 
 def failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
-    """Build the exception of a failure."""
+    """Return the exception for a failure."""
     return EffectFailed(Failure(code, message, retryable=retryable))
 
 
 def read(entry: Entry | None) -> Document:
-    """Return a document; an empty one where there is none."""
+    """Return a document; an empty one if it does not exist."""
     return decode_json(entry.value) if entry is not None else {}
 
 
 async def read_all(entries: Sequence[Entry]) -> list[Document]:
-    """Return these documents; in a thread, for there may be many."""
+    """Return these documents, decoded in a thread because there may be many."""
     return await to_thread.run_sync(lambda: [read(entry) for entry in entries])
 
 
 def encoded(document: Document) -> bytes:
-    """Write a document.
+    """Return a document in its stored form.
 
     :raises EffectFailed: ``memory.too_large``
     """
     body = msgspec.json.encode(document)
     if len(body) > DOCUMENT_BYTES_MAX:
-        raise failed("memory.too_large", f"what is to be kept has {len(body)} bytes, the limit is {DOCUMENT_BYTES_MAX}")
+        message = f"the document to be stored has {len(body)} bytes, the limit is {DOCUMENT_BYTES_MAX}"
+        raise failed("memory.too_large", message)
     return body
 
 
 def seen(document: Document, once: str) -> bool:
-    """Whether a document has seen the change of this effect."""
+    """Return whether a document includes the change of this effect."""
     return once[:ONCE_CHARS] in document.get("applied", [])
 
 
 def surplus(document: Document, parts: Iterable[Any]) -> int:
-    """Say how many of these parts of a document, from the first on, have to go for the rest to fit."""
+    """Return how many of these parts of a document, from the first on, have to be removed for the rest to fit."""
     over = len(msgspec.json.encode(document)) - DOCUMENT_BYTES_MAX
     count = 0
     for part in parts:
@@ -125,10 +126,10 @@ def surplus(document: Document, parts: Iterable[Any]) -> int:
 
 
 async def changed(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
-    """Change a document in place, unless that has been done for ``once``; return it as it is then.
+    """Change a document in place, unless ``once`` has changed it already; return it as it is then.
 
-    A write that is not answered may have been made all the same, and whoever tries again later has another ``once``: so
-    it is found out here.
+    An unanswered write may have been made all the same. That is checked here, because a later operation has another
+    ``once``.
 
     :raises EffectFailed: ``memory.contended``, ``memory.too_large``, ``memory.unavailable``
     """
@@ -145,7 +146,7 @@ async def changed(store: Store, key: str, once: str, change: Callable[[Document]
             applied: list[str] = document.get("applied", [])
             if once in applied:
                 return document
-            # First, so that whoever makes room knows how large all of it is.
+            # First, so that a change that makes room includes this in the document's size.
             document["applied"] = [*applied, once][-APPLIED_MAX:]
             change(document)
             try:
@@ -157,18 +158,18 @@ async def changed(store: Store, key: str, once: str, change: Callable[[Document]
                 unanswered = error
         await anyio.sleep(backoff_s(number, TRY_AGAIN_S, TRY_AGAIN_MAX_S))
     raise unanswered or failed(
-        "memory.contended", f"others changed the same {TRIES_MAX} times in between", retryable=True
+        "memory.contended", f"others changed the same document {TRIES_MAX} times in between", retryable=True
     )
 
 
 async def swept(store: Store, entry: Entry) -> None:
-    """Remove a document as it was read: what others have written since stays."""
+    """Remove a document unless it has changed since it was read."""
     with suppress(Conflict):
         await store.delete(entry.key, entry.revision)
 
 
 class InMemory:
-    """A store that is gone with its process."""
+    """A store in memory, which ends with its process."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}

@@ -1,7 +1,7 @@
-"""The port of stores of texts with their vectors, and what they have in common.
+"""The port of stores of texts with their vectors, and their common parts.
 
-Who keeps texts says where those of a memory are by its place, which begins with the tenant. A text has an id in its
-memory; kept again it is the same text anew, whoever comes last, and carried out again nothing has changed.
+A store finds the texts of a memory by its place, which begins with the tenant. A text has an id in its memory. Storing
+the id again replaces the text; carrying the same effect out again changes nothing.
 """
 
 import re
@@ -17,11 +17,11 @@ from callboard.actors.memory.store import Document, failed
 from callboard.bus.effects import canonical
 
 SLUG_CHARS_MAX = 16
-"""How much of a tenant's name can be read in that of a collection."""
+"""How much of a tenant's name is readable in the name of a collection."""
 
 
 class Text(NamedTuple):
-    """A text to be kept."""
+    """A text to store."""
 
     id: str
     text: str
@@ -29,14 +29,14 @@ class Text(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A text that was found, with how alike it is to what was looked for, from 0 to 1."""
+    """A text that was found, with its similarity to the query, from 0 to 1."""
 
     document: Document
     score: float
 
 
 class Wanted(Struct, frozen=True):
-    """What is looked for: texts like ``query`` that have this metadata, at least so alike, and not more of them."""
+    """A search: texts like ``query`` with this metadata, with a similarity of at least ``least``, at most ``most``."""
 
     query: str
     filters: Mapping[str, Any]
@@ -45,13 +45,13 @@ class Wanted(Struct, frozen=True):
 
 
 class Embedding(Struct, frozen=True):
-    """An embedder at work for one operation, which pays for it."""
+    """An embedder at work for one operation, which is charged its usage."""
 
     embedder: Embedder
     asked: Asked
 
     async def of(self, texts: Sequence[str], part: str) -> list[Vector]:
-        """Make a vector of each text; ``part`` tells requests of one operation apart."""
+        """Return a vector of each text; ``part`` distinguishes the requests of one operation."""
         try:
             made = await self.embedder.embed(texts, f"{self.asked.once}.{part}")
         except NotMade as failed:
@@ -64,20 +64,20 @@ class Embedding(Struct, frozen=True):
 
 
 class TextStore(Protocol):
-    """Keeps texts. Every method raises `Unavailable` if it cannot be reached, and ``memory.refused`` if it will not.
+    """Keeps texts. Methods raise `Unavailable` if the store cannot be reached, ``memory.refused`` if it refuses.
 
     Documents have ``id``, ``text``, ``metadata`` and ``at_ms``.
     """
 
     async def keep(self, asked: Asked, texts: Sequence[Text], embedding: Embedding) -> None:
-        """Keep texts, no two of which have the same id, once for one effect.
+        """Store texts, no two of which have the same id, once per effect.
 
         :raises EffectFailed: ``memory.full``, ``memory.too_large``, ``memory.dimension``
         """
         ...
 
     async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
-        """Return the texts that are most alike, those first.
+        """Return the most similar texts, in this order.
 
         :raises EffectFailed: ``memory.dimension``, ``memory.embedder``
         """
@@ -93,39 +93,39 @@ class TextStore(Protocol):
 
 
 def collection_of(namespace: str, place: str) -> str:
-    """The name of a memory's own collection, or table: no two memories, and so no two tenants, have the same.
+    """Return the name of a memory's collection or table. Two memories, and so two tenants, never have the same.
 
-    ``namespace`` is that of the stream, for several may use one server.
+    ``namespace`` is that of the stream, because several streams may use one server.
     """
     slug = re.sub(r"[^a-z0-9]+", "_", place.partition(".")[0].lower())[:SLUG_CHARS_MAX].strip("_")
     return f"cb_{slug}_{sha256(f'{namespace} {place}'.encode()).hexdigest()[:40]}"
 
 
 def facets_of(metadata: Any) -> list[str]:
-    """A hash of each member of a text's metadata, to be filtered by: servers compare values each in its own way."""
+    """Return a hash of each member of a text's metadata, for filters: servers compare values in different ways."""
     return sorted(facet_of(name, value) for name, value in metadata.items()) if isinstance(metadata, dict) else []
 
 
 def facet_of(name: str, value: Any) -> str:
-    """The hash of a member."""
+    """Return the hash of a member."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return sha256(canonical([name, value])).hexdigest()[:32]
 
 
 def best_of(found: Sequence[Found], wanted: Wanted) -> list[Found]:
-    """Those that are alike enough, the most alike first, and not too many."""
+    """Return the texts that are similar enough, the most similar first, at most as many as wanted."""
     enough = [Found(one, round(score, 6)) for one, score in found if score >= wanted.least]
     return sorted(enough, key=lambda one: (-one.score, one.document["at_ms"], one.document["id"]))[: wanted.most]
 
 
 def other_dimension(embedder: str, has: int, kept: int) -> Exception:
-    """The failure of an embedder whose vectors cannot be compared with those that are kept."""
+    """Return the failure of an embedder whose vectors cannot be compared with the stored ones."""
     message = f"vectors of {embedder} have {has} dimensions, those of the memory {kept}: clear it, or name their model"
     return failed("memory.dimension", message)
 
 
 def other_embedder(embedder: str, count: int) -> Exception:
-    """The failure to find anything where all that is kept was embedded by others."""
+    """Return the failure of a search if all stored texts have vectors of other embedders."""
     message = f"{count} texts of the memory were not embedded by {embedder}: clear it, or name the model that did"
     return failed("memory.embedder", message)

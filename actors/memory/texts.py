@@ -1,4 +1,4 @@
-"""The memory of texts, found again by what they are about: documents, episodes, knowledge."""
+"""The memory of texts, searched by meaning: documents, episodes, knowledge."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -11,14 +11,14 @@ from callboard.actors.memory.text_store import Embedding, Found, Text, TextStore
 
 RESULTS = 5
 THRESHOLD = 0.7
-"""What the tables of the graph language say where a node does not."""
+"""The defaults of the graph language's tables."""
 
 ITEMS_MAX = 500
-"""How many texts one operation may bring."""
+"""How many texts one operation may store."""
 
 TEXT_CHARS_MAX = 32 * 1024
 TEXT_CHARS_TOLD = 2_000
-"""A longer text is kept, and looked for, with its end cut off; so much of it is told to an agent."""
+"""A longer text, or query, is truncated; an agent gets at most this much of a text."""
 
 OPERATIONS = ("search", "store", "get", "delete", "clear")
 
@@ -36,7 +36,7 @@ class Texts:
             case "get_context" if not asked.own:
                 return _context(await self._found(asked, str(asked.brought.get("query", ""))))
             case "store" if not asked.own:
-                # Said twice, it is two episodes; carried out twice, one.
+                # The same text in two effects is two episodes; one effect carried out twice is one.
                 text = str(asked.brought.get("text", ""))[:TEXT_CHARS_MAX]
                 await self._keep(asked, [Text(asked.once[:32], text, asked.brought.get("metadata"))])
                 return {}
@@ -61,12 +61,12 @@ class Texts:
         return Embedding(await self._embedder_of(asked.settings), asked)
 
     async def _keep(self, asked: Asked, items: Sequence[Text]) -> None:
-        # Of those with the same id the last one counts.
+        # Of several texts with the same id, the last one counts.
         distinct = {one.id: one for one in items}
         await self._store.keep(asked, list(distinct.values()), await self._embedding(asked))
 
     async def _found(self, asked: Asked, query: str) -> list[Found]:
-        """The texts that are most like a query, with how much they are, the most alike first."""
+        """Return the texts that are most similar to a query, with their similarity, the most similar first."""
         query = query[:TEXT_CHARS_MAX]
         if not query.strip():
             return []
@@ -81,7 +81,7 @@ class Texts:
 
 
 def _items(asked: Asked) -> list[Text]:
-    """The texts that a node brings: a list of items, or a single one.
+    """Return the texts of a node's input: a list of items, or a single one.
 
     :raises EffectFailed: ``memory.malformed``, ``memory.full``
     """
