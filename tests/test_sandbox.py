@@ -306,7 +306,7 @@ async def test_where_nothing_isolates_code_is_not_run(monkeypatch: pytest.Monkey
     with capture_logs() as logs:
         refused = await failure(code, "lambda x: x")
     assert (refused.code, refused.retryable) == ("code.unavailable", False)
-    assert "no filter, isolated=True; its setting `code` may waive that" in refused.message
+    assert "no filter, isolated=True; its setting `code` may waive isolation" in refused.message
     assert [entry["log_level"] for entry in logs] == ["warning"]
 
 

@@ -1,1 +1,1 @@
-"""Kinds of effects, one a file: each is carried out for whatever language asks for it."""
+"""Kinds of effects, one per file, for any language that asks for them."""

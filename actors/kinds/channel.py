@@ -1,4 +1,4 @@
-"""A message to a person who is asked something: carries out the effect kind ``channel``.
+"""A message to a person who is asked a question: carries out the effect kind ``channel``.
 
 A request is ``{"purpose": "request" | "warning" | "confirmation", "channel_type": "slack" | "email" | "webhook" | …,
 "channel_config": {…}, "interaction": <the question's key>, "message", "options", "timeout_at", …}``. The answer does
@@ -48,18 +48,18 @@ PLACEHOLDER = "{{$placeholder}}"
 BUTTONS_MAX = 25
 BUTTON_CHARS_MAX = 75
 TEXT_CHARS_MAX = 3_000
-"""What Slack takes: elements of a block, and characters of a button and of a section."""
+"""The limit of Slack for the elements of a block, and for the characters of a button and of a section."""
 
 AT_ONCE_MAX = 16
-"""How many messages one worker sends at once: each has a thread."""
+"""How many messages one worker sends at once: each takes a thread."""
 
 
 LinkTo = Callable[[str, str, str | None], Awaitable[str]]
-"""Returns an address at which somebody can answer: of a question by its key, for whom, until when; empty for none."""
+"""Returns the address at which a person can answer a question, by its key, for whom, until when; empty if none."""
 
 
 async def nowhere(_question: str, _by: str, _until: str | None) -> str:
-    """There are no such addresses."""
+    """Return the empty text: this worker offers no addresses for answers."""
     return ""
 
 
@@ -87,7 +87,7 @@ class _Letter(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is written to people: the message, and to a question how it can be answered."""
+        """Return the text for the person: the message and, for a question, how to answer it."""
         here = f"Answer here: {self.link}" if self.link else ""
         if self.asked.purpose == "warning" and here:
             return f"{self.asked.message}\n{here}"
@@ -100,7 +100,7 @@ class _Letter(Struct, frozen=True):
         return "\n".join(line for line in lines if line)
 
     def to(self, *names: str) -> str | None:
-        """The first of these that the node's ``channel_config`` has."""
+        """Return the first of these settings that the node's ``channel_config`` has."""
         found = next((value for name in names if (value := self.asked.channel_config.get(name))), None)
         if isinstance(found, list):
             return ", ".join(map(str, found))
@@ -113,7 +113,7 @@ def _by_slack(letter: _Letter) -> Any:
 
 
 def _buttons(letter: _Letter) -> list[dict[str, Any]] | None:
-    """The message with a button for each option, if the node wants that and there is a link to answer by."""
+    """Return the message with a button per option, if the node wants buttons and there is a link to answer by."""
     options = letter.asked.options or []
     wanted = letter.asked.channel_config.get("buttons") is True and letter.asked.purpose == "request"
     if not (wanted and letter.link and 0 < len(options) <= BUTTONS_MAX):
@@ -135,7 +135,7 @@ def _plain(text: str) -> dict[str, str]:
 def _by_mail(letter: _Letter) -> Any:
     to = letter.to("to", "recipient", "recipient_email", "recipient_emails", "email", "email_address")
     if to is None:
-        raise ServiceFailed("Mail needs to know where: name `to` in channel_config")
+        raise ServiceFailed("Mail needs a recipient: name `to` in channel_config")
     subject = letter.to("subject", "email_subject") or letter.asked.message
     sent = send_mail(letter.config, Mail(to, subject, letter.text), letter.idempotency_key)
     return {"message_id": sent.message_id, "refused": sent.refused}
@@ -162,9 +162,9 @@ def _by_discord(letter: _Letter) -> Any:
 def _by_telegram(letter: _Letter) -> Any:
     token, chat = letter.config.get(telegram.TOKEN, "").strip(), letter.to("chat_id")
     if not token:
-        raise ServiceFailed(f"Telegram is not configured: whoever runs the worker has to set {telegram.TOKEN}")
+        raise ServiceFailed(f"Telegram is not configured: the operator of the worker has to set {telegram.TOKEN}")
     if chat is None:
-        raise ServiceFailed("Telegram needs to know where: name `chat_id` in channel_config")
+        raise ServiceFailed("Telegram needs a chat: name `chat_id` in channel_config")
     service = telegram.bot(letter.config.get("TELEGRAM_API_URL", "").strip() or telegram.API_URL, token)
     sent = service.post("/sendMessage", {"chat_id": chat, "text": letter.text})
     return {"ok": True, "message_id": member(sent, "result", "message_id")}
@@ -195,9 +195,9 @@ class Channels:
         link: LinkTo = nowhere,
         env: Mapping[str, str] | None = None,
     ) -> tuple[JSON, JSON]:
-        """Send a message: an effect of kind ``channel``; with an ``account``, and a ``link``, where there are any.
+        """Send a message: an effect of kind ``channel``, with the user's account and a link if there are any.
 
-        ``env`` is what the run may use of the worker's environment; None: all of it.
+        ``env`` is the part of the worker's environment that the run may use; None: all of it.
 
         :raises EffectFailed: ``channel.malformed``, ``channel.unknown``, ``channel.failed``, or if the account cannot
             be read
@@ -205,7 +205,7 @@ class Channels:
         try:
             asked = msgspec.convert(request, _Request)
         except msgspec.ValidationError as error:
-            raise _failed("channel.malformed", f"this is no message: {error}") from error
+            raise _failed("channel.malformed", f"invalid channel request: {error}") from error
         send = CHANNELS.get(asked.channel_type)
         if send is None:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
@@ -214,7 +214,7 @@ class Channels:
         asks = asked.interaction and asked.purpose != "confirmation"
         there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
         letter = _Letter(asked, job.ref.run, means, job.idempotency_key, there)
-        # Whoever has the link can answer: it is not recorded either.
+        # Anyone who has the link can answer, so the link is not recorded either.
         hidden = hiding(asked.channel_type, [*secrets, *([there, there.rpartition("/")[2]] if there else [])])
         try:
             value = hidden.value(await answer_of(lambda: send(letter), self._turns))

@@ -1,12 +1,11 @@
-"""Code of a definition's author, run in the sandbox: carries out the effect kind ``code``.
+"""Code in a definition, run in the sandbox: carries out the effect kind ``code``.
 
 A request is ``{"language": "python", "source": "<text>", "function": "<name>" | null, "inputs": [<value>, …], "wrap":
 <bool>, "limits": {"wall_s", "cpu_s", "memory_bytes", "output_bytes"}}``: ``function`` names the function of the source
-that is called with each input by itself, null says that the source is a ``lambda``; ``wrap`` asks that an input which
-is no object also answers to ``["value"]``, ``["output"]`` and ``["data"]["result"]``. The limits are for all inputs
-together.
+that is called with each input alone, null says that the source is a ``lambda``; with ``wrap``, an input that is not an
+object also answers to ``["value"]``, ``["output"]`` and ``["data"]["result"]``. The limits are for all inputs together.
 
-The value is ``{"results": [{"value": …} | {"error": "…", "code": "code.…"}, …]}``, one for each input; what was printed
+The value is ``{"results": [{"value": …} | {"error": "…", "code": "code.…"}, …]}``, one for each input; the printed text
 is in the metadata, as ``printed``.
 """
 
@@ -26,12 +25,12 @@ from callboard.bus.json_errors import JSON_ERRORS
 logger = structlog.get_logger(__name__)
 
 Mode = Literal["isolated", "bounded", "off"]
-"""How code is run: where the kernel isolates it, everywhere with bounds alone, or not at all."""
+"""How code is run: isolated by the kernel, with bounds alone (on any system), or not at all."""
 
 PYTHON = "python"
 
 NESTING_MAX = 100
-"""How deep a result may nest, in levels: what is written to a log must stay readable."""
+"""Maximum depth of a result, in levels: a log must stay readable."""
 
 AT_ONCE_MAX = os.cpu_count() or 1
 """How many requests one worker carries out at once."""
@@ -40,11 +39,11 @@ WALL_S_MAX = 60.0
 CPU_S_MAX = 60.0
 MEMORY_BYTES_MAX = 1024**3
 OUTPUT_BYTES_MAX = 16 * 1024**2
-"""The most that a request may ask for."""
+"""The largest value of a request's ``output_bytes``."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What the code of one request may use, whatever the number of its inputs."""
+    """The limits on the code of one request, for all its inputs together."""
 
     wall_s: float = 10.0
     cpu_s: float = 5.0
@@ -52,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
     output_bytes: int = 4 * 1024**2
 
     def within(self) -> "Limits":
-        """Return these limits, none above the most that there may be."""
+        """Return these limits, each reduced to the largest value allowed."""
         return Limits(
             min(self.wall_s, WALL_S_MAX),
             min(self.cpu_s, CPU_S_MAX),
@@ -82,7 +81,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What the child has written: it is foreign code's, which may have written it itself."""
+    """The answer of the child. It is untrusted: the code may have written it itself."""
 
     results: list[_Result] = []
     printed: str = ""
@@ -90,7 +89,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Code:
-    """The sandboxes of one worker: started when they are first needed, as many as there are cores at most."""
+    """The sandboxes of one worker: started when first needed, at most one per core."""
 
     def __init__(self, mode: Mode) -> None:
         self._mode: Mode = mode
@@ -100,7 +99,7 @@ class Code:
     async def carry(self, _job: Job, request: JSON) -> tuple[JSON, JSON]:
         """Run code over inputs: an effect of kind ``code``.
 
-        :raises EffectFailed: if there is no result for each input; what befell a single one is its result
+        :raises EffectFailed: if there is no result for each input; the failure of a single input is its result
         """
         asked = _read(request)
         if self._mode == "off":
@@ -111,7 +110,7 @@ class Code:
         answer = _answer(ended, limits)
         results = [_checked(one) for one in answer.results]
         if len(results) != len(asked.inputs):
-            raise _failed("code.crashed", "the code has not left a result for each input")
+            raise _failed("code.crashed", "the code did not leave a result for each input")
         value = {"results": msgspec.to_builtins(results)}
         return value, {"printed": answer.printed} if answer.printed else None
 
@@ -139,7 +138,7 @@ class Code:
             sandbox = await Sandbox.start(isolated)
         except SandboxBroken as broken:
             logger.warning("code is not run", code="code.unavailable", reason=str(broken))
-            remedy = "its setting `code` may waive that" if isolated else "see its log"
+            remedy = "its setting `code` may waive isolation" if isolated else "see its log"
             raise _failed("code.unavailable", f"this worker cannot isolate code: {broken}; {remedy}") from broken
         if not isolated:
             logger.warning("code of definitions is run with bounds alone: it reaches what this user's files allow")
@@ -150,7 +149,7 @@ def _read(request: JSON) -> _Request:
     try:
         asked = msgspec.convert(request, _Request)
     except msgspec.ValidationError as error:
-        raise _failed("code.malformed", f"this is no request for code to be run: {error}") from error
+        raise _failed("code.malformed", f"invalid request to run code: {error}") from error
     if asked.language.lower() != PYTHON:
         raise _failed("code.language", f"code is run in {PYTHON} only, not in {asked.language!r}")
     return asked
@@ -169,11 +168,11 @@ def _answer(ended: Ended, limits: Limits) -> _Answer:
             raise _failed("code.output_too_large", f"the results have more than {limits.output_bytes} bytes")
         case _:
             how = f" (signal {ended.signal})" if ended.signal else ""
-            raise _failed("code.crashed", f"the process of the code has died{how}")
+            raise _failed("code.crashed", f"the process that ran the code died{how}")
     try:
         answer = decode_json(ended.written, type=_Answer)
     except JSON_ERRORS as error:
-        raise _failed("code.bad_output", f"what the code has left is no answer: {error}") from error
+        raise _failed("code.bad_output", f"the code did not leave a valid answer: {error}") from error
     if answer.failure is not None:
         raise _failed(answer.failure.code, answer.failure.message)
     return answer
@@ -187,7 +186,7 @@ def _checked(result: _Result) -> _Result:
         level = [below for below in level if isinstance(below, dict | list)]
         if not level:
             return result
-    return _Result(error=f"returned what nests deeper than {NESTING_MAX} levels", code="code.bad_output")
+    return _Result(error=f"returned a value that nests deeper than {NESTING_MAX} levels", code="code.bad_output")
 
 
 def _failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:

@@ -1,9 +1,9 @@
-"""What is kept from run to run: carries out the effect kind ``memory``.
+"""Memory that lasts from run to run: carries out the effect kind ``memory``.
 
 A request is ``{"operation": …, "memory": {"id", "subtype", "configurations"}, "scope": {"workflow_id", "user_id"},
 …}``: before an agent's turn ``get_context`` with ``query`` and ``limit``, after it ``store`` with ``messages``,
-``text`` and ``metadata``, then perhaps ``summarize`` with ``summary``, ``count`` and ``from``; a node's own operation
-brings ``input``. A memory is that of a tenant, a workflow, a user and a node's id.
+``text`` and ``metadata``, then possibly ``summarize`` with ``summary``, ``count`` and ``from``; a node's own operation
+has ``input``. A memory belongs to a tenant, a workflow, a user and a node's id.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,7 +26,7 @@ from callboard.bus.effects import JSON
 from callboard.bus.subjects import token
 
 NAME_CHARS_MAX = 64
-"""A name that is longer as a token stands in a key by its hash."""
+"""A name that is longer as a token appears in a key as its hash."""
 
 
 class _Memory(msgspec.Struct, frozen=True):
@@ -74,11 +74,11 @@ class Memory:
         try:
             asked = msgspec.convert(request, _Request)
         except msgspec.ValidationError as error:
-            raise failed("memory.malformed", f"this is no request to a memory: {error}") from error
+            raise failed("memory.malformed", f"invalid memory request: {error}") from error
         kind = self._kinds.get(asked.memory.subtype)
         if kind is None:
             known = ", ".join(sorted(self._kinds))
-            raise failed("memory.subtype", f"there is no memory of the kind {asked.memory.subtype!r}, only {known}")
+            raise failed("memory.subtype", f"unknown kind of memory {asked.memory.subtype!r}: expected {known}")
         names = (job.ref.tenant, asked.scope.workflow_id, asked.scope.user_id or "", asked.memory.id)
         brought = {name: value for name, value in request.items() if name not in ("operation", "memory", "scope")}
         value = await kind(
@@ -97,7 +97,7 @@ class Memory:
 
 
 def _part(name: str) -> str:
-    """A name as one token of a key."""
+    """Return a name as one token of a key."""
     try:
         made = token(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""An action of a service outside: carries out the effect kind ``service``.
+"""An action of an external service: carries out the effect kind ``service``.
 
 A request is ``{"service": "slack" | …, "action": "send_message" | …, "configurations": {…}, "input": …}``. It is
 answered with the node's payload; an action that comes to nothing is ``{"success": false, "error_message",
@@ -69,16 +69,16 @@ class Services:
     async def carry(
         self, job: Job, request: JSON, account: Account = nobody, env: Mapping[str, str] | None = None
     ) -> tuple[JSON, JSON]:
-        """Carry an action out: an effect of kind ``service``; with an ``account``, where there is one.
+        """Carry an action out: an effect of kind ``service``, with the user's account if there is one.
 
-        ``env`` is what the run may use of the worker's environment; None: all of it.
+        ``env`` is the part of the worker's environment that the run may use; None: all of it.
 
         :raises EffectFailed: ``service.malformed``, ``service.unknown``, or if the account cannot be read
         """
         try:
             asked = msgspec.convert(request, _Request)
         except msgspec.ValidationError as error:
-            message = f"this is no request to a service: {error}"
+            message = f"invalid service request: {error}"
             raise EffectFailed(Failure("service.malformed", message, retryable=False)) from error
         act = SERVICES.get(asked.service)
         if act is None:

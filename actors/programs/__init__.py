@@ -1,1 +1,1 @@
-"""Programs that workers start to carry effects out, and what sees to it that nothing of them outlives its effect."""
+"""Programs that workers start to carry effects out, and the keeper that ends all their processes after the effect."""

@@ -1,18 +1,18 @@
-"""The keeper: a small process between a worker and a program, which ends everything that the program has started.
+"""The keeper: a small process between a worker and a program that ends every process that the program has started.
 
-Started as ``python -I -S keeper.py LINE LOCALE PROGRAM…``. LINE is the number of one end of a socket pair; the worker
-keeps the other end. The keeper starts the program in a session of its own, with the standard streams, environment and
-folder that it was itself started with, and says on the line whether that succeeded: four bytes, an error number or 0.
-LOCALE is 1 if ``LC_CTYPE`` was given, which Python otherwise adds to its own environment.
+Started as ``python -I -S keeper.py LINE LOCALE PROGRAM…``. LINE is the descriptor of one end of a socket pair; the
+worker keeps the other end. The keeper starts the program in a new session, with the standard streams, environment and
+folder that the keeper itself was started with, and reports on the line whether that succeeded: four bytes, an error
+number or 0. LOCALE is 1 if ``LC_CTYPE`` was given, which Python otherwise adds to its own environment.
 
-When the program ends, or the line does because the worker closed it or has died, the keeper kills every process that
-descends from the program. On Linux these are all of them, whatever session they are in and whoever has forked twice:
-the keeper is a "child subreaper" (`prctl(2)`), so an orphan becomes its child. Elsewhere it is the process group of the
-program. Then the keeper says so on the line, and ends as the program has ended. SIGTERM is passed on to all of them.
+When the program ends, or the line ends because the worker closed it or died, the keeper kills every process that
+descends from the program. On Linux this includes processes in other sessions and processes that forked twice: the
+keeper is a "child subreaper" (`prctl(2)`), so an orphan becomes its child. Elsewhere it kills the process group of the
+program. Then the keeper reports that on the line, and ends as the program ended. It passes SIGTERM on to all of them.
 
-Programs that lose their keeper, because someone killed it, die with it (PR_SET_PDEATHSIG); their other descendants are
-found by the variable `MARK` (`callboard.actors.programs.sweeping`). Only the standard library is imported here, and of
-that what loads fast.
+If the keeper itself is killed, its program dies with it (PR_SET_PDEATHSIG); the other descendants are found by the
+variable `MARK` (`callboard.actors.programs.sweeping`). Only modules of the standard library that load fast are imported
+here.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _IS_LINUX = sys.platform == "linux"
 
 
 def main() -> None:
-    """Start the program, wait until it or the line ends, and end what is left of it."""
+    """Start the program, wait until it or the line ends, and kill its remaining processes."""
     line, keeps_locale, command = int(sys.argv[1]), sys.argv[2] == "1", sys.argv[3:]
     os.set_inheritable(line, False)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -90,7 +90,9 @@ def _started(command: list[str], keeps_locale: bool) -> tuple[int, int]:
 
 
 def name_of(pid: int) -> str:
-    """Name a process so that no later process has the same name.
+    """Return a name for a process that no later process can have.
+
+    :raises OSError: if there is no such process, or the system is not Linux
 
     :raises OSError: if there is no such process, or not on Linux
     """
@@ -104,7 +106,7 @@ def status_of(pid: int) -> list[str]:
 
 
 def _let_go_of_streams() -> None:
-    """Give up the standard streams: whoever reads them learns that the program has closed them."""
+    """Close the standard streams, so that their readers see that the program has closed them."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
@@ -129,7 +131,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _reaped(program: int) -> int | None:
-    """Take note of children that have ended; return the wait status of the program if it is one of them."""
+    """Reap children that have ended; return the wait status of the program if it is one of them."""
     found: int | None = None
     while True:
         try:
@@ -143,7 +145,7 @@ def _reaped(program: int) -> int | None:
 
 
 def _killed(program: int) -> int | None:
-    """Kill the program and all that it has started; return its wait status if it ended by this."""
+    """Kill the program and its descendants; return its wait status if it ended by this."""
     found: int | None = None
     deadline = time.monotonic() + END_S
     pause_s = PAUSE_S
@@ -160,7 +162,7 @@ def _killed(program: int) -> int | None:
 
 
 def _descendants(program: int) -> list[int]:
-    """Return the processes that live and descend from this one; elsewhere than on Linux, the program's group."""
+    """Return the living processes that descend from this one; on other systems than Linux, the program's group."""
     if not _IS_LINUX:
         try:
             os.killpg(program, 0)
@@ -173,7 +175,7 @@ def _descendants(program: int) -> list[int]:
             try:
                 state, parent, *_ = status_of(int(name))
             except (OSError, ValueError):
-                continue  # it has ended meanwhile
+                continue  # it has ended by now
             if state not in "ZX":
                 children.setdefault(int(parent), []).append(int(name))
     found: list[int] = []
@@ -188,7 +190,7 @@ def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended meanwhile, or runs as another user
+        return  # it has ended by now, or runs as another user
 
 
 def _heard(line: int) -> bool:
@@ -206,7 +208,7 @@ def _say(line: int, words: bytes) -> None:
 
 
 def _end_as(status: int | None) -> None:
-    """End as the program has ended."""
+    """End this process as the program has ended."""
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
     if code < 0:
         _prctl(_PR_SET_DUMPABLE, 0)
@@ -219,7 +221,7 @@ def _end_as(status: int | None) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Ask the kernel; where it refuses, less is known of what the program starts, and that is all."""
+    """Call `prctl`. If the kernel refuses, the keeper sees fewer of the program's processes, and works otherwise."""
     if _IS_LINUX:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

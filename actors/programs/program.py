@@ -1,4 +1,4 @@
-"""A program that a worker has started to carry an effect out, with everything that the program starts itself.
+"""A program that a worker has started to carry an effect out, with all processes that the program starts itself.
 
 Between the worker and the program is a keeper (`callboard.actors.programs.keeper`). It ends all of them when the worker
 says so, when the program ends, and when the worker dies, however it dies.
@@ -22,19 +22,19 @@ from callboard.actors.programs import keeper
 from callboard.actors.programs.sweeping import sweep
 
 KEEPER = str(Path(keeper.__file__).resolve())
-"""The file of the program that keeps others."""
+"""The file of the keeper."""
 
 END_S = keeper.END_S + 5.0
 """How long a keeper may take to end."""
 
 ENDED = b"ended"
-"""What a keeper says when nothing is left of its program."""
+"""The message of a keeper when no process of its program is left."""
 
 _log: Any = structlog.get_logger("callboard.programs")
 
 
 class Program:
-    """A running program. However it ends, `end` has to be called, which waits until nothing is left of it."""
+    """A running program. However it ends, the caller has to await `end`, which waits until no process of it is left."""
 
     def __init__(self, process: Process, line: socket.socket) -> None:
         self._process = process
@@ -51,7 +51,7 @@ class Program:
         stdout: Any = PIPE,
         stderr: Any = PIPE,
     ) -> "Program":
-        """Start a program in a session of its own; it is not cancelled on the way, which would leak it.
+        """Start a program in a new session. A cancellation does not interrupt the start, which would leak the process.
 
         :raises OSError: if the program cannot be started
         """
@@ -97,20 +97,20 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, or minus the number of the signal that ended it; None while it, or what it started, lives."""
+        """The exit code, or minus the number of the signal that ended it; None while it or a descendant lives."""
         return self._process.returncode
 
     async def wait(self) -> int:
-        """Wait until the program has ended and all that it started is killed."""
+        """Wait until the program has ended and all processes that it started are killed."""
         return await self._process.wait()
 
     def terminate(self) -> None:
-        """Ask the program, and all that it has started, to end."""
+        """Ask the program, and all processes that it has started, to end."""
         if self._process.returncode is None:
             self._process.terminate()
 
     async def end(self) -> None:
-        """Kill what is left of the program and all that it has started, and release its pipes."""
+        """Kill the remaining processes of the program, and release its pipes."""
         with anyio.CancelScope(shield=True):
             if self._line.fileno() < 0:
                 return
@@ -122,12 +122,12 @@ class Program:
             self._line.close()
             await self._process.aclose()
             if said != ENDED:
-                # Someone has killed the keeper.
+                # The keeper was killed from outside.
                 swept = await to_thread.run_sync(sweep)
                 _log.warning("program.swept", pids=swept)
 
     async def _said(self, size: int) -> bytes:
-        """Read what the keeper says; less of it if the keeper is gone."""
+        """Read what the keeper reports; fewer bytes if the keeper is gone."""
         said = b""
         while len(said) < size:
             try:

@@ -1,4 +1,4 @@
-"""Sweeping: ending what is left of programs whose keeper was killed, and so could not do it."""
+"""Sweeping: killing the processes of programs whose keeper was killed before it could do so."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ _MARK = f"{MARK}=".encode()
 
 
 def sweep() -> list[int]:
-    """Kill the processes on this machine that were kept and whose keeper is gone; return their ids. Blocks.
+    """Kill the processes on this machine whose keeper is gone; return their ids. Blocks.
 
-    Processes of other users, and of other PID namespaces, are left alone. Elsewhere than on Linux nothing is done.
+    Processes of other users, and of other PID namespaces, are left alone. On other systems than Linux, nothing is done.
     """
     if sys.platform != "linux":
         return []
@@ -24,13 +24,13 @@ def sweep() -> list[int]:
             try:
                 os.kill(int(folder.name), signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                continue  # it has ended meanwhile, or runs as another user
+                continue  # it has ended by now, or runs as another user
             swept.append(int(folder.name))
     return swept
 
 
 def _keeper_of(folder: Path) -> str:
-    """Return the name of the keeper of a process, or the empty text if it has none or may not be looked at."""
+    """Return the name of the keeper of a process; empty if it has none or may not be inspected."""
     try:
         environment = (folder / "environ").read_bytes()
     except OSError:
@@ -46,7 +46,7 @@ def _has_gone(keeper: str, namespace: int) -> bool:
     if not pid.isdecimal() or rest.rpartition(".")[2] != str(namespace):
         return False
     try:
-        # One that nobody has waited for has gone, too.
+        # A zombie, which no process has waited for yet, is gone as well.
         return name_of(int(pid)) != keeper or status_of(int(pid))[0] in "ZX"
     except OSError:
         return True

@@ -1,1 +1,1 @@
-"""The sandbox: where code of a definition's author is run, in processes that can do nothing but compute."""
+"""The sandbox: runs the code of definitions, in processes that can do nothing but compute."""

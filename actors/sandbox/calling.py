@@ -1,7 +1,7 @@
 """Inside the sandbox's process: reads a request, compiles its source, calls its function, writes each result.
 
 The answer is JSON: ``{"results": [{"value": …} | {"error": "…", "code": "…"}, …], "printed": "…"}``, or, if nothing
-could be called at all, ``{"failure": {"code": "…", "message": "…"}}``. The names and modules that code finds are a
+could be called, ``{"failure": {"code": "…", "message": "…"}}``. The restricted names and modules are a
 convenience and a help against mistakes; what keeps it in are the walls (`callboard.actors.sandbox.walls`).
 
 Only the standard library is imported here: this is loaded by the sandbox's own process.
@@ -44,7 +44,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-# What these import when they are first used could not be read any more behind the walls.
+# These modules import it on first use, when the filter of system calls no longer permits reading files.
 import _strptime  # isort: skip  # pyright: ignore[reportMissingModuleSource, reportMissingImports]
 
 MODULES = {
@@ -80,26 +80,26 @@ MODULES = {
 """What code may import."""
 
 INTERNAL = ("_strptime", "copyreg", "warnings")
-"""What modules written in C import on behalf of the code that calls them."""
+"""Modules that C extensions import on behalf of the code that calls them."""
 
 KEPT = (encodings.ascii, encodings.latin_1, encodings.utf_8, _strptime, copyreg)
 
 REFUSED = ("breakpoint", "compile", "eval", "exec", "input", "memoryview", "open")
-"""Functions of Python that code does not have; a call of one says so."""
+"""Functions of Python that code may not call; a call raises an error that says so."""
 
 ABSENT = ("copyright", "credits", "exit", "help", "license", "quit")
 
 ERROR_CHARS_MAX = 2_000
 LINE_CHARS_MAX = 200
 PRINTED_CHARS_MAX = 8_000
-"""How much of an error, of the line that raised it, and of the end of what was printed is told."""
+"""Maximum length of an error, of the line that raised it, and of the end of the printed text, in an answer."""
 
 FILE = "<code>"
-"""What tracebacks call the source."""
+"""The file name of the source in tracebacks."""
 
 
 class Refused(Exception):
-    """The code asked for what it may not have."""
+    """The code used a function or a module that it may not use."""
 
 
 class TooLarge(Exception):
@@ -107,7 +107,7 @@ class TooLarge(Exception):
 
 
 class _Failed(Exception):
-    """Nothing can be called."""
+    """The source gives no function to call."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -116,7 +116,7 @@ class _Failed(Exception):
 
 
 class _Printed:
-    """A stream that keeps the end of what is written to it."""
+    """A stream that keeps the last characters written to it."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -126,11 +126,11 @@ class _Printed:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: writes are not buffered."""
 
 
 def answered(request: bytes, output_bytes_max: int) -> bytes:
-    """Return the answer to a request; it is never larger than that, but for what surrounds the results."""
+    """Return the answer to a request; its results have at most ``output_bytes_max`` bytes together."""
     printed = _Printed()
     warnings.simplefilter("ignore")
     try:
@@ -163,7 +163,7 @@ def _result(function: Callable[[Any], Any], source: str, input: Any) -> bytes:
     try:
         value = function(input)
     except BaseException as error:
-        code, message = _told(error, source)
+        code, message = _describe(error, source)
         return _error(code, message)
     try:
         return b'{"value":' + _json(value) + b"}"
@@ -171,7 +171,7 @@ def _result(function: Callable[[Any], Any], source: str, input: Any) -> bytes:
         return _error("code.memory", "there was no memory left to write the result")
     except BaseException as error:
         why = f"{type(error).__name__}: {_words(error)}"
-        return _error("code.bad_output", f"returned a {type(value).__name__} that is no JSON: {why}")
+        return _error("code.bad_output", f"returned a {type(value).__name__} that is not JSON: {why}")
 
 
 def _json(value: Any) -> bytes:
@@ -191,32 +191,33 @@ def _written(text: str) -> bytes:
     return json.dumps(text.encode("utf-8", "replace").decode()).encode()
 
 
-# -- what is called ----------------------------------------------------------------------------------------------------
+# -- finding the function ----------------------------------------------------------------------------------------------
 
 
 def _function(source: str, name: str | None, printed: _Printed) -> Callable[[Any], Any]:
-    """Return the function of a source, or the ``lambda`` that it is.
+    """Return the function that a source defines, or the ``lambda`` that the source is.
 
-    :raises _Failed: if there is none
+    :raises _Failed: if there is no such function
     """
     try:
         compiled = compile(source.strip() if name is None else source, FILE, "eval" if name is None else "exec")
-    except Exception as error:  # besides syntax: null bytes, numbers that are too long, more nesting than it bears
-        raise _Failed("code.invalid", f"the source is no Python: {_syntax(error)}") from None
+    except Exception as error:  # not only syntax: null bytes, numbers that are too long, too deep nesting
+        raise _Failed("code.invalid", f"the source is not valid Python: {_syntax(error)}") from None
     names = _names(printed)
     try:
         found = eval(compiled, names)
         function = found if name is None else names.get(name)
     except BaseException as error:
-        code, message = _told(error, source)
+        code, message = _describe(error, source)
         raise _Failed(code, message) from None
     if not callable(function):
-        raise _Failed("code.invalid", f"the source defines no function {name}" if name else "the source is no function")
+        what = f"the source defines no function {name}" if name else "the source is not a function"
+        raise _Failed("code.invalid", what)
     return function
 
 
 def _names(printed: _Printed) -> dict[str, Any]:
-    """The globals that a source is executed in."""
+    """Return the globals that a source is executed in."""
     offered = {name: value for name, value in vars(builtins).items() if name not in ABSENT}
     offered |= {name: _refusing(name) for name in REFUSED}
     offered["__import__"] = _import
@@ -242,15 +243,15 @@ def _import(
     if wanted:
         return MODULES[name]
     root, _, below = name.partition(".")
-    # `import urllib.parse` binds `urllib`, which is to have this one alone.
+    # `import urllib.parse` binds `urllib`, which may then have this submodule only.
     return MODULES.get(root) or types.SimpleNamespace(**{below: MODULES[name]})
 
 
-# -- what failed -------------------------------------------------------------------------------------------------------
+# -- describing failures -----------------------------------------------------------------------------------------------
 
 
-def _told(error: BaseException, source: str) -> tuple[str, str]:
-    """Return the code of what was raised, and its text with the line of the source."""
+def _describe(error: BaseException, source: str) -> tuple[str, str]:
+    """Return the code of an error that was raised, and its text with the line of the source."""
     code = "code.raised"
     if isinstance(error, MemoryError):
         code = "code.memory"
@@ -263,7 +264,7 @@ def _told(error: BaseException, source: str) -> tuple[str, str]:
 def _words(error: BaseException) -> str:
     try:
         return str(error)[:ERROR_CHARS_MAX]
-    except Exception as broken:  # the code's own class may fail at this, which must not hide that it was raised
+    except Exception as broken:  # the code's own class may fail here, which must not hide the original error
         return f"(its text cannot be read: {type(broken).__name__})"
 
 
@@ -289,7 +290,7 @@ def _syntax(error: Exception) -> str:
 
 
 class _Named:
-    """An input that is no object, and still answers to ``["value"]``, ``["output"]`` and ``["data"]["result"]``."""
+    """An input that is not an object, but answers to ``["value"]``, ``["output"]`` and ``["data"]["result"]``."""
 
     plain: Any
 
@@ -328,7 +329,7 @@ class _List(_Named, list[Any]):
 
 
 class _Single(_Named):
-    """True, false or null: of these there are no kinds of one's own."""
+    """True, false or null: Python's types of these cannot be subclassed."""
 
     def __init__(self, plain: Any) -> None:
         self.plain = plain

@@ -17,17 +17,17 @@ START_S = 30.0
 """How long a process may take to start: it loads modules, on a machine that may be busy."""
 
 GRACE_S = 5.0
-"""How much longer than a request's own bound an answer may take: the process watches the bound itself."""
+"""How much longer than a request's own time limit an answer may take: the process enforces the limit itself."""
 
 _BROKEN = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class SandboxBroken(Exception):
-    """The process does not start, has ended, or is not heard of; the text says what."""
+    """The process does not start, has ended, or does not answer; the text says which."""
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How the work behind the walls has ended: ``answered``, ``timeout``, ``cpu``, ``too_large`` or ``crashed``."""
+    """How the isolated work ended: ``answered``, ``timeout``, ``cpu``, ``too_large`` or ``crashed``."""
 
     ending: str
     signal: int
@@ -44,9 +44,9 @@ class Sandbox:
 
     @classmethod
     async def start(cls, isolated: bool) -> "Sandbox":
-        """Start a process, with nothing of this one's environment.
+        """Start a process, with an empty environment.
 
-        :raises SandboxBroken: if that cannot be, also because the kernel cannot isolate it
+        :raises SandboxBroken: if the process does not start, also because the kernel cannot isolate it
         """
         command = [sys.executable, "-I", "-m", "callboard.actors.sandbox.program"]
         command.append("isolated" if isolated else "bounded")
@@ -84,10 +84,10 @@ class Sandbox:
                 ended = msgspec.json.decode(await self._receive(), type=Ended)
                 return msgspec.structs.replace(ended, written=await self._receive())
         except (*_BROKEN, TimeoutError) as error:
-            raise SandboxBroken("its process has gone in the middle of a request") from error
+            raise SandboxBroken("its process ended in the middle of a request") from error
 
     async def kill(self) -> None:
-        """Kill the process, and with it what it watches over, and release its pipes."""
+        """Kill the process and its children, and release its pipes."""
         await self._program.end()
 
     async def _send(self, frame: bytes) -> None:

@@ -1,14 +1,14 @@
-"""The program of the sandbox: a process of the worker's that forks others for each request.
+"""The program of the sandbox: a process of the worker that forks others for each request.
 
-Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It stays as it
-began: a child of it reads the request and watches over a child of its own, which runs the code behind the walls; both
-end with the answer. So a request costs two forks, begins with every module loaded that code may import, and finds
-nothing of another request. Frames are a length of four bytes and as many bytes more:
+Started as ``python -I -m callboard.actors.sandbox.program isolated|bounded``, with an empty environment. It never
+changes its state: a child of it reads the request and supervises its own child, which runs the code behind the walls;
+both end with the answer. So a request costs two forks, starts with every module loaded that code may import, and sees
+nothing of another request. A frame is a length of four bytes and as many bytes of content:
 
-- at first it says what it can: ``{"isolated": true | false, "why": "…"}``;
-- a request is two frames: ``{"wall_s", "cpu_s", "memory_bytes", "output_bytes"}``, and what the child is to do;
+- when it starts, the program reports what it can do: ``{"isolated": true | false, "why": "…"}``;
+- a request is two frames: ``{"wall_s", "cpu_s", "memory_bytes", "output_bytes"}``, and the work for the child;
 - an answer is two frames: ``{"ending": "answered" | "timeout" | "cpu" | "too_large" | "crashed", "signal": …}``, and
-  what the child has written, which nobody here has looked at.
+  the output of the child, which this program has not checked.
 
 Only the standard library is imported here.
 """
@@ -28,12 +28,12 @@ from callboard.actors.sandbox import calling, walls
 LENGTH_BYTES = 4
 
 SLACK_BYTES = 64 * 1024
-"""What an answer may have besides its results."""
+"""The size allowed to an answer in addition to its results."""
 
 CHUNK_BYTES = 256 * 1024
 
 NO_MEMORY = b'{"failure":{"code":"code.memory","message":"there was no memory left"}}'
-"""Written down beforehand: it is needed when nothing can be made any more."""
+"""Prepared in advance: there is no memory left to build it when it is needed."""
 
 _PROBE = {"cpu_s": 5.0, "memory_bytes": 1024**3}
 
@@ -51,9 +51,9 @@ def main() -> None:
 
 
 def _one_more(isolated: bool) -> bool:
-    """Have a child serve the next request; say whether there was one.
+    """Have a child serve the next request; return whether there was one.
 
-    What is asked and answered never is in the memory of this process, so the next child does not inherit it.
+    Requests and answers never enter the memory of this process, so the next child does not inherit them.
     """
     select.select([0], [], [])
     parent = os.getpid()
@@ -78,7 +78,7 @@ def send(frame: bytes) -> None:
 
 
 def receive() -> bytes | None:
-    """Read a frame of the worker's; None when it has closed the pipe."""
+    """Read a frame of the worker; return None when the worker has closed the pipe."""
     prefix = _read(LENGTH_BYTES)
     return None if prefix is None else _read(int.from_bytes(prefix))
 
@@ -97,7 +97,7 @@ def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
     child, answer = _forked(limits, lambda: calling.answered(request, limits["output_bytes"]), isolated)
     ending, written = _watched(answer, limits)
     os.close(answer)
-    # One that has answered is ending by itself; one that has closed its stdout and lingers is not waited for.
+    # A child that has answered is ending anyway; one that has closed its stdout and lingers is not waited for.
     os.kill(child, signal.SIGKILL)
     if ending == "abandoned":
         os._exit(1)
@@ -111,7 +111,7 @@ def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
 
 
 def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Read what a child writes until it ends, has written too much, or its time is over."""
+    """Read the output of a child until it ends, has written too much, or its time is over."""
     deadline = time.monotonic() + limits["wall_s"]
     written = bytearray()
     poller = select.poll()
@@ -122,7 +122,7 @@ def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
         if not ready:
             return "timeout", b""
         if any(descriptor == 0 for descriptor, _ in ready):
-            # The worker says nothing while it waits: it is gone, or gives up.
+            # The worker sends nothing while it waits: it has died, or gives up the request.
             return "abandoned", b""
         chunk = os.read(answer, CHUNK_BYTES)
         if not chunk:
@@ -133,7 +133,7 @@ def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _forked(limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool) -> tuple[int, int]:
-    """Fork a child that does some work behind walls; return its id, and where its stdout can be read."""
+    """Fork a child that does some work behind the walls; return its id and the descriptor of its stdout."""
     parent = os.getpid()
     reader, writer = os.pipe()
     child = os.fork()
@@ -168,20 +168,20 @@ def _perform(
         os._exit(1)
 
 
-# -- whether the walls stand -------------------------------------------------------------------------------------------
+# -- checking the walls ------------------------------------------------------------------------------------------------
 
 
 def _probe() -> str:
-    """Put the walls around a child that tries them; return why they do not hold, or nothing."""
+    """Have a child try to get through the walls; return why they do not hold, or the empty text."""
     child, answer = _forked(_PROBE, _tried, isolated=True)
     said = os.read(answer, CHUNK_BYTES).decode()
     os.close(answer)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return "" if (status, said) == (0, "holds") else said or f"a process behind them ended with {status}"
+    return "" if (status, said) == (0, "holds") else said or f"an isolated process ended with {status}"
 
 
 def _tried() -> bytes:
-    """Work as code does, then do what it may not."""
+    """Do what code may do, then what it may not."""
     calling.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
     try:
         os.close(os.dup(1))

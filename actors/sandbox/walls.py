@@ -1,9 +1,9 @@
-"""The walls around a process that runs foreign code: bounds on what it may use, and a filter of system calls.
+"""The walls around a process that runs untrusted code: limits on its resources, and a filter of system calls.
 
-Behind the filter a process can compute, take and give back memory, write to its stdout, and end; whatever else it asks
-of the kernel (files, sockets, processes, signals, other processes' memory) fails with EPERM. A filter cannot be taken
-off again, so it does not matter what the code gets hold of. It is Linux's (seccomp, `seccomp(2)`), here for x86-64 and
-64-bit ARM; elsewhere `close` fails, and only the bounds are left.
+With the filter, a process can compute, allocate and free memory, write to its stdout, and end. Every other system call
+(files, sockets, processes, signals, other processes' memory) fails with EPERM. A filter cannot be removed, so it does
+not matter which objects the code gets hold of. The filter needs Linux (seccomp, `seccomp(2)`), on x86-64 or 64-bit ARM;
+elsewhere `close` fails, and only the limits remain.
 
 Only the standard library is imported here: this is loaded by the sandbox's own process.
 """
@@ -32,7 +32,7 @@ _ARCH_AT, _NUMBER_AT, _FIRST_ARGUMENT_AT = 4, 0, 16
 """Where `struct seccomp_data` has the architecture, the call's number, and the lower half of its first argument."""
 
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-"""Instructions of the filter: load a word, go on if it equals, return."""
+"""Instructions of the filter: load a word, continue if it equals, return."""
 
 
 class _Machine(NamedTuple):
@@ -58,18 +58,18 @@ class NoWalls(Exception):
 
 
 def bound(memory_bytes: int, cpu_s: float) -> None:
-    """Bound this process: it is ended by SIGPROF after so much processor time, and has no room for new descriptors."""
+    """Limit this process: SIGPROF ends it after ``cpu_s`` seconds of processor time, and it cannot open files."""
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
         resource.setrlimit(limit, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    # The timer can be moved by the code where there is no filter; the second bound cannot, and counts whole seconds.
+    # Without a filter, the code can move the timer. It cannot move the second limit, which counts whole seconds.
     seconds = int(cpu_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent, whose id this is, has died."""
+    """Have the kernel kill this process when its parent, whose id is given, has died."""
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -77,9 +77,9 @@ def end_with_parent(parent: int) -> None:
 
 
 def close() -> None:
-    """Put the filter up; there is no way back.
+    """Install the filter, which cannot be removed.
 
-    :raises NoWalls: if this kernel, or this machine, has none
+    :raises NoWalls: if this kernel or machine has no filter
     """
     machine = _MACHINES.get(platform.machine()) if sys.platform == "linux" else None
     if machine is None:
@@ -97,7 +97,7 @@ def close() -> None:
 
 
 def _program(machine: _Machine) -> bytes:
-    """The filter: the own architecture, then the allowed numbers, then ``write`` to stdout alone."""
+    """Return the filter: it checks the architecture, permits the allowed numbers, and ``write`` to stdout only."""
     refuse = _instruction(_RETURN, _REFUSE)
     allow = _instruction(_RETURN, _ALLOW)
     lines = [
@@ -120,7 +120,7 @@ def _program(machine: _Machine) -> bytes:
 
 
 def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-    """One instruction (`struct sock_filter`): ``yes`` and ``no`` say how many are skipped after a comparison."""
+    """Return one instruction (`struct sock_filter`); ``yes`` and ``no`` are how many are skipped after a comparison."""
     return struct.pack("HBBI", code, yes, no, value)
 
 
