@@ -337,7 +337,7 @@ async def test_a_file_goes_only_to_slack(api: ServiceApi, url: str) -> None:
     api.instead = [Reply(200, {"ok": True, "upload_url": url.format(host=api.host), "file_id": "F1"})]
     refused = await act(api, "slack", "send_file", {"file_content": "x"}, channel="C1")
     assert (refused["error_code"], len(api.asked)) == ("api_error", 1)
-    assert "no place of its own" in refused["error_message"]
+    assert "names no valid address for the file" in refused["error_message"]
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ async def test_a_service_that_refuses_or_fails(api: ServiceApi, service: str) ->
             "needs file_content",
         ),
         ("discord", "create_channel", {"server_id": "g1"}, "needs name"),
-        ("discord", "create_channel", {"channel_config": {"name": "x", "type": "hall"}}, "no type 'hall'"),
+        ("discord", "create_channel", {"channel_config": {"name": "x", "type": "hall"}}, "unknown channel type 'hall'"),
         ("discord", "manage_roles", {"role_config": {"action": "swap"}}, "cannot 'swap'"),
         ("telegram", "send_message", {"chat_id": "1"}, "needs message_text"),
         ("telegram", "send_message", {"message_text": "x"}, "needs chat_id"),

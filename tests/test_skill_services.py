@@ -114,7 +114,7 @@ def test_github_reads_files(api: ServiceApi, context: Context) -> None:
 
 @pytest.mark.parametrize("repo", ["acme", "acme/shop/../../user", "../x", "acme/..", "a b/c", "acme/shop?x", "acme/ä"])
 def test_what_is_no_repository_is_not_asked_for(api: ServiceApi, context: Context, repo: str) -> None:
-    assert "no repository" in str(failure(github.get_issue, context, repo=repo, number=1))
+    assert "is not a repository" in str(failure(github.get_issue, context, repo=repo, number=1))
     failure(github.search_code, context, repo=repo, query="q")
     failure(github.get_file, context, path="a/../b", **REPO)
     assert api.asked == []
@@ -207,7 +207,7 @@ def test_slack_says_what_is_missing(api: ServiceApi, context: Context) -> None:
     assert "has to set a valid one" in str(failure(slack.send_message, context, text="Hi.", channel="C"))
     assert "without saying why" in str(failure(slack.send_message, context, text="Hi.", channel="C"))
     only_bot = Context({"SLACK_BOT_TOKEN": TOKEN})
-    assert "name a channel" in str(failure(slack.send_message, only_bot, text="Hi."))
+    assert "needs a channel" in str(failure(slack.send_message, only_bot, text="Hi."))
     nothing = Context({})
     assert "SLACK_WEBHOOK_URL" in str(failure(slack.send_message, nothing, text="Hi."))
     assert "SLACK_BOT_TOKEN" in str(failure(slack.send_thread_reply, nothing, channel="C", thread_ts="1", text="t"))
@@ -292,7 +292,7 @@ def test_a_model_may_name_another_address_on_a_host_that_is_allowed(api: Service
 )
 def test_nothing_is_sent_to_a_host_that_is_not_allowed(api: ServiceApi, context: Context, url: str) -> None:
     told = failure(notification.notify_webhook, context, payload={"a": 1}, url=url.replace("HOST", api.host))
-    assert re.search(r"Nothing may be sent|no address", str(told))
+    assert re.search(r"Nothing may be sent|is not an http or https address", str(told))
     assert api.asked == []
 
 
@@ -395,7 +395,7 @@ def test_a_service_that_is_not_there_is_told(name: str) -> None:
 def test_what_is_no_json_is_told(api: ServiceApi, context: Context, name: str, body: bytes) -> None:
     tool, given = CALLS[name]
     api.instead = [Reply(200, body)]
-    assert "no JSON" in str(failure(tool, context, **given))
+    assert "is not JSON" in str(failure(tool, context, **given))
     api.instead = [Reply(400, body)]
     assert "HTTP 400" in str(failure(tool, context, **given))
 
@@ -408,7 +408,7 @@ def test_an_answer_without_end_is_broken_off(
     tool, given = CALLS["sentry"]
     assert "more than 1000 bytes" in str(failure(tool, context, **given))
     monkeypatch.setattr(service, "CALL_TIMEOUT_S", 0)
-    assert "did not come to the end" in str(failure(tool, context, **given))
+    assert "did not finish its answer" in str(failure(tool, context, **given))
 
 
 def test_an_answer_that_breaks_off_is_told(api: ServiceApi, context: Context) -> None:
@@ -427,10 +427,10 @@ def test_redirects_stay_with_the_service(api: ServiceApi, context: Context) -> N
     assert (api.last.method, api.last.path) == ("POST", "/github/repos/acme/store/issues")
     with service_api() as other:
         api.instead = [Reply(302, {}, {"location": f"{other.url}/github/repos/a/b/issues/1"})]
-        assert f"sends to another server, {other.url}" in str(failure(tool, context, **given))
+        assert f"redirects to another server, {other.url}" in str(failure(tool, context, **given))
         assert other.asked == []
     api.instead = [Reply(302, {}, {"location": "/github"})] * 10
-    assert "in circles" in str(failure(tool, context, **given))
+    assert "redirects more than" in str(failure(tool, context, **given))
     api.instead = [Reply(302, {}, {"location": "/hook/x"})]
     assert "has moved" in str(failure(notification.notify_webhook, context, payload={}))
 

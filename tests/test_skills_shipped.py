@@ -345,7 +345,7 @@ async def test_a_run_with_shipped_skills_keeps_every_secret(api: ServiceApi, tmp
     # An address is no secret: what a service links to stays as it is.
     assert found["output"]["url"] == f"{api.url}/github/issues/42"
     assert "GITHUB_TOKEN is not accepted" in refused["error"]["message"]
-    assert "no repository" in unnamed["error"]["message"]
+    assert "is not a repository" in unnamed["error"]["message"]
     assert sent["output"]["ok"] is True
     assert "Nothing may be sent to evil.example" in elsewhere["error"]["message"]
     assert notified["output"] == {"ok": True, "status": 200}

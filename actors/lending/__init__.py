@@ -1,1 +1,1 @@
-"""Lending: the variables of a worker's environment and the network addresses that definitions may use."""
+"""Lending: which variables of a worker's environment, and which network addresses, definitions may use."""

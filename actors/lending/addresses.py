@@ -1,8 +1,8 @@
 """The address guard: which network addresses a definition may have this worker connect to.
 
-A definition's author names URLs, the worker's operator owns the network around the worker. Every address of a host is
-checked, and the connection is made to an address that was checked. The name is not resolved a second time, because it
-could have another address by then.
+A definition's author names URLs, while the worker's operator owns the network around the worker. Every address of a
+host is checked, and the connection is made to an address that was checked. The name is not resolved a second time,
+because it could have another address by then.
 """
 
 import ipaddress
@@ -46,19 +46,19 @@ class Reach(Struct, frozen=True):
     allow_hosts: Set[str] = frozenset()
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether a host is one of ``allow_hosts``."""
+        """Return whether a host is one of ``allow_hosts``."""
         return bool({host, f"{host}:{port}"} & self.allow_hosts)
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is of the public internet, also where another address is disguised in it."""
+    """Return whether an address is public, also if another address is embedded in it."""
     if (disguised := _disguised(address)) is not None:
         return all(is_public(one) for one in disguised)
     return address.is_global and not is_forbidden(address)
 
 
 def is_forbidden(address: Address) -> bool:
-    """Whether an address is always refused: link-local, multicast, metadata, or one of them in disguise."""
+    """Return whether an address is always refused: link-local, multicast, metadata, or containing one of these."""
     if any(is_forbidden(one) for one in _disguised(address) or ()):
         return True
     return address.is_link_local or address.is_multicast or address in METADATA
@@ -75,7 +75,7 @@ def _disguised(address: Address) -> list[ipaddress.IPv4Address] | None:
     number = int(address)
     last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
     if address in _NAT64[1]:
-        # The place of the IPv4 address follows from the length of the prefix (RFC 6052, section 2.2).
+        # The place of the IPv4 address depends on the length of the prefix (RFC 6052, section 2.2).
         return [ipaddress.IPv4Address(four) for four in _embedded(number)]
     if address in _NAT64[0] or address in _TRANSLATED:
         return [last]

@@ -1,7 +1,7 @@
 """The connectors' variables: which of them are secrets, to which servers each may be sent, and which are addresses.
 
-A connector is an adapter of a service that ships with Callboard: a skill, a service or channel of graphs. The worker's
-environment says where the service is, and nothing that a start brings does. Its secret is sent to that address alone.
+A connector is an adapter of a service that ships with Callboard: a skill, a service or channel of graphs. Only the
+worker's environment sets the address of the service; a start cannot. The secret is sent to that address alone.
 """
 
 import re
@@ -60,7 +60,7 @@ ADDRESSES = frozenset(
     {connector.address for connector in CONNECTORS.values()}
     | {"DD_SITE", "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS", "SMTP_FROM", "SMTP_PORT"}
 )
-"""Variables that say where a connector sends: the worker's environment says it, and nothing that a start brings."""
+"""Variables with the address of a connector. Only the worker's environment sets them; a start cannot."""
 
 PLACES = ADDRESSES - CONNECTORS.keys()
 """The addresses that are not secret."""
@@ -79,8 +79,8 @@ def homes(variable: str, env: Mapping[str, str]) -> frozenset[Origin]:
 def origin_of(url: str) -> Origin | None:
     """Return the server of a URL; None unless it is a plain http or https URL.
 
-    One with user information, a backslash or other letters before its path is not plain: two readers of such a URL may
-    find different hosts in it.
+    A URL with user information, a backslash or other letters before its path is not plain: two parsers of such a URL
+    may find different hosts in it.
     """
     found = _PLAIN.match(url)
     if found is None:

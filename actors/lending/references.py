@@ -12,5 +12,5 @@ def references(texts: Mapping[str, str]) -> list[str]:
 
 
 def filled(text: str, value_of: Callable[[str], str]) -> str:
-    """Return a text with the value of each variable in place of its reference."""
+    """Return a text with each reference replaced by the variable's value."""
     return _REFERENCE.sub(lambda match: value_of(match.group(1)), text)

@@ -28,10 +28,10 @@ COMMON = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "no_proxy"),
 )
-"""Patterns of the variables that a process of Python tools gets on a shared server besides those that are lent."""
+"""Patterns of the variables that a process of Python tools gets on a shared server in addition to those lent to it."""
 
 SHIPPED = "callboard."
-"""How the path of a function begins that ships with Callboard."""
+"""The prefix of the path of a function that ships with Callboard."""
 
 SECRET_CHARS_MIN = 6
 """A shorter secret is not looked for in the values of other variables."""
@@ -51,9 +51,9 @@ class Lending(Struct, frozen=True):
     """The variables of a worker's environment that one run may use; without members, all of them.
 
     ``brought`` names the values that the start has brought. ``reserved`` are patterns of names. ``tenant`` is that of
-    the run. ``named`` is what the operator names for it: variables, each with the hosts that its value may go to; None
-    where the server is not shared. ``reach`` are the addresses at which MCP servers may be. ``env`` is the worker's own
-    environment, from which the connectors' addresses are taken.
+    the run. ``named`` are the variables that the operator names for the tenant, each with the hosts that its value may
+    go to; None if the server is not shared. ``reach`` are the addresses at which MCP servers may be. ``env`` is the
+    worker's own environment, which sets the connectors' addresses.
     """
 
     brought: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class Lending(Struct, frozen=True):
     env: Mapping[str, str] = {}
 
     def refusals(self, sources: Sequence[ToolSource]) -> list[str]:
-        """Return why sources may not use what they name; empty if they may."""
+        """Return why sources may not use the variables that they name; empty if they may."""
         uses = [use for source in sources for use in _uses(source)]
         refused = [why for use in uses if (why := self._refusal(use))]
         refused += [why for source in sources if isinstance(source, PythonTools) for why in self._moved(source)]
@@ -81,12 +81,12 @@ class Lending(Struct, frozen=True):
         return {name: self.env[name] for name in sorted(PLACES) if name in self.env}
 
     def _refusal(self, use: "_Use") -> str:
-        """Say why a source may not use a variable; empty if it may."""
+        """Return why a source may not use a variable; empty if it may."""
         variable, who = use.variable, use.who
         if variable in self.brought:
             return ""
         if is_reserved(variable, self.reserved):
-            return f"{who} asks for {variable}, which is the runtime's own: no definition gets it"
+            return f"{who} asks for {variable}, which is reserved for the runtime: no definition gets it"
         if self.named is not None and variable not in self.named and not (use.host is None and variable in PLACES):
             why = f"which tenant {self.tenant} may not use; the operator names it in [tenants.{self.tenant}.env]"
             return f"{who} asks for {variable}, {why}"
@@ -99,7 +99,7 @@ class Lending(Struct, frozen=True):
         return ""
 
     def _is_named(self, use: "_Use") -> bool:
-        """Whether the operator lets a variable go to a host: encrypted, or to one of ``allow_hosts``."""
+        """Return whether the operator lets a variable go to a host: encrypted, or to one of ``allow_hosts``."""
         if use.origin is None:
             return False
         scheme, host, port = use.origin
@@ -112,13 +112,13 @@ class Lending(Struct, frozen=True):
         to another service."""
         for key, text in source.config.items():
             if key in ADDRESSES and text != self.env.get(key, "") and text != f"${{{key}}}":
-                yield f"the Python tools say where {key} is; only the worker's environment says it"
+                yield f"the Python tools set {key}; only the worker's environment may set a connector's address"
             for variable in references({key: text}) if _ships(source) else ():
                 if variable in CONNECTORS and variable != key and variable not in self.brought:
                     yield f"the Python tools use {variable} as {key}, which is sent to another service"
 
     def _receiver(self, use: "_Use") -> str:
-        """Where a value goes: to a host, to the address of a connector that ships, or to a program."""
+        """Return where a value goes: to a host, to the address of a shipped connector, or to a program."""
         if use.host is not None:
             return use.host
         if use.connector and use.variable in CONNECTORS:
@@ -148,7 +148,7 @@ def _uses(source: ToolSource) -> Iterator[_Use]:
             for variable in sorted(set(source.env.values())):
                 yield _Use(variable, f"MCP server {name} ({program})")
         case McpTools(name=name):
-            # A header may refer to a variable by the server's own name of it.
+            # A header may refer to a variable by the name that the server's `env` gives it.
             given = {source.env.get(variable, variable) for variable in references(source.headers)}
             origin = origin_of(source.url)
             host = _shown(origin) if origin else source.url
@@ -159,7 +159,7 @@ def _uses(source: ToolSource) -> Iterator[_Use]:
 
 
 def _ships(source: PythonTools) -> bool:
-    """Whether one of the functions is Callboard's own."""
+    """Return whether one of the functions is Callboard's own."""
     return any(path.startswith(SHIPPED) for path in source.functions.values())
 
 
@@ -169,12 +169,12 @@ def _shown(origin: Origin) -> str:
 
 
 def is_reserved(variable: str, patterns: Iterable[str]) -> bool:
-    """Whether the name of a variable matches a pattern, whatever its case: on some systems case does not count."""
+    """Return whether the name of a variable matches a pattern, ignoring case, as some systems do."""
     return any(fnmatchcase(variable.upper(), pattern.upper()) for pattern in patterns)
 
 
 def repeating(env: Mapping[str, str], secrets: Iterable[str]) -> list[str]:
-    """Return the variables whose values are, or hold, one of the secrets."""
+    """Return the variables whose values are or contain one of the secrets."""
     sought = {secret for secret in secrets if len(secret) >= SECRET_CHARS_MIN}
     long = [secret for secret in sought if len(secret) >= INSIDE_CHARS_MIN]
     return [name for name, value in env.items() if value in sought or any(secret in value for secret in long)]

@@ -1,1 +1,1 @@
-"""Services outside that nodes act upon, a module each, over the HTTP helper of the shipped skills; and mail."""
+"""External services that nodes act upon, one module each, over the HTTP helper of the shipped skills; and mail."""

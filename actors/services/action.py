@@ -1,4 +1,4 @@
-"""An action of a service: what it was given, with which credentials, and how it is refused."""
+"""An action of a service: its input, its credentials, and its refusals."""
 
 import re
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from callboard.actors.skills.request import Answer
 from callboard.actors.skills.service import Service, ServiceFailed
 
 Payload = dict[str, Any]
-"""What a node puts out of an action."""
+"""The output of a node for an action."""
 
 Way = TypeVar("Way")
 
 
 class ActionRefused(Exception):
-    """An action cannot be carried out. ``code`` is the document's word for it, ``solution`` says what to do."""
+    """An action cannot be carried out. ``code`` is the definition format's error code, ``solution`` says what to do."""
 
     def __init__(self, code: str, message: str, solution: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class ActionRefused(Exception):
 
 
 class Action(Struct, frozen=True):
-    """What a node asks of a service; ``env`` are the worker's variables, and nobody else's."""
+    """A request of a node to a service; ``env`` holds the variables of the worker only."""
 
     name: str
     input: Any
@@ -35,15 +35,15 @@ class Action(Struct, frozen=True):
     idempotency_key: str
 
     def given(self, *names: str) -> Any:
-        """The first of these that is neither null nor empty, of the input or else of the configurations."""
+        """Return the first of these members that is neither null nor empty, in the input or else the configurations."""
         return _first((self._own, self.configurations), names)
 
     def within(self, group: str, *names: str) -> Any:
-        """The same, of the input, or else of the object ``group`` of the input, or of that of the configurations."""
+        """Return the same from the input, or else from the object ``group`` of the input or of the configurations."""
         return _first((self._own, _object(self._own.get(group)), _object(self.configurations.get(group))), names)
 
     def opened(self) -> "Action":
-        """The same action, where the members of the input's ``data`` are members of the input, if it has none such."""
+        """Return the action with the members of the input's ``data`` as members of the input, unless it has them."""
         return replace(self, input={**_object(self._own.get("data")), **self._own}) if self._own else self
 
     @property
@@ -51,9 +51,9 @@ class Action(Struct, frozen=True):
         return _object(self.input)
 
     def needed(self, *names: str, group: str = "") -> Any:
-        """What is `given`, or with a ``group`` `within` it.
+        """Return what `given` returns, or with a ``group``, what `within` returns.
 
-        :raises ActionRefused: if none is
+        :raises ActionRefused: if there is no such member
         """
         found = self.within(group, *names) if group else self.given(*names)
         if found is None:
@@ -61,46 +61,46 @@ class Action(Struct, frozen=True):
         return found
 
     def lacking(self, what: str) -> ActionRefused:
-        """The refusal of an action that was not given what it needs."""
+        """Return the refusal of an action that lacks a parameter."""
         return ActionRefused("missing_parameters", f"{self.name} needs {what}", f"give {what} in the input")
 
     def text(self, *names: str) -> str:
-        """The same as text; empty if none is given."""
+        """Return the same as text; empty if no member is given."""
         found = self.given(*names)
         return "" if found is None else str(found)
 
     def members(self, *names: str) -> Payload:
-        """Those of these that are given, by their names."""
+        """Return those of these members that are given, by their names."""
         return {name: value for name in names if (value := self.given(name)) is not None}
 
     def token(self, member: str, variable: str) -> str:
-        """The credential: the node's own, or else the worker's.
+        """Return the credential: the node's own, or else the worker's.
 
         :raises ActionRefused: if there is none
         """
         found = self.configurations.get(member) or self.env.get(variable, "").strip()
         if not isinstance(found, str) or not found:
             message = f"{self.name} has no token"
-            solution = f"`callboard credentials add`, or whoever runs the worker has to set {variable}"
+            solution = f"`callboard credentials add`, or the operator of the worker has to set {variable}"
             raise ActionRefused("missing_oauth_token", message, solution)
         return found
 
     def address(self, variable: str, default: str) -> str:
-        """Where the service is; only whoever runs the worker can say that it is elsewhere."""
+        """Return the address of the service; only the worker's environment can change it."""
         return self.env.get(variable, "").strip() or default
 
     def chosen(self, ways: Mapping[str, Way]) -> Way:
-        """Return what a service has for the action.
+        """Return the function that a service has for the action.
 
-        :raises ActionRefused: if it has nothing
+        :raises ActionRefused: if it has none
         """
         if self.name not in ways:
             raise self.unsupported(*ways)
         return ways[self.name]
 
     def unsupported(self, *known: str) -> ActionRefused:
-        """The refusal of an action that is none of the service's."""
-        message = f"there is no action {self.name!r} here"
+        """Return the refusal of an action that the service does not have."""
+        message = f"unknown action {self.name!r}"
         return ActionRefused("unsupported_operation", message, f"one of {', '.join(sorted(known))}")
 
 
@@ -117,22 +117,22 @@ def _first(places: tuple[Mapping[str, Any], ...], names: tuple[str, ...]) -> Any
 
 
 def object_in(service: Service, answer: Answer) -> Payload:
-    """Return the object that a service answered with; an empty answer is an empty one.
+    """Return the object that a service answered with; empty for an empty answer.
 
-    :raises ServiceFailed: if it is something else
+    :raises ServiceFailed: if the answer is something else
     """
     found: Any = service.decoded(answer) if answer.body.strip() else {}
     if isinstance(found, dict):
         return found
     raise service.failed(
-        "answered with something that is no object. "
-        f"Whoever runs the worker should check the address of {service.name}",
+        "answered with something that is not an object. "
+        f"The operator of the worker should check the address of {service.name}",
         answer.status,
     )
 
 
 def rate_limit_of(answer: Answer) -> Payload:
-    """What the answer's headers say of the service's limit on requests."""
+    """Return what the answer's headers say about the service's limit on requests."""
     names = ("limit", "remaining", "reset")
     found = {name: answer.headers.get(f"x-ratelimit-{name}", "") for name in names}
     return {name: int(value) for name, value in found.items() if _COUNT.fullmatch(value)}
@@ -142,7 +142,7 @@ _COUNT = re.compile("[0-9]{1,15}")
 
 
 def code_of(failed: ServiceFailed) -> str:
-    """The document's word for why a service refuses; 534 and 535 are a mail server's."""
+    """Return the definition format's code for a service's refusal; 534 and 535 are a mail server's."""
     match failed.status:
         case 401 | 403 | 534 | 535:
             return "authentication_error"

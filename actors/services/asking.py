@@ -1,4 +1,4 @@
-"""Asking a service from a thread, which is told when nobody waits for the answer any more."""
+"""Asks a service from a thread; the thread learns when no caller waits for the answer any longer."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def answer_of(ask: Callable[[], T], turns: anyio.CapacityLimiter) -> T:
-    """Call ``ask`` in a thread. A cancellation leaves it behind: it may end its request, and begins no other."""
+    """Call ``ask`` in a thread. After a cancellation, the thread may finish its request, and starts no other."""
     stopped = threading.Event()
 
     def ask_until_stopped() -> T:

@@ -1,6 +1,6 @@
 """Discord, over its HTTP API, with a bot's token.
 
-A message has a nonce that follows from the idempotency key: for some minutes Discord keeps it from being there twice.
+A message has a nonce that derives from the idempotency key: for some minutes, Discord does not post it twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ API_URL = "https://discord.com/api/v10"
 TOKEN = "DISCORD_BOT_TOKEN"
 
 NONCE_CHARS = 25
-"""As many as Discord takes."""
+"""Discord's maximum."""
 
 DAY_S = 86_400
 
@@ -30,7 +30,7 @@ _ROLES = {"add": "PUT", "remove": "DELETE"}
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     carry_out = action.chosen(ACTIONS)
     action = action.opened()
@@ -51,7 +51,7 @@ def act(action: Action) -> Payload:
 
 
 def bot(url: str, token: str, reason: str = "") -> Service:
-    """Discord as a bot asks it; the ``reason`` is for the server's audit log."""
+    """Return Discord for requests as a bot; the ``reason`` is for the server's audit log."""
     headers = {"authorization": f"Bot {token}"}
     if reason:
         headers["x-audit-log-reason"] = quote(reason, safe=" ")
@@ -59,7 +59,7 @@ def bot(url: str, token: str, reason: str = "") -> Service:
 
 
 def noted(message: Payload, idempotency_key: str) -> Payload:
-    """A message by which Discord knows it again."""
+    """Return a message with the nonce by which Discord recognizes it."""
     nonce = idempotency_key[:NONCE_CHARS]
     return {**message, "nonce": nonce, "enforce_nonce": True} if nonce else message
 
@@ -88,7 +88,7 @@ def _send_dm(action: Action, service: Service) -> Answer:
 
 
 def _to_person(action: Action, service: Service, message: Payload) -> Answer:
-    """Send to a person; the channel for it is made once, by Discord."""
+    """Send to a person; Discord creates the channel for it once."""
     body = {"recipient_id": str(action.needed("target_user_id", "user_id"))}
     opened = object_in(service, service.ask("POST", "/users/@me/channels", body=body, repeatable=True))
     return _post(action, service, segment(str(opened.get("id") or ""), "channel"), message)
@@ -101,8 +101,8 @@ def _post(action: Action, service: Service, channel: str, message: Payload) -> A
 
 
 def _message(action: Action, *, alone: bool = True) -> Payload:
-    """What is written; ``alone`` says that there is nothing else to send."""
-    # What a node before this one calls its content does not take the place of what is to be said here.
+    """Return the content of a message; ``alone``: the action sends nothing else, so that the content is required."""
+    # A `content` of the preceding node must not replace the message that this node is configured to send.
     text = action.text("message_content") or action.text("content", "message")
     if not text and isinstance(action.input, str):
         text = action.input
@@ -132,7 +132,7 @@ def _pin(action: Action, service: Service) -> Answer:
 def _create_channel(action: Action, service: Service) -> Answer:
     kind = str(member(action.given("channel_config"), "type") or "text")
     if kind not in _CHANNEL_TYPES:
-        message = f"{action.name} knows no type {kind[:40]!r}"
+        message = f"{action.name}: unknown channel type {kind[:40]!r}"
         raise ActionRefused("missing_parameters", message, f"one of {', '.join(_CHANNEL_TYPES)}")
     body: Payload = {"name": action.needed("name", group="channel_config"), "type": _CHANNEL_TYPES[kind]}
     for name, own in (("category_id", "parent_id"), ("topic", "topic")):
@@ -151,7 +151,7 @@ def _delete_channel(action: Action, service: Service) -> Answer:
 
 
 def _create_invite(action: Action, service: Service) -> Answer:
-    """Discord answers with an invite that is there already, unless a `unique` one is asked for."""
+    """Create an invite; Discord returns an existing one unless a `unique` one is asked for."""
     body = action.members("max_age", "max_uses", "temporary", "unique")
     path = f"/channels/{_id(action, 'channel_id', 'channel')}/invites"
     return service.ask("POST", path, body=body, repeatable=body.get("unique") is not True)
@@ -161,7 +161,7 @@ def _create_invite(action: Action, service: Service) -> Answer:
 
 
 def _manage_roles(action: Action, service: Service) -> Answer:
-    # The input's own `action` may be anything: how a role is managed is for `role_config` to say.
+    # The input's own `action` may be anything, so only `role_config` says how a role is managed.
     how = str(member(action.given("role_config"), "action") or "add")
     if how not in _ROLES:
         raise ActionRefused("missing_parameters", f"{action.name} cannot {how[:40]!r} a role", "one of add, remove")
@@ -185,7 +185,7 @@ def _ban(action: Action, service: Service) -> Answer:
 
 
 def _warn(action: Action, service: Service) -> None:
-    """Tell a person why, as long as there is a server that they share with the bot."""
+    """Send a person the reason, while there is still a server that the person shares with the bot."""
     text = action.within("moderation_config", "dm_message")
     if not text or action.within("moderation_config", "send_dm") is False:
         return
@@ -194,7 +194,7 @@ def _warn(action: Action, service: Service) -> None:
     except ServiceFailed as failed:
         if failed.status != 403:
             raise
-        return  # who takes no messages of the bot is not kept for that
+        return  # the action continues even if the person accepts no messages of the bot
 
 
 def _reasoned(action: Action, service: Service, group: str) -> Service:
@@ -217,7 +217,7 @@ ACTIONS: Mapping[str, Callable[[Action, Service], Answer]] = {
 }
 
 _MESSAGES = ("send_message", "send_file", "send_dm")
-"""The actions that are answered with the message."""
+"""The actions whose answer is the message."""
 
 
 def _id(action: Action, *names: str) -> str:

@@ -1,6 +1,6 @@
-"""Firecrawl, over its API, with a key: pages of the web as texts, and what can be read out of them.
+"""Firecrawl, over its API, with a key: web pages as texts, and data extracted from them.
 
-A crawl and an extraction are jobs of the service: they are asked after until they have ended, or nobody waits any more.
+A crawl and an extraction are jobs of the service: they are polled until they end or no caller waits any longer.
 """
 
 import time
@@ -13,15 +13,15 @@ from callboard.actors.skills.service import STOPPED, Service, ServiceFailed, mem
 API_URL = "https://api.firecrawl.dev/v2"
 
 PAGE_TIMEOUT_MS = 25_000
-"""How long the service may take for a page: it is to say so itself before the request is given up."""
+"""How long the service may take for a page: it has to report a timeout itself before the request is given up."""
 
 URLS_MAX = 20
-"""How many pages one action reads singly."""
+"""How many single pages one action reads."""
 
 POLL_S = 2.0
 JOB_TIMEOUT_S = 600.0
 PARTS_MAX = 10
-"""How many answers the pages of a crawl may come in: each may be as large as an answer may be."""
+"""How many answers the pages of a crawl may take: each may have the maximum size of an answer."""
 
 EXCLUDED = ("script", "style")
 FORMAT = "markdown"
@@ -32,7 +32,7 @@ LIMIT = 50
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     carry_out = action.chosen(ACTIONS)
     key = action.token("firecrawl_api_key", "FIRECRAWL_API_KEY")
@@ -84,7 +84,7 @@ def _options(action: Action, format: Any) -> Payload:
 
 
 def _joined(pages: list[Any], name: str) -> str:
-    """The texts of pages, one after the other; links are a line each."""
+    """Return the texts of pages, one after the other; links take a line each."""
     texts: list[str] = []
     for page in pages:
         text: Any = member(page, name)
@@ -136,13 +136,13 @@ def _crawl(action: Action, service: Service) -> Payload:
     for _ in range(PARTS_MAX):
         if not part.get("next"):
             break
-        # Where the rest is we know ourselves: an address in an answer is not given our key.
+        # We compute the address of the next part ourselves: an address in an answer must not get our key.
         part = _got(action, service, path, {"skip": len(pages)})
         if not (more := _list(part.get("data"))):
             break
         pages += more
     else:
-        raise service.failed(f"found more pages than come in {PARTS_MAX} answers. Give a smaller limit", 200)
+        raise service.failed(f"found more pages than fit into {PARTS_MAX} answers. Give a smaller limit", 200)
     urls = [address for page in pages if (address := member(page, "metadata", "sourceURL"))]
     counted = {"pages": len(pages), "total": found.get("total"), "credits_used": found.get("creditsUsed")}
     return _payload(_joined(pages, format), {"pages": pages}, urls, **counted)
@@ -180,19 +180,19 @@ def _got(action: Action, service: Service, path: str, query: Mapping[str, Any] |
 
 
 def _fine(action: Action, service: Service, found: Payload) -> Payload:
-    """The answer, unless it says that it is none."""
+    """Return the answer, unless it reports a failure."""
     if found.get("success") is False or found.get("status") in ("failed", "cancelled"):
         said = str(found.get("error") or found.get("status") or "without saying why")
         failed: ServiceFailed = service.failed(f"did not {action.name}: {said[:500]}", 200, said)
-        raise ActionRefused("api_error", str(failed), "go by what Firecrawl says")
+        raise ActionRefused("api_error", str(failed), "follow what Firecrawl says")
     return found
 
 
 def _begun(action: Action, service: Service, path: str, body: Payload) -> str:
-    """Begin a job, once: it costs what it costs. Return its id."""
+    """Start a job, once: starting it twice would be charged twice. Return its id."""
     id = _posted(action, service, path, body).get("id")
     if not isinstance(id, str):
-        raise service.failed("began a job and did not say which. The fault is the service's: try again later", 200)
+        raise service.failed("started a job without its id. The fault is the service's: try again later", 200)
     return segment(id, "job")
 
 
@@ -213,6 +213,6 @@ def _list(value: Any) -> list[Any]:
 
 
 def _addresses(links: list[Any]) -> list[str]:
-    """The addresses of links, which are texts or objects with one."""
+    """Return the addresses of links, which are texts or objects with one."""
     found = [link if isinstance(link, str) else member(link, "url") for link in links]
     return [address for address in found if isinstance(address, str)]

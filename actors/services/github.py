@@ -13,9 +13,9 @@ from callboard.actors.skills.service import Service, ServiceFailed, member, segm
 
 
 class _Call(NamedTuple):
-    """A request: its verb, its path, members that it needs and takes, and what it says unless it was given that.
+    """A request: its verb, its path, the members that it needs and takes, and their defaults.
 
-    ``twice`` says that it may be made twice, as what only reads and what changes members to values may be.
+    ``twice`` says that it may be made twice, such as one that only reads or that sets members to values.
     """
 
     verb: str
@@ -97,13 +97,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "reviewers": ("reviewers", "assignees"),
     "number": ("issue_number", "pr_number", "number"),
 }
-"""Under which names a node may have a member."""
+"""Alternative names of members in a node."""
 
 
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     call = action.chosen(CALLS)
     service = _service(action)
@@ -129,7 +129,7 @@ def act(action: Action) -> Payload:
 
 
 def _written(service: Service, call: _Call, path: str, given: Payload) -> Answer:
-    """Ask for a change. A pull request that is open already is what was asked for, perhaps by ourselves."""
+    """Ask for a change. A pull request that is open already is the result, as an earlier try may have opened it."""
     try:
         return service.ask(call.verb, path, body=given, repeatable=call.repeatable)
     except ServiceFailed as failed:
@@ -174,12 +174,12 @@ def _given(action: Action, call: _Call, service: Service) -> Payload:
 
 
 def _blob(service: Service, path: str, given: Payload) -> Any:
-    """What a file is now: GitHub wants to know that before it takes another."""
+    """Return the current hash of a file: GitHub requires it to replace the file."""
     return member(service.get(path, {"ref": given.get("branch")}), "sha")
 
 
 def _head(action: Action, service: Service) -> Any:
-    """The commit that a new branch begins at."""
+    """Return the commit at which a new branch begins."""
     base = "/".join(segment(part, "part of a branch") for part in (action.text("base", "ref") or "main").split("/"))
     return member(service.get(f"/repos/{_repository(action)}/git/ref/heads/{base}"), "object", "sha")
 
@@ -201,7 +201,7 @@ def _path(action: Action, call: _Call) -> str:
 
 
 def _repository(action: Action) -> str:
-    """Owner and name: of the input, or of the node's ``repository_config``."""
+    """Return owner and name, from the input or from the node's ``repository_config``."""
     config = action.configurations.get("repository_config")
     configured: Mapping[str, Any] = config if isinstance(config, dict) else {}
     owner = action.text("owner") or str(configured.get("owner") or "")
@@ -217,7 +217,7 @@ def _repository(action: Action) -> str:
 
 
 def _read(found: Any) -> Any:
-    """A file with its text beside GitHub's encoded one."""
+    """Return a file with its text next to GitHub's encoded content."""
     content = member(found, "content")
     if not isinstance(content, str) or member(found, "encoding") != "base64":
         return found

@@ -1,6 +1,6 @@
-"""Google Calendar, over its REST API, with an access token, which is renewed if there is what that takes.
+"""Google Calendar, over its REST API, with an access token, which is renewed if there is a refresh token.
 
-An event that is made has an id that follows from the idempotency key: however often it is asked for, it is there once.
+A created event has an id that derives from the idempotency key: however often it is requested, it exists once.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,16 +18,16 @@ TOKEN_URL = "https://oauth2.googleapis.com/token"
 EVENT_ID_CHARS = 64
 
 CarryOut = Callable[[Action, Service], Payload]
-"""Does one action, and returns what Google answers."""
+"""Carries out one action; returns Google's answer."""
 
 _TOKENS = ("GOOGLE_REFRESH_TOKEN", "GOOGLE_CLIENT_ID", "GOOGLE_CLIENT_SECRET")
-"""What a new access token takes."""
+"""The variables needed for a new access token."""
 
 
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     carry_out = action.chosen(ACTIONS)
     action = action.opened()
@@ -43,7 +43,7 @@ def act(action: Action) -> Payload:
 
 
 def _anew(action: Action, carry_out: CarryOut) -> Payload:
-    """Carry an action out with a new access token: as it is in no setting, nobody else would take it out of answers."""
+    """Carry an action out with a new access token, removing it from the answer: no setting has it to redact it by."""
     token = _renewed(action)
     return Redaction({"GOOGLE_ACCESS_TOKEN": token}).value(_carried_out(action, carry_out, token))
 
@@ -53,7 +53,7 @@ def _carried_out(action: Action, carry_out: CarryOut, token: str) -> Payload:
         return _payload(carry_out(action, _service(action, token)))
     except ServiceFailed as failed:
         if failed.status == 403 and "limit exceeded" in failed.said.lower():
-            # Google says it so of a user; of a project it is 429.
+            # Google reports the limit of a user as 403; that of a project is 429.
             raise ActionRefused("rate_limit_exceeded", str(failed), "try again later, or do with less") from failed
         raise
 
@@ -92,7 +92,7 @@ def _list_events(action: Action, service: Service) -> Payload:
         "pageToken": action.given("page_token"),
     }
     if (synced := action.given("sync_token")) is not None:
-        query["syncToken"] = synced  # and nothing that chooses, which Google takes at the first time only
+        query["syncToken"] = synced  # without the filters, which Google accepts in the first request only
     else:
         order = action.given("order_by")
         query["timeMin"], query["timeMax"] = action.given("time_min"), action.given("time_max")
@@ -125,7 +125,7 @@ def _create_event(action: Action, service: Service) -> Payload:
     except ServiceFailed as failed:
         if failed.status != 409:
             raise
-        return _read(service, f"{path}/{own}")  # we have made it before
+        return _read(service, f"{path}/{own}")  # an earlier try has created it
 
 
 def _update_event(action: Action, service: Service) -> Payload:
@@ -142,7 +142,7 @@ def _delete_event(action: Action, service: Service) -> Payload:
     except ServiceFailed as failed:
         if failed.status != 410:
             raise
-        return {}  # it is gone already, perhaps by ourselves
+        return {}  # it is deleted already, possibly by an earlier try
 
 
 def _quick_add(action: Action, service: Service) -> Payload:
@@ -201,11 +201,11 @@ ACTIONS: Mapping[str, CarryOut] = {
 }
 
 
-# -- what is said of an event ------------------------------------------------------------------------------------------
+# -- describing events -------------------------------------------------------------------------------------------------
 
 
 def _described(action: Action) -> Payload:
-    """An event as far as it is given: `attendees` may be bare addresses, and a `date` alone is the whole day."""
+    """Return the given members of an event: `attendees` may be bare addresses, and a `date` alone is the whole day."""
     event = action.members("summary", "description", "location", "reminders", "recurrence")
     guests: Any = action.given("attendees")
     if isinstance(guests, list):
@@ -222,7 +222,7 @@ def _described(action: Action) -> Payload:
 
 
 def _after(action: Action, day: Any) -> str:
-    """The end of a whole day, which does not belong to it any more."""
+    """Return the end of a whole day: the day after it, which is not part of it."""
     try:
         return (date.fromisoformat(str(day)) + timedelta(days=1)).isoformat()
     except (ValueError, OverflowError) as error:
@@ -260,16 +260,16 @@ def _has_token(action: Action) -> bool:
 
 
 def _renewing(action: Action) -> dict[str, str]:
-    """What a new access token takes, as far as it is there: the node's own refresh token, or else the worker's."""
+    """Return the variables for a new access token that are set: the refresh token is the node's, or the worker's."""
     found = {name: action.env.get(name, "").strip() for name in _TOKENS}
     own = action.configurations.get("refresh_token")
     return {**found, "GOOGLE_REFRESH_TOKEN": own} if isinstance(own, str) and own else found
 
 
 def _renewed(action: Action) -> str:
-    """A new access token.
+    """Return a new access token.
 
-    :raises ActionRefused: if none is given
+    :raises ActionRefused: if Google gives none
     """
     refresh, client, secret = (_renewing(action)[name] for name in _TOKENS)
     url = action.address("GOOGLE_TOKEN_URL", TOKEN_URL)
@@ -286,7 +286,7 @@ def _renewed(action: Action) -> str:
         if not 400 <= failed.status < 500 or failed.status == 429:
             raise
         message, _, remedy = str(failed).rpartition(". ")
-        raise ActionRefused("authentication_error", message or remedy, "connect the account anew") from failed
+        raise ActionRefused("authentication_error", message or remedy, "connect the account again") from failed
     if not isinstance(token, str) or not token:
-        raise ActionRefused("authentication_error", "Google's sign-in gave no token", "connect the account anew")
+        raise ActionRefused("authentication_error", "Google's sign-in gave no token", "connect the account again")
     return token

@@ -1,8 +1,8 @@
 """Mail, by SMTP, through the server that the worker's operator names.
 
-`SMTP_HOST` and `SMTP_PORT`, `SMTP_FROM`, and `SMTP_USER` with `SMTP_PASSWORD` if the server wants them. A connection is
-encrypted from the beginning on port 465, and elsewhere as soon as the server offers it; a password goes nowhere
-unencrypted but to this machine.
+The variables are `SMTP_HOST` and `SMTP_PORT`, `SMTP_FROM`, and `SMTP_USER` with `SMTP_PASSWORD` if the server requires
+them. A connection is encrypted from the beginning on port 465, and on others as soon as the server offers encryption.
+A password is sent unencrypted to this machine only.
 """
 
 import smtplib
@@ -29,7 +29,7 @@ SEND = "send_email"
 
 
 class Mail(Struct, frozen=True):
-    """A mail as it is to be sent; with ``html`` beside the text, or in its place."""
+    """A mail to send; ``html`` is in addition to the text, or in its place."""
 
     to: str
     subject: str
@@ -43,12 +43,12 @@ class Mail(Struct, frozen=True):
 def act(action: Action) -> Payload:
     """Send a mail.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     if action.name not in (SEND, ""):
         raise action.unsupported(SEND)
     if not _sender(action.env):
-        raise ActionRefused("missing_oauth_token", "there is no mail server", f"{_UNSET}SMTP_HOST and SMTP_FROM")
+        raise ActionRefused("missing_oauth_token", "no mail server is configured", f"{_UNSET}SMTP_HOST and SMTP_FROM")
     html = action.text("html", "body_html")
     text = action.text("text") or ("" if html else action.text("message", "body"))
     if not text and isinstance(action.input, str):
@@ -69,7 +69,7 @@ def act(action: Action) -> Payload:
 
 
 class Sent(Struct, frozen=True):
-    """A mail that was sent: its id, which is the same whenever it is sent again, and whom it does not reach."""
+    """A mail that was sent: its id, which is the same when it is sent again, and the refused addresses."""
 
     message_id: str
     refused: list[str]
@@ -78,7 +78,7 @@ class Sent(Struct, frozen=True):
 def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> Sent:
     """Send a mail.
 
-    :raises ServiceFailed: if the server does not take it for anybody
+    :raises ServiceFailed: if the server refuses it for all recipients
     """
     host, sender, password = env.get("SMTP_HOST", "").strip(), _sender(env), env.get("SMTP_PASSWORD", "")
     if not sender:
@@ -90,14 +90,14 @@ def send_mail(env: Mapping[str, str], mail: Mail, idempotency_key: str) -> Sent:
         told = f"The mail server {host} does not take the mail: {type(error).__name__}: {error}"
         status = error.smtp_code if isinstance(error, smtplib.SMTPResponseException) else 0
         raise ServiceFailed(told.replace(password, "[secret]") if password else told, status) from error
-    return Sent(str(message["Message-ID"]), sorted(refused))  # a header is a text that is nothing to be recorded
+    return Sent(str(message["Message-ID"]), sorted(refused))  # the header object itself cannot be recorded
 
 
-_UNSET = "whoever runs the worker has to set "
+_UNSET = "the operator of the worker has to set "
 
 
 def _sender(env: Mapping[str, str]) -> str:
-    """Whom mail is from; empty if it cannot be sent."""
+    """Return the sender of mail; empty if mail cannot be sent."""
     sender = env.get("SMTP_FROM", "").strip() or env.get("SMTP_USER", "").strip()
     return sender if env.get("SMTP_HOST", "").strip() else ""
 
@@ -124,12 +124,12 @@ def _message(sender: str, mail: Mail, idempotency_key: str) -> EmailMessage:
 
 
 def _addresses(given: Any) -> str:
-    """Addresses as a mail has them; a list of them is one line."""
+    """Return addresses as a mail has them; a list becomes one line."""
     return ", ".join(map(str, given)) if isinstance(given, list) else str(given or "")
 
 
 def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password: str) -> Collection[str]:
-    """Send a mail, and return the addresses that the server does not take, where it takes others."""
+    """Send a mail, and return the addresses that the server refuses if it accepts others."""
     given = env.get("SMTP_PORT", "").strip()
     port = int(given) if given.isdigit() else PORT
     trusted = ssl.create_default_context()
@@ -147,6 +147,6 @@ def _deliver(host: str, env: Mapping[str, str], message: EmailMessage, password:
             encrypted = True
         if password:
             if not encrypted and host not in _HERE:
-                raise smtplib.SMTPException("it offers no encryption, and a password is not sent without")
+                raise smtplib.SMTPException("it offers no encryption, and a password is not sent unencrypted")
             server.login(env.get("SMTP_USER", ""), password)
         return server.send_message(message)

@@ -1,7 +1,7 @@
 """Notion, over its API, with the token of an integration.
 
-Each action is one request; a node that only has an ``instruction`` searches for it. What to do about an instruction is
-for an agent with tools to find out.
+Each action is one request; a node that only has an ``instruction`` searches for it. Carrying out an instruction needs
+an agent with tools.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ BLOCKS_MAX = 100
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     token = action.token("notion_token", "NOTION_TOKEN")
     headers = {"authorization": f"Bearer {token}", "notion-version": VERSION}
@@ -99,7 +99,7 @@ def _changed(action: Action, service: Service, path: str, *names: str) -> Any:
 
 
 def _deleted(service: Service, id: Any) -> Any:
-    """Put a block into the bin, where it may be already."""
+    """Move a block to the bin, where it may be already."""
     return service.decoded(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
 
 
@@ -131,7 +131,7 @@ def _parent(action: Action) -> Any:
 
 
 def _page(action: Action) -> Payload:
-    """What is said of a page; a bare title stands for the property of that name."""
+    """Return the members of a page; a bare title becomes the property of that name."""
     page = action.members("properties", "children", "icon", "cover", "archived")
     title = action.text("title")
     if title and "properties" not in page:

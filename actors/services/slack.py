@@ -11,7 +11,7 @@ from callboard.actors.skills.slack import API_URL
 
 
 class _Method(NamedTuple):
-    """A method: its name, whether it only reads, what it needs and takes besides, and whether it may be told twice."""
+    """A method: its name, whether it only reads, what it needs and takes, and whether it may be called twice."""
 
     name: str
     reads: bool = False
@@ -35,7 +35,7 @@ METHODS: Mapping[str, _Method] = {
 }
 
 SEND_FILE = "send_file"
-"""The one action that is more than a method: a place for the file, the file, and where it is shown."""
+"""The one action with several requests: getting an address for the file, sending the file, and sharing it."""
 
 ACTIONS = (*METHODS, SEND_FILE)
 
@@ -46,7 +46,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "user": ("user", "user_id"),
     "name": ("name", "channel_name"),
 }
-"""Under which names a node may have a member."""
+"""Alternative names of members in a node."""
 
 _CODES: Mapping[str, str] = {
     "invalid_auth": "authentication_error",
@@ -65,7 +65,7 @@ _CODES: Mapping[str, str] = {
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     if action.name == SEND_FILE:
         return _file_sent(action)
@@ -102,7 +102,7 @@ def _payload(action: Action, text: str, asked: Any, answer: Any) -> Payload:
 
 
 def _file_sent(action: Action) -> Payload:
-    """Send a file: only the last of the requests shows it, so that the others may be made again."""
+    """Send a file: only the last request shows it, so that the others may be repeated."""
     file = upload_of(action)
     if file is None:
         raise action.lacking("file_content or file_base64")
@@ -111,7 +111,7 @@ def _file_sent(action: Action) -> Payload:
     place = _fine(action, service, service.get("/files.getUploadURLExternal", asked))
     url, id = str(member(place, "upload_url") or ""), member(place, "file_id")
     if not _is_at(url, service.base) or not isinstance(id, str):
-        raise service.failed("names no place of its own for the file. The fault is the service's: try again later", 200)
+        raise service.failed("names no valid address for the file. The fault is the service's: try again later", 200)
     store = Service.webhook("Slack's store of files", url, "SLACK_BOT_TOKEN")
     store.ask("POST", "", body=Form({}, {"file": file}), repeatable=True)
     shown: Payload = {"files": [{"id": id, "title": action.text("title") or file.name}], "channel_id": channel}
@@ -120,7 +120,7 @@ def _file_sent(action: Action) -> Payload:
 
 
 def _is_at(url: str, base: str) -> bool:
-    """Say whether an address is where Slack is, or below that: what an answer names may be anywhere."""
+    """Return whether an address is Slack's, or below that: an answer may name any address."""
     found, own = address(url), address(base)
     if found is None or own is None or found.userinfo or found.scheme != own.scheme:
         return False
@@ -132,7 +132,7 @@ def _text(action: Action) -> str:
 
 
 def _addressed(action: Action, text: str) -> str:
-    """A text that begins with those whom it is for."""
+    """Return a text that begins with mentions of its recipients."""
     users: Any = action.given("user_mentions")
     return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
 
@@ -144,9 +144,9 @@ def _service(action: Action) -> Service:
 
 
 def _fine(action: Action, service: Service, answer: Any) -> Any:
-    """The answer, unless it is a refusal: Slack says those with HTTP 200 too."""
+    """Return the answer, unless it is a refusal: Slack reports those with HTTP 200 too."""
     if member(answer, "ok") is True:
         return answer
     error = str(member(answer, "error") or "without saying why")
     failed: ServiceFailed = service.failed(f"refused {action.name}: {error}", 200, error)
-    raise ActionRefused(_CODES.get(error, "api_error"), str(failed), "go by what Slack says")
+    raise ActionRefused(_CODES.get(error, "api_error"), str(failed), "follow what Slack says")

@@ -1,6 +1,6 @@
 """Telegram, over its Bot API, with a bot's token.
 
-The token is a part of every address; nothing that is told has it. Telegram takes no idempotency key.
+The token is part of every address, and is removed from all messages. Telegram takes no idempotency key.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ TOKEN = "TELEGRAM_BOT_TOKEN"
 def act(action: Action) -> Payload:
     """Carry an action out.
 
-    :raises ActionRefused, ServiceFailed: if it comes to nothing
+    :raises ActionRefused, ServiceFailed: if it fails
     """
     method = action.chosen(METHODS)
     action = action.opened()
@@ -44,7 +44,7 @@ def act(action: Action) -> Payload:
 
 
 def bot(url: str, token: str) -> Service:
-    """Telegram as a bot asks it."""
+    """Return Telegram for requests as a bot."""
     quoted = quote(token, safe=":")
     return Service("Telegram", f"{url.rstrip('/')}/bot{quoted}", TOKEN, {}, (token, quoted))
 
@@ -55,20 +55,20 @@ def _asked(service: Service, method: "_Method", body: Payload | Form) -> Answer:
     except ServiceFailed as failed:
         said = failed.said.lower()
         if method.repeatable and failed.status == 400 and "not modified" in said:
-            return Answer(200, {}, b"")  # it says so already, perhaps by ourselves
+            return Answer(200, {}, b"")  # the message has this text already, possibly from an earlier try
         if failed.status == 400 and "not found" in said:
             raise ActionRefused("resource_not_found", str(failed), "check the names in the input") from failed
         if failed.status == 404:
-            # The methods are Telegram's: what it does not know is the bot.
-            raise ActionRefused("authentication_error", str(failed), f"{TOKEN} is no bot's token") from failed
+            # The methods are Telegram's own, so a 404 means that it does not know the bot.
+            raise ActionRefused("authentication_error", str(failed), f"{TOKEN} is not a bot's token") from failed
         raise
 
 
-# -- what is sent ------------------------------------------------------------------------------------------------------
+# -- bodies of requests ------------------------------------------------------------------------------------------------
 
 
 class _Method(NamedTuple):
-    """A method: its name, what it is told, and whether it may be told that twice."""
+    """A method: its name, the function that makes its body, and whether it may be called twice."""
 
     name: str
     body: Callable[[Action], "Payload | Form"]
@@ -90,7 +90,7 @@ def _edited(action: Action) -> Payload:
 
 
 def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload | Form"]:
-    """What is said of a file: one that comes along, else the address or Telegram's id of one."""
+    """Return a function for the body of a file: its content if given, else the address or Telegram's id of one."""
 
     def body(action: Action) -> Payload | Form:
         told = _sent(action)
@@ -110,7 +110,7 @@ def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload 
 def _location(action: Action) -> Payload:
     found = {name: action.within("location_config", name) for name in ("latitude", "longitude", "live_period")}
     if not (found["latitude"] or found["longitude"]):
-        raise action.lacking("latitude and longitude")  # both 0 is what the table has where nothing is said
+        raise action.lacking("latitude and longitude")  # the configuration has 0 for both if they are not set
     return {**_sent(action), **{name: value for name, value in found.items() if value or name != "live_period"}}
 
 
@@ -151,7 +151,7 @@ METHODS: Mapping[str, _Method] = {
 
 
 def _sent(action: Action) -> Payload:
-    """What any new message has: where it goes, and how."""
+    """Return the members of any new message: the chat, and how it is sent."""
     told: Payload = {"chat_id": action.needed("chat_id"), **_keyboard(action)}
     for name in ("disable_notification", "protect_content"):
         if action.within("message_options", name):
@@ -176,7 +176,7 @@ def _mode(action: Action) -> Payload:
 
 
 def _keyboard(action: Action) -> Payload:
-    """The buttons below a message: rows of them, or one in each row; a bare text is its own answer."""
+    """Return the buttons below a message: rows of buttons, or one per row; a bare text is also its own answer."""
     buttons: Any = action.within("keyboard_config", "buttons")
     if not isinstance(buttons, list):
         return {}
@@ -196,7 +196,7 @@ def _button(given: Any, *, inline: bool) -> Any:
 
 
 def _number(given: Any) -> Any:
-    """An id of a message, which may be written as text."""
+    """Return a message's id as a number; it may be given as text."""
     return int(given) if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 20 else given
 
 

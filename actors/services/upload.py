@@ -1,4 +1,4 @@
-"""A file that a node sends to a service: what is in it comes with the input; the worker's own files are not read."""
+"""A file that a node sends to a service: its content is in the input; the worker's own files are not read."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ _ANY_TYPE = "application/octet-stream"
 
 
 class Upload(NamedTuple):
-    """A file as a form has it."""
+    """A file in the form of a request."""
 
     name: str
     content: bytes
@@ -23,11 +23,11 @@ class Upload(NamedTuple):
 
 
 def upload_of(action: Action, group: str = "", *, otherwise: str = "attachment.txt") -> Upload | None:
-    """The file of an action, None if it has none: `file_base64`, or else `file_content` as text or JSON.
+    """Return the file of an action, None if it has none: `file_base64`, or else `file_content` as text or JSON.
 
     The node's object ``group`` may name it, or give a path whose last part is its name.
 
-    :raises ActionRefused: if it is none, or too large
+    :raises ActionRefused: if it cannot be decoded, or is too large
     """
     encoded, plain = action.given("file_base64"), action.given("file_content")
     if encoded is None and plain is None:

@@ -1,4 +1,4 @@
-"""Handlers of the skills that are shipped: plain Python tools, a module per service, over one small HTTP helper.
+"""Handlers of the shipped skills: plain Python tools, one module per service, on top of one small HTTP helper.
 
-What a model sees of them, names, schemas and configuration, is data: `callboard.languages.skills.shipped`.
+The part that a model sees (names, schemas and configuration) is data: `callboard.languages.skills.shipped`.
 """

@@ -11,7 +11,7 @@ _SITE = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 
 
 def search_logs(context: Context, query: str, to: str = "now", limit: int = 50, **others: Any) -> Any:
-    """Search logs, the newest first; the input's ``from`` is when to begin."""
+    """Search logs, the newest first; the input's ``from`` is the start of the time range."""
     wanted = {
         "filter": {"query": query, "from": others.get("from") or "now-1h", "to": to},
         "page": {"limit": limit},
@@ -42,5 +42,5 @@ def _base(context: Context) -> str:
         return url
     site = value_of(context, "DD_SITE", SITE)
     if not _SITE.fullmatch(site):
-        raise ServiceFailed("Datadog has no such site as DD_SITE says: whoever runs the worker has to correct it")
+        raise ServiceFailed("DD_SITE is not a site of Datadog: the operator of the worker has to correct it")
     return f"https://api.{site}"

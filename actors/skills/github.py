@@ -9,10 +9,10 @@ from callboard.actors.skills.service import Context, Service, ServiceFailed, mem
 
 API_URL = "https://api.github.com"
 PER_PAGE = 20
-"""How many hits of a search are read."""
+"""How many hits of a search are returned."""
 
 PR_LABELS = ("sweny", "agent")
-"""The labels of a pull request that names none; the skill's users rely on them."""
+"""The labels of a pull request if the call names none; the skill's users rely on them."""
 
 _REPO = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _EXISTS = re.compile(r"pull request already exists", re.IGNORECASE)
@@ -58,8 +58,9 @@ def create_pr(
 ) -> Any:
     """Open a pull request and label it.
 
-    If there is one from this branch already, that is the result, marked ``reused``: a run that is carried out again
-    comes to the same. A label that cannot be set does no harm to what is open by then; the worker's log tells it.
+    If this branch has a pull request already, the result is that one, marked ``reused``: a run that is carried out
+    again gets the same result. If the labels cannot be set, the pull request stays open and the worker's log has a
+    warning.
     """
     service = _service(context)
     try:
@@ -87,7 +88,7 @@ def list_recent_commits(context: Context, repo: str, branch: str = "main", per_p
 
 
 def get_file(context: Context, repo: str, path: str, ref: str | None = None, **_others: Any) -> Any:
-    """Read a file; a text is given as ``decoded_content`` instead of GitHub's encoded ``content``."""
+    """Read a file; a text is returned as ``decoded_content`` instead of GitHub's encoded ``content``."""
     steps = "/".join(segment(step, "part of a path") for step in path.split("/") if step)
     found = _service(context).get(f"{_at(repo)}/contents/{steps}", {"ref": ref})
     text = _text_of(found)
@@ -112,12 +113,12 @@ def _service(context: Context) -> Service:
 
 
 def _named(repo: str) -> str:
-    """Check the name of a repository: a model chooses it, and it stands in a path.
+    """Check the name of a repository, which a model chooses and which becomes part of a path.
 
-    :raises ServiceFailed: if it is none
+    :raises ServiceFailed: if the name is invalid
     """
     if not _REPO.fullmatch(repo) or {".", ".."} & set(repo.split("/")):
-        raise ServiceFailed(f"{repo!r} is no repository: name it as owner/repo")
+        raise ServiceFailed(f"{repo!r} is not a repository: name it as owner/repo")
     return repo
 
 
@@ -130,7 +131,7 @@ def _given(**members: Any) -> dict[str, Any]:
 
 
 def _earlier(service: Service, repo: str, head: str) -> dict[str, Any] | None:
-    """Find the pull request of a branch: an open one, or else the last."""
+    """Return the pull request of a branch: an open one, or else the last."""
     source = head if ":" in head else f"{repo.split('/')[0]}:{head}"
     for state in ("open", "all"):
         found = service.get(f"{_at(repo)}/pulls", {"head": source, "state": state, "per_page": 1})

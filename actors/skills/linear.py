@@ -1,7 +1,7 @@
 """The tools of the skill ``linear``: issues and comments, over Linear's GraphQL API.
 
-What they create has an id that follows from the call, so that a call which is made again after a crash finds what it
-had created before.
+Each created object has an id that derives from the call. A call that is made again after a crash therefore finds the
+object of the first one.
 """
 
 from hashlib import sha256
@@ -15,7 +15,7 @@ from callboard.actors.skills.service_errors import said_in
 
 API_URL = "https://api.linear.app/graphql"
 SHOWN_CHARS_MAX = 300
-"""How much of an unexpected answer is told."""
+"""How much of an unexpected answer an error message shows."""
 
 _CREATE_ISSUE = """
 mutation($input: IssueCreateInput!) {
@@ -99,7 +99,7 @@ def list_labels(context: Context, teamId: str | None = None, **_others: Any) -> 
 
 def update_issue(context: Context, issueId: str, **fields: Any) -> Any:  # noqa: N803
     """Change an issue; further fields of Linear's ``IssueUpdateInput`` are passed on."""
-    # Setting the same again changes nothing.
+    # Setting the same values again changes nothing.
     data = _asked(context, _UPDATE, {"id": issueId, "input": fields})
     if member(data, "issueUpdate", "success") is not True:
         raise _unexpected(context, f"the issue {issueId} was not changed", data)
@@ -115,7 +115,7 @@ def _service(context: Context) -> Service:
 def _asked(context: Context, query: str, variables: dict[str, Any], *, repeatable: bool = True) -> Any:
     """Ask Linear; return the data of the answer.
 
-    :raises ServiceFailed: also if the answer holds errors
+    :raises ServiceFailed: also if the answer contains errors
     """
     service = _service(context)
     answer = service.post("", {"query": query, "variables": variables}, repeatable=repeatable)
@@ -130,7 +130,7 @@ def _asked(context: Context, query: str, variables: dict[str, Any], *, repeatabl
 
 
 def _created(context: Context, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]) -> Any:
-    """Create something under an id of our own; if that is refused, it may be there from an earlier try."""
+    """Create an object under an id that we choose. If Linear refuses, return the object of an earlier try, if any."""
     own = _own_id(context.idempotency_key)
     try:
         return _asked(context, mutation, {"input": {"id": own, **wanted}}, repeatable=False)

@@ -1,7 +1,7 @@
-"""The tools of the skill ``notification``: messages to webhooks, those of Discord and Microsoft Teams among them.
+"""The tools of the skill ``notification``: messages to webhooks, including those of Discord and Microsoft Teams.
 
-Where a message goes is for whoever runs the worker to say. A model may name another address only on a host that is
-configured: its input may have been written by strangers.
+The operator of the worker configures where messages go. A model may name another address only on a configured host:
+strangers may have written the model's input.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def notify_teams(
 ) -> Any:
     """Send a card to Microsoft Teams."""
     card = {"@type": "MessageCard", "@context": "http://schema.org/extensions", "themeColor": themeColor, "text": text}
-    # A card without a title wants a summary.
+    # A card without a title needs a summary.
     heading = {"title": title} if title else {"summary": text[:80]}
     _send(context, "Teams", "TEAMS_WEBHOOK_URL", {**card, **heading})
     return {"ok": True}
@@ -55,30 +55,30 @@ def _send(context: Context, name: str, setting: str, message: dict[str, Any]) ->
 
 
 def _unset(setting: str) -> ServiceFailed:
-    return ServiceFailed(f"There is nowhere to send this to: whoever runs the worker has to set {setting}")
+    return ServiceFailed(f"There is no address to send this to: the operator of the worker has to set {setting}")
 
 
 def _allowed(context: Context, url: str) -> str:
-    """Check an address that a model names.
+    """Return an address that a model names, after a check.
 
-    :raises ServiceFailed: if it is none, or its host is neither that of the configured webhook nor allowed besides
+    :raises ServiceFailed: if it is invalid, or its host is neither that of the configured webhook nor an allowed one
     """
     host = _host(url)
     if host is None:
-        raise ServiceFailed("The url is no address of the web: leave it out, or correct it")
+        raise ServiceFailed("The url is not an http or https address: leave it out, or correct it")
     listed = value_of(context, "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS").lower().split(",")
     if host not in {_host(value_of(context, "NOTIFICATION_WEBHOOK_URL")), *(one.strip() for one in listed)}:
         raise ServiceFailed(
-            f"Nothing may be sent to {host}: leave the url out, or have whoever runs the worker add that host to "
+            f"Nothing may be sent to {host}: leave the url out, or have the operator of the worker add that host to "
             "NOTIFICATION_WEBHOOK_ALLOWED_HOSTS"
         )
     return url
 
 
 def _host(url: str) -> str | None:
-    """Return host and port of an address as one writes them, without a port that goes without saying.
+    """Return host and port of an address as people write them, without the scheme's default port; None if invalid.
 
-    An address that names a user is none: what one takes for its host may not be it.
+    An address with user information counts as invalid: a reader may take the user for the host.
     """
     found = address(url)
     return found.netloc.decode("ascii").lower() if found is not None and not found.userinfo else None

@@ -1,6 +1,6 @@
-"""One HTTP request with bounds: on its time, on the size of its answer, on where redirects may lead.
+"""One HTTP request with limits: on its time, on the size of its answer, on where redirects may lead.
 
-Whatever keeps it from an answer is an `Unanswered`, whose text holds nothing of the request: libraries quote headers.
+If there is no answer, `send` raises `Unanswered`, whose text contains nothing of the request: libraries quote headers.
 """
 
 import time
@@ -21,14 +21,14 @@ REQUEST_TIMEOUT_S = 30.0
 """How long one request may take to connect, and how long the answer may pause."""
 
 LAST_TIMEOUT_S = 1.0
-"""What a request gets at least, however near the deadline of the whole call."""
+"""The minimum time that a request gets, however near the deadline of the whole call is."""
 
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 REDIRECTS_MAX = 3
 
 
 class Unanswered(Exception):
-    """There is no answer to a request; the text says why. ``passes`` says that another try may get one."""
+    """A request has no answer; the text says why. ``passes`` says that another try may get one."""
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Unanswered(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """What a service answered, read whole."""
+    """A service's answer, read to its end."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class Answer(Struct, frozen=True):
 
 
 class Form(Struct, frozen=True):
-    """What is sent as a form: texts by their names, and files, each with its name, what is in it, and its type."""
+    """The content of a form: texts by their names, and files, each with its name, its content and its type."""
 
     fields: Mapping[str, str]
     files: Mapping[str, tuple[str, bytes, str]] = msgspec.field(default_factory=dict[str, tuple[str, bytes, str]])
@@ -56,9 +56,9 @@ class Form(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: its address, what is added to that, and what to send: a `Form`, bytes, or else JSON (None: nothing).
+    """A request: its address, query parameters, and body: a `Form`, bytes, or any other value as JSON (None: no body).
 
-    ``credential`` names a setting.
+    ``credential`` is the name of the setting with the credential.
     """
 
     method: str
@@ -72,13 +72,13 @@ class Request:
 def send(request: Request, deadline: float) -> Answer:
     """Send a request and read the answer, before an instant of the monotonic clock.
 
-    :raises Unanswered: if there is none
+    :raises Unanswered: if there is no answer
     """
     import httpx
 
     url = address(request.url)
     if url is None:
-        raise Unanswered("has no usable address: whoever runs the worker has to correct it")
+        raise Unanswered("has no usable address: the operator of the worker has to correct it")
     try:
         return _followed(request, url.copy_merge_params(request.params) if request.params else url, deadline)
     except httpx.TimeoutException:
@@ -87,7 +87,7 @@ def send(request: Request, deadline: float) -> Answer:
         message = f"cannot be reached at {_origin(url)} ({str(error) or type(error).__name__})"
         raise Unanswered(message, passes=True) from None
     except httpx.InvalidURL:
-        raise Unanswered("sends to where no address is") from None
+        raise Unanswered("redirects to an invalid address") from None
     except (httpx.LocalProtocolError, UnicodeError):
         message = f"cannot be asked: a value of {request.credential} does not fit into a header"
         raise Unanswered(message) from None
@@ -96,7 +96,7 @@ def send(request: Request, deadline: float) -> Answer:
 
 
 def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
-    """Follow redirects within the origin: credentials go nowhere else."""
+    """Follow redirects within the origin only: credentials go nowhere else."""
     import httpx
 
     follows = (301, 302, 303, 307, 308) if request.method == "GET" else (307, 308)
@@ -112,13 +112,13 @@ def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
                 return answer
             onward = url.join(target)
             if _origin(onward) != _origin(url):
-                raise Unanswered(f"sends to another server, {_origin(onward)}, where no credentials are sent")
+                raise Unanswered(f"redirects to another server, {_origin(onward)}, where no credentials are sent")
             url = onward
-    raise Unanswered(f"sends in circles: more than {REDIRECTS_MAX} redirects")
+    raise Unanswered(f"redirects more than {REDIRECTS_MAX} times")
 
 
 def _sent(body: Any) -> dict[str, Any]:
-    """What is sent, as the library takes it."""
+    """Return the body in the form that the library takes."""
     if isinstance(body, bytes):
         return {"content": body}
     if not isinstance(body, Form):
@@ -133,20 +133,20 @@ def _read(response: "httpx.Response", deadline: float) -> bytes:
         if len(body) > ANSWER_BYTES_MAX:
             raise Unanswered(f"answered with more than {ANSWER_BYTES_MAX} bytes; ask for less")
         if time.monotonic() > deadline:
-            raise Unanswered("did not come to the end of its answer in time; ask for less")
+            raise Unanswered("did not finish its answer in time; ask for less")
     return bytes(body)
 
 
 @cache
 def _trusted() -> "ssl.SSLContext":
-    """Read the certificate authorities, once in a process: it takes longer than a request."""
+    """Return the certificate authorities, read once per process: that takes longer than a request."""
     import httpx
 
     return httpx.create_ssl_context()
 
 
 def address(text: str) -> "httpx.URL | None":
-    """Read an address of the web; None if it is none."""
+    """Parse an http or https address; return None if it is invalid."""
     import httpx
 
     try:

@@ -25,7 +25,7 @@ def get_issue_events(context: Context, issueId: str, **_others: Any) -> Any:  # 
 
 def search_events(context: Context, project: str, fields: list[str], query: str | None = None, **_others: Any) -> Any:
     """Search the events of a project, as Discover does."""
-    # Sentry takes ids and names of projects by different parameters.
+    # Sentry takes the id and the name of a project in different parameters.
     which = "project" if project.isascii() and project.isdigit() else "projectSlug"
     params = {which: project, "query": query or None, "field": fields}
     return _service(context).get(f"/organizations/{_org(context)}/events/", params)

@@ -1,8 +1,8 @@
-"""A service over HTTP as the shipped skills speak to it: requests with bounds, and errors that a model can act upon.
+"""A service over HTTP for the shipped skills: requests with limits, and errors that a model can act upon.
 
-A handler makes a `Service` of its configuration and asks it. What fails is a `ServiceFailed` whose text has the status,
-the service's own words and a remedy, and never a value of the configuration. Redirects are followed within the
-service's own origin only: credentials go nowhere else.
+A handler makes a `Service` from its configuration and sends requests with it. A failure is a `ServiceFailed` whose text
+has the status, the service's own words and a remedy, and never a value of the configuration. Redirects are followed
+within the service's own origin only: credentials go nowhere else.
 """
 
 import logging
@@ -23,33 +23,33 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 CALL_TIMEOUT_S = 50.0
-"""How long all tries of a request may take together; a tool that takes 60 s is killed without a word of its own."""
+"""How long all tries of a request may take together; a tool that takes 60 s is killed without a useful message."""
 
 TRIES_MAX = 3
 PAUSE_S = 0.5
-"""Before the second try, where the service does not say how long; doubled before each further one."""
+"""The pause before the second try, if the service does not set one; doubled before each further try."""
 
 RETRY_AFTER_MAX_S = 20.0
-"""A service that asks for a longer pause is not waited for: the model is told."""
+"""A service that asks for a longer pause is not tried again: the model gets the error."""
 
 LONG_S = 86_400.0
-"""A pause beyond this is told as this."""
+"""A longer pause is reported as this."""
 
 WEBHOOK_SECRET_CHARS_MIN = 8
-"""Parts of a webhook's address that are as long as this are not told."""
+"""Parts of a webhook's address that have at least this length are removed from messages."""
 
 PASSING = frozenset({502, 503, 504})
-"""Faults that pass; a request that changes nothing is then tried again."""
+"""Statuses of faults that pass; a request that may be repeated is then tried again."""
 
 _NEVER = threading.Event()
 
 STOPPED: ContextVar[threading.Event] = ContextVar("STOPPED", default=_NEVER)
-"""Is set as soon as nobody waits for an answer any more: no further request is begun then. Whoever asks from a thread
-that may be left behind brings its own; a tool ends with its process."""
+"""Is set as soon as no caller waits for an answer any longer; no further request is started then. A caller whose thread
+may be abandoned sets its own event. A tool does not need one: its process ends."""
 
 
 class Context(Protocol):
-    """What the handlers use of a tool's context."""
+    """The part of a tool's context that the handlers use."""
 
     @property
     def config(self) -> Mapping[str, str]: ...
@@ -60,7 +60,7 @@ class Context(Protocol):
 
 
 class ServiceFailed(Exception):
-    """A request came to nothing; the text is for a model. ``status`` is that of the answer, 0 if there was none."""
+    """A request failed; the text is for a model. ``status`` is that of the answer, 0 if there was none."""
 
     def __init__(self, message: str, status: int = 0, said: str = "") -> None:
         super().__init__(message)
@@ -70,9 +70,9 @@ class ServiceFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service: its name, where it is, what every request to it carries, and the values that must not be told.
+    """A service: its name, its address, the headers of every request, and the secrets that messages must not show.
 
-    ``credential`` names the configuration that a refusal may be about.
+    ``credential`` names the setting that an error about access refers to.
     """
 
     name: str
@@ -83,21 +83,21 @@ class Service:
 
     @classmethod
     def webhook(cls, name: str, url: str, credential: str, headers: Mapping[str, str] | None = None) -> "Service":
-        """A service that is one address, which is a secret: whoever has it may post there."""
+        """Return a service with a single secret address: anyone who has the address may post there."""
         found = address(url)
         words = [*found.path.split("/"), *dict(found.params).values()] if found is not None else []
         hidden = [word for word in words if len(word) >= WEBHOOK_SECRET_CHARS_MIN]
         return cls(name, url, credential, headers or {}, (url, *hidden))
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Read something; return the JSON that answers.
+        """Read a resource; return the JSON of the answer.
 
         :raises ServiceFailed: if there is no usable answer
         """
         return self.decoded(self.ask("GET", path, params=params, repeatable=True))
 
     def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
-        """Send JSON, or a `Form`; return the JSON that answers. ``repeatable`` says that sending it twice does no harm.
+        """Send JSON, or a `Form`; return the JSON of the answer. ``repeatable``: sending it twice does no harm.
 
         :raises ServiceFailed: if there is no usable answer
         """
@@ -112,9 +112,9 @@ class Service:
         body: Any = None,
         repeatable: bool = False,
     ) -> Answer:
-        """Make a request, again where that may help; return an answer of success.
+        """Send a request, several times if that may help; return a successful answer.
 
-        :raises ServiceFailed: any other answer, or none
+        :raises ServiceFailed: if there is no answer, or an unsuccessful one
         """
         stopped = STOPPED.get()
         deadline = time.monotonic() + CALL_TIMEOUT_S
@@ -123,7 +123,7 @@ class Service:
         request = Request(method, url, given, body, {**tracecontext.headers(), **self.headers}, self.credential)
         for tried in range(1, TRIES_MAX + 1):
             if stopped.is_set():
-                raise self.failed("is not asked: nobody waits for the answer any more")
+                raise self.failed("is not asked: no caller waits for the answer any longer")
             try:
                 answer = send(request, deadline)
             except Unanswered as unanswered:
@@ -142,20 +142,20 @@ class Service:
     def decoded(self, answer: Answer) -> Any:
         """Return the JSON of an answer.
 
-        :raises ServiceFailed: if it is none
+        :raises ServiceFailed: if it is not JSON
         """
         try:
             return decode_json(answer.body)
         except JSON_ERRORS:
             start = answer.body[:60].decode("utf-8", "replace")
             raise self.failed(
-                f"answered HTTP {answer.status} with something that is no JSON: {start!r}. "
-                f"Whoever runs the worker should check the address of {self.name}",
+                f"answered HTTP {answer.status} with something that is not JSON: {start!r}. "
+                f"The operator of the worker should check the address of {self.name}",
                 answer.status,
             ) from None
 
     def refused(self, answer: Answer) -> ServiceFailed:
-        """Make the error of an answer that is no success."""
+        """Return the error for an unsuccessful answer."""
         said = said_in(answer.body)
         trouble = Trouble(answer.status, _retry_after(answer), self.credential)
         phrase = HTTPStatus(answer.status).phrase if answer.status in _PHRASED else ""
@@ -163,7 +163,7 @@ class Service:
         return self.failed(f"{told}{f': {said}' if said else ''}. {trouble.remedy}", answer.status, said)
 
     def failed(self, message: str, status: int = 0, said: str = "") -> ServiceFailed:
-        """Make an error; values that must not be told are taken out of its text."""
+        """Return an error, after removing secret values from its text."""
         told = without(f"{self.name} {message}", self.secrets)
         return ServiceFailed(told, status, without(said, self.secrets))
 
@@ -182,7 +182,7 @@ def _pause(answer: Answer, tried: int, *, repeatable: bool) -> float | None:
 
 
 def _retry_after(answer: Answer) -> float | None:
-    """Read ``Retry-After`` in its form as seconds; services of the web send no dates there. Some tell it in JSON."""
+    """Read ``Retry-After`` in its form as seconds; web services send no dates there. Some put the pause into JSON."""
     text = answer.headers.get("retry-after", "").strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text)
@@ -199,15 +199,15 @@ def _retry_after(answer: Answer) -> float | None:
 def segment(text: str, what: str) -> str:
     """Quote a text as one segment of a path.
 
-    :raises ServiceFailed: if it is none: empty, or a step upwards
+    :raises ServiceFailed: if it is not a segment: empty, or a step upwards
     """
     if text.strip() in ("", ".", ".."):
-        raise ServiceFailed(f"{text!r} is no {what}")
+        raise ServiceFailed(f"{text!r} is not a valid {what}")
     return quote(text, safe="")
 
 
 def member(value: Any, *names: str) -> Any:
-    """Return what lies below these names, None where there is no such thing."""
+    """Return the value at a path of names; None if there is no such value."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

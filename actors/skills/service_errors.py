@@ -1,4 +1,4 @@
-"""What is told of a service's refusal: its own words, found in whatever it answered, and what to do about it."""
+"""Texts about a service's refusal: the service's own words, found in any form of answer, and a remedy."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,20 +9,20 @@ from callboard.bus.decoding import decode_json
 from callboard.bus.json_errors import JSON_ERRORS
 
 SAID_CHARS_MAX = 500
-"""How much of a service's own words is told."""
+"""Maximum length of a service's own words in a message."""
 
 SAID_MAX = 5
-"""How many messages of one answer are told."""
+"""Maximum number of messages of one answer that are quoted."""
 
 SECRET_CHARS_MIN = 4
-"""Shorter values are not looked for: taking them out would mangle words."""
+"""Shorter values are not removed: removing them would mangle words."""
 
 _MESSAGES = ("message", "detail", "error_description", "error", "title", "reason", "code", "description")
-"""Members that hold a message, the most telling first."""
+"""Members that hold a message, the most informative first."""
 
 
 class Trouble(Struct, frozen=True):
-    """An answer that is no success: its status, the pause it asks for (seconds), and whose credential was used."""
+    """An unsuccessful answer: its status, the pause it asks for (seconds), and the setting of the credential used."""
 
     status: int
     retry_after_s: float | None
@@ -30,30 +30,30 @@ class Trouble(Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        """What may help, in one sentence without a full stop."""
+        """The remedy, in one sentence without a full stop."""
         if self.status == 429 or (self.status == 403 and self.retry_after_s is not None):
             when = f"in {self.retry_after_s:g} s" if self.retry_after_s is not None else "later"
             return f"Too many requests were made: try again {when}, or do with less"
         if self.status >= 500:
-            return "The fault is the service's: try again later, or go on without it"
+            return "The fault is the service's: try again later, or continue without it"
         return self._refusal()
 
     def _refusal(self) -> str:
         match self.status:
             case 401:
-                return f"{self.credential} is not accepted: whoever runs the worker has to set a valid one"
+                return f"{self.credential} is not accepted: the operator of the worker has to set a valid one"
             case 403:
                 return f"{self.credential} is not allowed to do this: ask for its rights, or for something else"
             case 404:
                 return f"There is no such thing, or {self.credential} may not see it: check the names in the input"
             case 300 | 301 | 302 | 303 | 304 | 305 | 307 | 308:
-                return "It has moved: whoever runs the worker should check the address of the service"
+                return "It has moved: the operator of the worker should check the address of the service"
             case _:
                 return "Correct the input, going by what the service says"
 
 
 def said_in(body: bytes) -> str:
-    """Return the messages in an answer, in short; of one that is no JSON its beginning, unless it is a page."""
+    """Return the messages in an answer, shortened; if it is not JSON, its beginning, unless it is a web page."""
     try:
         value = decode_json(body)
     except JSON_ERRORS:
@@ -78,7 +78,7 @@ def _messages(value: Any) -> Iterator[str]:
 
 
 def _main(value: dict[str, Any]) -> Iterator[str]:
-    """Yield the most telling member that is a text; errors of a field are told with its name."""
+    """Yield the most informative member that is a text; an error of a field is prefixed with the field's name."""
     where = value.get("field")
     for name in _MESSAGES:
         told = value.get(name)
@@ -91,7 +91,7 @@ def _main(value: dict[str, Any]) -> Iterator[str]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Take values that must not be told out of a text, the longest first."""
+    """Remove secret values from a text, the longest first."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= SECRET_CHARS_MIN:
             text = text.replace(secret, "[secret]")

@@ -17,7 +17,7 @@ def send_message(
     blocks: list[dict[str, Any]] | None = None,
     **_others: Any,
 ) -> Any:
-    """Send a message: by the bot to a channel, or to where the webhook leads."""
+    """Send a message: by the bot to a channel, or to the webhook's channel."""
     message = {"text": text, **({"blocks": blocks} if blocks is not None else {})}
     token, webhook = value_of(context, "SLACK_BOT_TOKEN"), value_of(context, "SLACK_WEBHOOK_URL")
     if token and channel:
@@ -26,9 +26,9 @@ def send_message(
         Service.webhook("Slack's webhook", webhook, "SLACK_WEBHOOK_URL").ask("POST", "", body=message)
         return {"ok": True}
     if token:
-        raise ServiceFailed("Slack needs to know where: name a channel")
+        raise ServiceFailed("Slack needs a channel: name one in the input")
     raise ServiceFailed(
-        "Slack is not configured: whoever runs the worker has to set SLACK_BOT_TOKEN or SLACK_WEBHOOK_URL"
+        "Slack is not configured: the operator of the worker has to set SLACK_BOT_TOKEN or SLACK_WEBHOOK_URL"
     )
 
 
@@ -57,7 +57,7 @@ def _posted(context: Context, token: str, message: dict[str, Any]) -> Any:
 
 def _remedy(error: str, answer: Any) -> str:
     if error in _NOT_ACCEPTED:
-        return "SLACK_BOT_TOKEN is not accepted: whoever runs the worker has to set a valid one"
+        return "SLACK_BOT_TOKEN is not accepted: the operator of the worker has to set a valid one"
     if error in _NOT_THERE:
         return "Check the channel, and whether the bot was invited to it"
     if error == "missing_scope":

@@ -88,7 +88,7 @@ async def test_the_refusal_names_the_variable_and_not_whether_it_is_set(tmp_path
             for k, variable in enumerate(("CALLBOARD_NATS_NKEY_SEED", "CALLBOARD_NO_SUCH_THING")):
                 source = {"type": "mcp", "name": "desk", "url": thief.url, "headers": {"X": f"${{{variable}}}"}}
                 outcome = await attack(connection, f"r{k}", "flow", flow(source))
-                assert f"{variable}, which is the runtime's own" in outcome.text
+                assert f"{variable}, which is reserved for the runtime" in outcome.text
                 assert "tool.refused" in outcome.text
     assert thief.heard == []
 
@@ -210,7 +210,7 @@ async def test_a_start_does_not_say_where_a_connector_is(tmp_path: Path) -> None
                 config = {one: f"${{{one}}}" for one in (*CONNECTORS, "DD_APP_KEY")} | {variable: there}
                 written = {"type": "python", "functions": {tool: _shipped(name, tool)["python"]}, "config": config}
                 outcome = await attack(connection, f"{name}-written", "flow", flow(written, tool=tool, **given))
-                assert "only the worker's environment says it" in outcome.text
+                assert "only the worker's environment may set a connector's address" in outcome.text
     assert thief.heard == []
 
 
@@ -290,7 +290,7 @@ async def test_a_redirect_takes_no_secret_of_a_connector_to_another_server(
         }
         async with house(tmp_path, {**worker_env(), "GITHUB_API_URL": moved.url}) as connection:
             outcome = await attack(connection, "r", "flow", flow(source, repo="acme/shop", number=7))
-        assert "sends to another server" in outcome.text
+        assert "redirects to another server" in outcome.text
         assert moved.leaked == {"GITHUB_TOKEN"}
     assert thief.heard == []
 
