@@ -97,7 +97,7 @@ def test_an_answer_that_is_none_is_a_failure(answer: Any) -> None:
     ],
 )
 def test_a_number_that_json_has_not_is_told_with_its_place(answer: dict[str, Any], place: str) -> None:
-    assert failure_of_answer(answer) == f"provider.malformed: the answer of {SHOUT} is no JSON: {place}"
+    assert failure_of_answer(answer) == f"provider.malformed: the answer of {SHOUT} is not JSON: {place}"
 
 
 @pytest.mark.parametrize("kind", [list, dict])

@@ -1,4 +1,4 @@
-"""The providers that one worker has, by URI, and how a dispatch or an action reaches them."""
+"""The providers that one worker has, by URI, and how dispatches and actions reach them."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -14,24 +14,24 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.finite import NotFinite, encoded
 
 Opens = Callable[[], Any]
-"""Makes a provider or a middleware, when it is first needed; usually its class."""
+"""Makes a provider or a middleware when it is first needed; usually its class."""
 
 
 class Providers:
-    """Opens providers when they are first asked, and hands dispatches to them."""
+    """Opens providers when they are first needed, and hands dispatches to them."""
 
     def __init__(self, offered: Mapping[str, Opens]) -> None:
         self._offered: dict[str, Opens] = {MOCK: Mock, **offered}
         self._open: dict[str, Any] = {}
 
     async def carry(self, job: Job, request: JSON) -> tuple[JSON, JSON]:
-        """Carry a dispatch, or an action of a middleware, out: an effect of kind ``provider``.
+        """Carry out a dispatch, or an action of a middleware: an effect of kind ``provider``.
 
-        Its value is the answer, whatever the Result: ``{"result": …, "metadata": …}``; that of an action which failed
-        is ``{"failed": …, "metadata": …}``.
+        The value is the answer, whatever the Result: ``{"result": …, "metadata": …}``; the value of an action that
+        failed is ``{"failed": …, "metadata": …}``.
 
         :raises EffectFailed: ``provider.unknown`` if this worker has no such provider; ``provider.malformed`` if its
-            answer is none
+            answer is invalid
         """
         uri: str = request["provider"]
         provider = self._opened(uri)
@@ -69,7 +69,7 @@ class Providers:
         return provider
 
     async def aclose(self) -> None:
-        """Close what providers hold open."""
+        """Close the resources that providers hold open."""
         for provider in self._open.values():
             close = getattr(provider, "aclose", None)
             if close is not None:
@@ -77,7 +77,7 @@ class Providers:
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a provider; one that is no coroutine function is called in a thread, where it may block."""
+    """Call a provider; a function that is not a coroutine function is called in a thread, where it may block."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
     found = await anyio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
@@ -101,7 +101,7 @@ def _json(uri: str, value: JSON) -> JSON:
     try:
         return decode_json(encoded(value))
     except NotFinite as error:
-        message = f"the answer of {uri} is no JSON: {error}"
+        message = f"the answer of {uri} is not JSON: {error}"
         raise EffectFailed(Failure("provider.malformed", message, details={"at": error.at})) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise EffectFailed(Failure("provider.malformed", f"the answer of {uri} is no JSON: {error}")) from error
+        raise EffectFailed(Failure("provider.malformed", f"the answer of {uri} is not JSON: {error}")) from error

@@ -1,4 +1,4 @@
-"""Durations as providers read and tell them: ISO 8601, in arguments that have been checked to be some."""
+"""Durations in ISO 8601, as providers read them from checked arguments and write them."""
 
 import re
 
@@ -17,5 +17,5 @@ def seconds_of(duration: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """Write so many seconds as a duration."""
+    """Return a number of seconds as a duration."""
     return f"PT{seconds:.3f}".rstrip("0").rstrip(".") + "S"

@@ -1,8 +1,8 @@
-"""The ``http`` provider: one HTTP request, guarded, bounded in time and size, never repeated by itself.
+"""The ``http`` provider: one HTTP request, guarded, limited in time and size, never retried by the provider.
 
 Every hop, redirects included, is resolved and checked (`callboard.actors.lending.addresses`) and connected to at the
-checked address; a token goes only to the host it was given for. Retries are the flow's: its failures say which are
-worth one.
+checked address; a token goes only to the host it was given for. Retries belong to the flow: a failure says whether
+another try may succeed.
 """
 
 import time
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 HTTP = "mwl:provider.call/callboard/http/v1"
 
-ALLOWING = "whoever runs the worker may list the host in its configuration, as allow_hosts below [providers.http]"
-"""What is to be done about an address that is not public."""
+ALLOWING = "the operator of the worker may list the host in its configuration, as allow_hosts below [providers.http]"
+"""The remedy for an address that is not public."""
 
 BYTES_MAX = 16 * 1024 * 1024
 TIMEOUT_MAX_S = 600.0
@@ -33,7 +33,7 @@ TIMEOUT_MAX_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class HttpRules:
-    """What a worker lets flows request.
+    """The limits on the requests of flows.
 
     ``tokens`` are bearer tokens by host (``host``, or ``host:port`` for other than the scheme's port); they go over
     https, and over http to ``allow_hosts`` only, which are hosts whose addresses need not be public.
@@ -50,7 +50,7 @@ class TooLarge(Exception):
 
 
 class Http:
-    """Makes HTTP requests. Nothing is kept between them, so that no connection is taken for another host's."""
+    """Makes HTTP requests. No connection is kept, so that none is used for another host."""
 
     def __init__(self, rules: HttpRules) -> None:
         self._rules = rules
@@ -106,7 +106,7 @@ class Http:
 
         url = asked.url
         if url.scheme not in PORTS or not url.host:
-            raise Unsendable(f"{url} is no http or https URL with a host", "Refused")
+            raise Unsendable(f"{url} is not an http or https URL with a host", "Refused")
         rules, netloc = self._rules, url.netloc.decode("ascii")
         addresses = await checked_addresses(url.host, url.port or PORTS[url.scheme], rules.allow_hosts)
         headers = {"user-agent": "callboard", "accept": "application/json, */*;q=0.5", **tracecontext.headers()}

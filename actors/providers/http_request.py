@@ -1,4 +1,4 @@
-"""HTTP requests as the ``http`` provider makes them: of a call's arguments, and where a redirect leads them. Pure."""
+"""HTTP requests of the ``http`` provider: made from a call's arguments, and changed by redirects. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ REDIRECTED = frozenset({301, 302, 303, 307, 308})
 PORTS = {"http": 80, "https": 443}
 
 _SEPARATORS = re.compile(r"/|\\|%2[fF]|%5[cC]")
-"""What separates the segments of a path, also to servers that decode before they look."""
+"""What separates the segments of a path, also for servers that decode a path before they split it."""
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -35,11 +35,11 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 """Headers that the connection needs and no author may set."""
 
 _HARMLESS = frozenset({"accept", "accept-language", "user-agent"})
-"""Headers that go along when a redirect leads to another host; all others may be meant for the first one only."""
+"""Headers that are kept when a redirect leads to another host; all others may be meant for the first host only."""
 
 
 class Unsendable(Exception):
-    """The arguments make no request; ``code`` is the failure's."""
+    """The arguments do not make a valid request; ``code`` is the failure's."""
 
     def __init__(self, message: str, code: str = "InvalidRequest") -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class Unsendable(Exception):
 
 
 class Asked(Struct, frozen=True):
-    """One request, and what of the response is a success."""
+    """One request, and which responses are a success."""
 
     method: str
     url: "httpx.URL"
@@ -63,7 +63,8 @@ class Asked(Struct, frozen=True):
         return status in self.expect or f"{status // 100}xx" in self.expect
 
     def follows(self, status: int) -> bool:
-        """Whether a redirect of this status is followed; one that is expected, or bends the method, is handed back."""
+        """Return whether a redirect of this status is followed; an expected one, or one that changes the method, is
+        returned as the answer."""
         if status not in REDIRECTED or not self.redirects or status in self.expect:
             return False
         return status in (303, 307, 308) or self.method in _SAFE
@@ -71,7 +72,7 @@ class Asked(Struct, frozen=True):
     def redirected(self, status: int, location: str) -> "Asked":
         """Return the request that a redirect leads to.
 
-        :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or takes a body elsewhere
+        :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or sends a body to another host
         """
         import httpx
 
@@ -80,9 +81,9 @@ class Asked(Struct, frozen=True):
         try:
             url = self.url.join(location)
         except httpx.InvalidURL as error:
-            raise Unsendable(f"{self.url} leads to no valid URL: {error}", "Refused") from error
+            raise Unsendable(f"{self.url} redirects to an invalid URL: {error}", "Refused") from error
         if self.url.scheme == "https" and url.scheme != "https":
-            raise Unsendable(f"{self.url} leads to {url}, which is not encrypted", "Refused")
+            raise Unsendable(f"{self.url} redirects to {url}, which is not encrypted", "Refused")
         same = _origin(self.url) == _origin(url)
         method, content, headers = self.method, self.content, dict(self.headers)
         if status == 303 and method != "HEAD":
@@ -90,16 +91,16 @@ class Asked(Struct, frozen=True):
             headers.pop("content-type", None)
             headers.pop("idempotency-key", None)
         if not same and (content is not None or method not in _SAFE):
-            raise Unsendable(f"{self.url} sends a {method} on to another host, {url.host}", "Refused")
+            raise Unsendable(f"{self.url} redirects a {method} to another host, {url.host}", "Refused")
         if not same:
             headers = {name: value for name, value in headers.items() if name in _HARMLESS}
         return replace(self, method=method, url=url, content=content, headers=headers, followed=self.followed + 1)
 
 
 def asked_of(request: "Request", bytes_max: int, timeout_max_s: float) -> Asked:
-    """Make the request that a call's arguments describe.
+    """Return the request that a call's arguments describe.
 
-    :raises Unsendable: if they describe none
+    :raises Unsendable: if they do not describe a valid request
     """
     arguments = request.arguments
     method: str = arguments.get("method", "GET")
@@ -135,13 +136,13 @@ def _url(arguments: dict[str, Any]) -> "httpx.URL":
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
-        raise Unsendable(f"{text!r:.200} is no URL: {error}") from error
+        raise Unsendable(f"{text!r:.200} is not a valid URL: {error}") from error
     if url.scheme not in PORTS or not url.host:
-        raise Unsendable(f"{text!r:.200} is no http or https URL with a host")
+        raise Unsendable(f"{text!r:.200} is not an http or https URL with a host")
     if "base" in arguments and _origin(url) != _origin(httpx.URL(arguments["base"])):
         raise Unsendable("the path leads away from the base")
     if url.userinfo:
-        raise Unsendable("a URL carries no password: have the worker configured with a token for the host")
+        raise Unsendable("a URL may not contain a password: have the worker configured with a token for the host")
     return url.copy_merge_params(_query(arguments["query"])) if arguments.get("query") else url
 
 

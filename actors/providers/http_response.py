@@ -1,4 +1,4 @@
-"""HTTP responses as the ``http`` provider answers with them: a value, or a failure that says what to do. Pure."""
+"""HTTP responses of the ``http`` provider: a value, or a failure that says what to do. Pure."""
 
 import base64
 import codecs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PREFIX = "Provider.Call.Http"
 
 _AGAIN = frozenset({408, 425, 500, 502, 503, 504})
-"""Statuses of which the next try may know nothing."""
+"""Statuses after which another try may succeed."""
 
 _TEXTUAL = ("text/", "application/xml", "application/javascript", "application/yaml")
 
@@ -30,7 +30,7 @@ RETRY_AFTER_MAX_S = 86_400.0 * 365
 
 
 def answer_of(asked: "Asked", response: "httpx.Response", content: bytes, metadata: Mapping[str, Any]) -> Answer:
-    """Answer with a response: its value if the status is expected, else the failure that it stands for."""
+    """Return the answer for a response: its value if the status is expected, else a failure."""
     value = {"status": response.status_code, "headers": dict(response.headers), **_body(response, content)}
     if asked.expects(response.status_code):
         return success(value, **metadata)
@@ -48,7 +48,7 @@ def answer_of(asked: "Asked", response: "httpx.Response", content: bytes, metada
 
 
 def retry_after_s(headers: Mapping[str, str], now: dt.datetime) -> float | None:
-    """Read how long a server asks to wait, in seconds, or None: a number of seconds, or a date (RFC 9110, 10.2.3)."""
+    """Return how long a server asks to wait, in seconds, or None: a number of seconds or a date (RFC 9110, 10.2.3)."""
     text = headers.get("retry-after", "").strip()
     if text.isdecimal():
         return min(float(text), RETRY_AFTER_MAX_S)
@@ -61,14 +61,14 @@ def retry_after_s(headers: Mapping[str, str], now: dt.datetime) -> float | None:
 
 
 def _body(response: "httpx.Response", content: bytes) -> dict[str, Any]:
-    """Return the body as a value: parsed, as text, or in Base64 where it is neither."""
+    """Return the body as a value: parsed, as text, or in Base64 if it is neither."""
     if not content:
         return {"body": None}
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         with suppress(msgspec.DecodeError, RecursionError):
             return {"body": decode_json(content)}
-    # What says that it is JSON, and is not, is handed on as the text that it is.
+    # A body that claims to be JSON, and is not, is returned as text.
     text = _text(content, response.charset_encoding, forced=kind.startswith(_TEXTUAL))
     if text is not None:
         return {"body": text}

@@ -1,4 +1,4 @@
-"""The mock provider: its Result follows from its arguments alone. Its delay is the interpreter's to wait for."""
+"""The mock provider: its Result depends on its arguments alone. The interpreter waits for its delay."""
 
 from callboard.actors.providers.provider import Answer, Request
 
@@ -6,7 +6,7 @@ MOCK = "mwl:provider.call/mwl/mock/v1"
 
 
 class Mock:
-    """Stands in for any provider."""
+    """Takes the place of any provider."""
 
     async def execute(self, request: Request) -> Answer:
         arguments = request.arguments

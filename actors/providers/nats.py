@@ -1,7 +1,7 @@
 """The ``nats`` provider: a request on a subject, or to a service found by its name.
 
-`callboard.bus.tenant_requests` checks every subject, and sends the request in the tenant's account where there is one.
-Services are those of the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
+`callboard.bus.tenant_requests` checks every subject, and sends the request in the tenant's account if there is one.
+Services follow the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
 ``Nats-Service-Error-Code`` and ``Nats-Service-Error`` mark a reply that is an error.
 """
 
@@ -32,7 +32,7 @@ TIMEOUT_MIN_S = 0.001
 TIMEOUT_MAX_S = 3_600.0
 
 DISCOVERY_TIMEOUT_S = 2.0
-"""How long finding a service may take, of the call's own time."""
+"""How much of a call's time finding its service may take."""
 
 _SERVICE = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -77,7 +77,7 @@ class Nats:
             with anyio.fail_after(timeout_s):
                 subject = await self._subject(request.tenant, arguments, metadata)
                 payload = _payload(arguments.get("payload", request.input))
-                # The client's own bound is longer than ours, so that ours decides.
+                # The client's own timeout is longer than ours, so that ours decides.
                 reply = await self._requests.request(request.tenant, subject, payload, timeout_s + 1, headers)
         except _Refused as refused:
             return Answer(refused.answer.result, metadata)
@@ -85,7 +85,7 @@ class Nats:
             metadata.pop("subject", None)
             return failure(f"{PREFIX}.{_CODES[refused.kind]}", str(refused), retryable=False, **metadata)
         except NoRespondersError:
-            message = f"nobody listens on {metadata['subject']}"
+            message = f"no subscriber listens on {metadata['subject']}"
             return failure(f"{PREFIX}.NoResponders", message, retryable=True, **metadata)
         except (TimeoutError, NatsTimeout):
             message = f"no reply within {arguments.get('timeout', TIMEOUT)}"
@@ -111,7 +111,7 @@ class Nats:
         return subject
 
     async def _discovered(self, tenant: str, name: str, endpoint: str | None) -> _Found:
-        """Find a service's endpoint in the description of the first instance that answers.
+        """Return a service's endpoint, from the description of the first instance that answers.
 
         :raises _Refused: ``NoResponders`` if there is no such service, ``UnknownEndpoint``
         """
@@ -119,14 +119,14 @@ class Nats:
         from nats.errors import TimeoutError as NatsTimeout
 
         if not _SERVICE.fullmatch(name):
-            message = f"{name!r:.200} is not a service's name: letters, digits, - and _"
+            message = f"{name!r:.200} is not a service's name: expected letters, digits, - and _"
             raise _Refused("InvalidRequest", message, retryable=False)
         try:
             reply = await self._requests.describe(tenant, name, DISCOVERY_TIMEOUT_S)
             info = decode_json(reply.data)
             endpoints: dict[str, Any] = {one["name"]: one["subject"] for one in info["endpoints"]}
         except (NoRespondersError, NatsTimeout):
-            raise _Refused("NoResponders", f"there is no service {name!r}", retryable=True) from None
+            raise _Refused("NoResponders", f"service {name!r} not found: no instance answers", retryable=True) from None
         except (*JSON_ERRORS, KeyError, TypeError):
             raise _Refused("NoResponders", f"the service {name!r} does not describe its endpoints") from None
         wanted = endpoint if endpoint is not None else next(iter(endpoints), "")
@@ -146,7 +146,7 @@ def _headers(given: dict[str, str], request: Request) -> dict[str, str]:
         if not _HEADER.fullmatch(name) or any(letter in value for letter in "\r\n"):
             raise _Refused("InvalidRequest", f"the header {name!r:.200} cannot be sent")
         if name.lower().startswith("nats-"):
-            raise _Refused("InvalidRequest", f"the header {name} is the server's own")
+            raise _Refused("InvalidRequest", f"the header {name} is reserved for the server")
     return {"Idempotency-Key": request.idempotency_key, **tracecontext.headers(), **given}
 
 

@@ -1,4 +1,4 @@
-"""The ``process`` provider: a program of the worker's machine, in a folder of its own.
+"""The ``process`` provider: a program on the worker's machine, in a temporary folder.
 
 It is off unless the worker's operator allows commands or images (`callboard.actors.providers.process_rules`). However
 the call ends, all processes that the program has started are killed, and the folder is removed.
@@ -32,13 +32,13 @@ SHOWN_CHARS_MAX = 8_000
 """How much of the end of an output a failure shows."""
 
 REMOVAL_S = 10.0
-"""How long removing a container may take."""
+"""How long the removal of a container may take."""
 
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class _Refused(Exception):
-    """The program is not run; the failure says why."""
+    """The program is not run; the answer says why."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.result["message"])
@@ -46,11 +46,11 @@ class _Refused(Exception):
 
 
 class _TooMuch(Exception):
-    """The program wrote more than may be kept."""
+    """The program wrote more than is kept."""
 
 
 class _Run(Struct):
-    """A program on its way, and what it has written."""
+    """A program that is about to run, and its output so far."""
 
     argv: list[str]
     env: dict[str, str]
@@ -84,9 +84,9 @@ class Process:
         except _Refused as refused:
             return refused.answer
         except (FileNotFoundError, PermissionError) as error:
-            # With an image, it is the command for containers that is missing.
+            # With an image, the missing program is the command for containers.
             program = error.filename or arguments["argv"][0]
-            return failure(f"{PREFIX}.NotFound", f"there is no program {program!r}", retryable=False)
+            return failure(f"{PREFIX}.NotFound", f"program {program!r} not found", retryable=False)
         except TimeoutError:
             message = f"{arguments['argv'][0]} was killed: it took longer than {timeout}"
             return failure(f"{PREFIX}.Timeout", message, type="timeout")
@@ -97,9 +97,9 @@ class Process:
         return _answer(arguments, run, exit_code, metadata)
 
     def _allowed(self, request: Request) -> _Run:
-        """Make the run that a call asks for.
+        """Return the run that a call asks for.
 
-        :raises _Refused: ``NotAllowed``, saying what is
+        :raises _Refused: ``NotAllowed``, with the list of what is allowed
         """
         rules, arguments = self._rules, request.arguments
         argv: list[str] = arguments["argv"]
@@ -139,7 +139,7 @@ async def _run(run: _Run) -> int:
     child: Program | None = None
     try:
         if run.removal is not None:
-            # One that a worker left behind when it died has the same name.
+            # A container that a worker left when it died has the same name.
             await anyio.run_process(run.removal, check=False, env=run.env)
         # A cancelled spawn would leak the process.
         with anyio.CancelScope(shield=True):
@@ -150,7 +150,7 @@ async def _run(run: _Run) -> int:
         with anyio.CancelScope(shield=True):
             if child is not None:
                 await _ended(child, run)
-            # There may be much in it by now, and parts that are not ours to remove.
+            # The folder may be large by now, and contain files that we may not remove.
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
@@ -167,7 +167,7 @@ async def _conversed(child: Program, run: _Run) -> int:
             tasks.cancel_scope.cancel()
 
     async def write() -> None:
-        # A program need not read what it is given.
+        # A program need not read its input.
         with suppress(*_BROKEN):
             await child.stdin.send(run.stdin)
         with suppress(*_BROKEN):
@@ -177,7 +177,7 @@ async def _conversed(child: Program, run: _Run) -> int:
         tasks.start_soon(write)
         tasks.start_soon(read, child.stdout, run.stdout)
         tasks.start_soon(read, child.stderr, run.stderr)
-        # Nothing that it started holds the pipes open by then; what it wrote is read to the end.
+        # None of its processes holds the pipes open by then; the output is read to the end.
         await child.wait()
     if too_much:
         raise _TooMuch
@@ -186,9 +186,9 @@ async def _conversed(child: Program, run: _Run) -> int:
 
 
 async def _ended(child: Program, run: _Run) -> None:
-    """Kill what is left of a program, and release its pipes."""
+    """Kill the remaining processes of a program, and release its pipes."""
     if run.removal is not None and child.returncode is None:
-        # Killing the client of a container's daemon does not end the container.
+        # Killing the client of a container daemon does not end the container.
         with anyio.move_on_after(REMOVAL_S):
             await anyio.run_process(run.removal, check=False, env=run.env)
     await child.end()
@@ -208,7 +208,7 @@ def _answer(arguments: dict[str, Any], run: _Run, exit_code: int, metadata: dict
         try:
             value["stdout"] = decode_json(run.stdout)
         except JSON_ERRORS as error:
-            message = f"the output of {program} is no JSON: {error}"
+            message = f"the output of {program} is not JSON: {error}"
             details = {"stdout": stdout[-SHOWN_CHARS_MAX:], "stderr": stderr[-SHOWN_CHARS_MAX:]}
             return failure(f"{PREFIX}.InvalidOutput", message, details=details, retryable=False, **metadata)
     return success(value, **metadata)

@@ -11,11 +11,11 @@ TIMEOUT_MAX_S = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessRules:
-    """What a worker runs.
+    """The limits on the programs of flows.
 
     ``allow`` are patterns of commands, ``images`` of container images, which ``containers`` (a command such as
-    ``docker``) runs; both are empty unless the operator says otherwise. ``env`` is what every program gets of the
-    worker's environment, ``settable`` the variables beyond it that calls may set.
+    ``docker``) runs; both are empty unless the operator sets them. ``env`` is the part of the worker's environment that
+    every program gets, ``settable`` the further variables that calls may set.
     """
 
     allow: Sequence[str] = ()
@@ -28,10 +28,10 @@ class ProcessRules:
 
 
 def allows(patterns: Sequence[str], argv: Sequence[str]) -> bool:
-    """Whether a command is allowed by one of the patterns.
+    """Return whether one of the patterns allows a command.
 
-    A pattern is read word by word, each for one argument, with ``*``, ``?`` and ``[…]`` inside of it; a last word
-    that is ``*`` alone stands for any further arguments, also none.
+    Each word of a pattern matches one argument, and may contain ``*``, ``?`` and ``[…]``; a last word that is only
+    ``*`` matches any number of further arguments, including zero.
     """
     return any(_matches(shlex.split(pattern), argv) for pattern in patterns)
 

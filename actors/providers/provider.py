@@ -1,7 +1,7 @@
-"""The port of providers: what a worker is asked, and what it answers.
+"""The port of providers: the requests that a worker passes to them, and their answers.
 
 A call provider takes the arguments of a call, which fit its contract's parameters, and the call's input; it answers
-with a Result, a success or a failure envelope, and what it reports of itself (specification: MWL, page *Call
+with a Result, a success or a failure envelope, and metadata about its work (specification: MWL, page *Call
 providers*). A middleware acts at phases (page *Middleware mechanics*).
 """
 
@@ -40,14 +40,14 @@ class ActionRequest(Request, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What a provider came to: a Result, and the members of its window's metadata."""
+    """A provider's answer: a Result, and the members of its window's metadata."""
 
     result: dict[str, Any]
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
 class Passed(Struct, frozen=True):
-    """A middleware's action lets pass what is in flight; ``metadata`` is what it contributes."""
+    """A middleware's action leaves the value or Result in flight unchanged; ``metadata`` is what it contributes."""
 
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
@@ -55,7 +55,7 @@ class Passed(Struct, frozen=True):
 class ActionFailed(Exception):
     """An action of a middleware failed, and with it its phase.
 
-    A control action that returns a failure substitutes it; to fail itself it raises this.
+    If a control action returns a failure, that replaces the Result in flight; to fail itself, it raises this.
     """
 
     def __init__(self, code: str, message: str, *, details: JSON = None, retryable: bool | None = None) -> None:
@@ -64,7 +64,10 @@ class ActionFailed(Exception):
 
 
 class Provider(Protocol):
-    """Carries dispatches out. Whatever it raises becomes an internal failure; what authors can act on is a Result."""
+    """Carries out dispatches.
+
+    A failure that authors can act on is returned as a Result; an exception becomes an internal failure.
+    """
 
     async def execute(self, request: Request) -> Answer: ...
 
@@ -72,9 +75,9 @@ class Provider(Protocol):
 class Middleware(Protocol):
     """Acts at the phases that its contract declares.
 
-    What an Answer means is the kind of the phase's action: a side-effect's success is of no account; a transform's
-    success has the new value in flight, at ``onFailure`` the new failure envelope; a control's Result takes the place
-    of the one in flight. `Passed`, or None, lets everything pass.
+    The kind of the phase's action decides what an Answer means: the success of a side effect is ignored; the success of
+    a transform is the new value in flight, at ``onFailure`` the new failure envelope; the Result of a control replaces
+    the one in flight. `Passed` or None leaves everything unchanged.
     """
 
     async def act(self, phase: Phase, request: ActionRequest) -> Answer | Passed | None: ...
@@ -93,7 +96,7 @@ def failure(
     retryable: bool | None = None,
     **metadata: JSON,
 ) -> Answer:
-    """Make the answer of a provider that failed; what says nothing is left out of the envelope."""
+    """Return the answer of a provider that failed; members without a value are left out of the envelope."""
     envelope: dict[str, Any] = {"type": type, "code": code, "message": message}
     if details is not None:
         envelope["details"] = details
