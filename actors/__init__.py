@@ -1,1 +1,1 @@
-"""Who carries effects out: the actor kernel, the node actors, models, tools, sources."""
+"""Execution of effects: the actor kernel, the node actors, models, tools, sources."""

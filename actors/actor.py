@@ -1,8 +1,10 @@
 """The actor kernel: a task with a mailbox, spawned and watched by a supervisor.
 
-An actor handles one message after the other. Its mailbox is bounded: senders that may wait use `Mailbox.put`, those
-that may not use `Mailbox.put_nowait` and get `MailboxFull`. When an actor fails, its supervisor restarts it within the
-limits of its policy, and otherwise tells whoever owns the supervisor (escalation); its siblings are left alone.
+
+An actor handles one message after the other. Its mailbox is bounded: a sender that may wait uses `Mailbox.put`, any
+other sender uses `Mailbox.put_nowait` and gets `MailboxFull`. When an actor fails, its supervisor restarts it within
+the limits of its policy. After that, the supervisor reports the failure to its owner (escalation); the actor's siblings
+continue.
 """
 
 from collections import deque
@@ -24,7 +26,7 @@ class MailboxFull(Exception):
 
 
 class MailboxClosed(Exception):
-    """The actor has ended: nobody reads this mailbox any more."""
+    """The actor has ended: its mailbox has no reader any longer."""
 
 
 class Mailbox(Generic[M]):
@@ -34,7 +36,7 @@ class Mailbox(Generic[M]):
         self._messages: deque[M] = deque()
         self._messages_max = messages_max
         self._closed = False
-        # Events are made when somebody waits: most mailboxes of short-lived actors never need one.
+        # An event is created only when a task waits: most mailboxes of short-lived actors never need one.
         self._arrived: anyio.Event | None = None
         self._room: anyio.Event | None = None
 
@@ -63,7 +65,7 @@ class Mailbox(Generic[M]):
             try:
                 return self.put_nowait(message)
             except MailboxFull:
-                # One event for all who wait: a new one each would leave the others waiting for good.
+                # All waiting senders share one event: if each created a new one, the others would wait forever.
                 if self._room is None or self._room.is_set():
                     self._room = anyio.Event()
                 await self._room.wait()
@@ -95,7 +97,7 @@ def _set(event: anyio.Event | None) -> None:
 
 
 class Restart(Struct, frozen=True):
-    """How often an actor may be started anew: ``most`` times within ``within_s`` seconds, ``pause_s`` apart."""
+    """How often an actor may be restarted: ``most`` times within ``within_s`` seconds, ``pause_s`` apart."""
 
     most: int = 0
     within_s: float = 60.0
@@ -130,14 +132,14 @@ class Child:
 
 
 OnFailure = Callable[[str, Exception], None]
-"""Takes the name of an actor that failed for good, and why."""
+"""Takes the name of an actor that failed and is not restarted, and the error."""
 
 Spawn = Callable[[str, Callable[[], Awaitable[None]]], object]
 """Starts an actor: its name, and what it does."""
 
 
 def _nobody(_name: str, _error: Exception) -> None:
-    """Takes the failures of a supervisor that has no actors any more."""
+    """Ignore a failure: the supervisor has no actors left."""
 
 
 class Supervisor:
@@ -160,7 +162,7 @@ class Supervisor:
         try:
             return await self._tasks.__aexit__(kind, error, traceback)
         finally:
-            # Whoever owns the supervisor is not kept by it.
+            # Drop the reference, so that the supervisor does not keep its owner alive.
             self._on_failure = _nobody
 
     def spawn(self, name: str, body: Callable[[], Awaitable[None]], restart: Restart = NEVER) -> Child:

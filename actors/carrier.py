@@ -27,17 +27,17 @@ from callboard.bus.tracecontext import TraceContext, within
 from callboard.bus.work import Work
 
 PROGRESS_CHARS_MAX = 2_000
-"""A tool's line of progress, or what a model says beside its tool calls, is cut here in the log."""
+"""Maximum length of a tool's progress line, or of a model's text next to its tool calls, in the log."""
 
 PROGRESS_LINES_MAX = 1_000
-"""How many lines of progress of one effect are recorded: people read them, and a tool may report without end."""
+"""Maximum number of progress lines recorded per effect: people read them, and a tool may report without end."""
 
 RETRY_REASON_CHARS_MAX = 200
-"""Why a model is tried again is told in so many characters."""
+"""Maximum length of the recorded reason why a model is tried again."""
 
 
 class Spent(Struct):
-    """What an effect that is no model turn has cost of a model: it adds it here as it goes."""
+    """The usage of models by an effect other than a model turn; the effect adds to it while it runs."""
 
     model: str = ""
     usage: Usage = field(default_factory=Usage)
@@ -45,14 +45,14 @@ class Spent(Struct):
     unmetered: bool = False
 
     def add(self, model: str, usage: Usage, requests: Sequence[Usage] = (), *, unmetered: bool = False) -> None:
-        """Add what a model was used, in all and by request; ``unmetered``: its provider did not report it."""
+        """Add the usage of a model, in total and by request; ``unmetered``: its provider did not report it."""
         self.model = model
         self.usage += usage
         self.requests += requests or [usage]
         self.unmetered = self.unmetered or unmetered
 
     def outcome(self, value: JSON = None, metadata: JSON = None, error: Failure | None = None) -> ev.EffectResult:
-        """Return the outcome of the effect, with what it used."""
+        """Return the outcome of the effect, with its usage."""
         several = self.requests if len(self.requests) > 1 else []
         return ev.EffectResult(value, error, metadata, self.model, self.usage, several, self.unmetered)
 
@@ -84,9 +84,9 @@ class _Heard:
 
 
 class Job(Struct, frozen=True):
-    """An effect to be carried out, with all it takes: ``turn`` is the resolved request of a model call, ``node`` the
-    name of the node, ``toolboxes`` the toolboxes that stand open in it, by effect key, whether this process has opened
-    them yet or not."""
+    """An effect to be carried out, with all that this needs: ``turn`` is the resolved request of a model call, ``node``
+    the name of the node, ``toolboxes`` the toolboxes of the node by effect key, including those that this process has
+    not opened yet."""
 
     ref: RunRef
     event: Event
@@ -110,7 +110,7 @@ class Job(Struct, frozen=True):
 
 
 class OpenToolbox(Protocol):
-    """A toolbox with its sessions, as the carrier needs it: its tools, and by code and text what is odd about them."""
+    """A toolbox with its sessions, as the carrier needs it: its tools, and its warnings by code and text."""
 
     @property
     def specs(self) -> Sequence[ToolSpec]: ...
@@ -134,7 +134,7 @@ class Sessions(Protocol):
 
 
 class Reporter:
-    """Where a running effect leaves what people want to read of it."""
+    """Records progress and warnings of a running effect."""
 
     def __init__(self, aside: Callable[[Payload], None]) -> None:
         self._aside = aside
@@ -150,7 +150,7 @@ class Reporter:
         self._aside(ev.NodeProgress(node=node, message=text if whole else f"{text[: PROGRESS_CHARS_MAX - 1]}…"))
 
     def retrying(self, node: str, retrying: Retrying) -> None:
-        """A model is tried again: whoever watches should not wait for nothing."""
+        """Record that a model is tried again, so that people who watch know why there is no answer yet."""
         failure = retrying.failure
         why = f"{failure.code} {shortened(' '.join(failure.message.split()), RETRY_REASON_CHARS_MAX)}".rstrip()
         message = f"try {retrying.tries} of {retrying.tries_max} failed, again in {retrying.wait_s:.1f} s: {why}"
@@ -158,7 +158,7 @@ class Reporter:
         self._aside(ev.NodeProgress(node=node, message=message, data=data))
 
     def lent(self, node: str, variables: Sequence[Lent]) -> None:
-        """Variables of the worker are used: the run shows which, and where their values go."""
+        """Record which variables of the worker are used, and where their values go."""
         if variables:
             message = ", ".join(f"{one.variable} to {one.to}" for one in variables)
             data = {"lent": [{"variable": one.variable, "to": one.to} for one in variables]}
@@ -332,6 +332,6 @@ def _sources(call: ev.EffectCall) -> list[ToolSource]:
 
 
 def _say(reporter: Reporter, job: Job, call: ev.ModelCall, text: str) -> None:
-    """Leave what a model said on the way to its answer; a choice, a verdict or advice is none that a node works on."""
+    """Record the text of a model's turn as progress of the node; the text of a choice, verdict or advice is not."""
     if call.purpose == "turn" and text.strip():
         reporter.progress(job.node, text)

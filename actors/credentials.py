@@ -1,6 +1,6 @@
-"""Accounts: which variables an adapter reads of somebody's account at a service, and an environment with those.
+"""Accounts: which variables an adapter reads from a user's account at a service, and the environment made of them.
 
-Where a tenant, or one of its users, has an account of its own, nothing of the worker's own account is mixed in.
+If a tenant, or one of its users, has an account at a service, no variable of the worker's own account is mixed in.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ ACCOUNTS: Mapping[str, tuple[str, ...]] = {
     "slack": ("SLACK_BOT_TOKEN", "SLACK_WEBHOOK_URL"),
     "telegram": ("TELEGRAM_BOT_TOKEN",),
 }
-"""The variables of an account by provider, the most usual first. Where a service is, no account says."""
+"""The variables of an account by provider, the most usual first. An account never sets the address of a service."""
 
 CONNECTED = ("github", "google_calendar", "notion", "slack")
 """The providers whose accounts can be connected in a browser."""
@@ -28,11 +28,11 @@ CONNECT_PATH = "/integrations/connect"
 """Below this path of `callboard http` a page for each of them says how an account is connected."""
 
 Account = Callable[[str], Awaitable[Mapping[str, str] | None]]
-"""Looks up the variables of an account by its provider; None if there is none."""
+"""Returns the variables of an account by its provider; None if there is no such account."""
 
 
 class AccountUnreadable(Exception):
-    """An account is there, or may be, and cannot be read; ``again`` says that it may be later."""
+    """An account exists, or may exist, and cannot be read; ``again`` says that a later attempt may succeed."""
 
     def __init__(self, code: str, message: str, *, again: bool) -> None:
         super().__init__(message)
@@ -41,12 +41,12 @@ class AccountUnreadable(Exception):
 
 
 async def nobody(_provider: str) -> None:
-    """Nobody has an account."""
+    """Return None: there are no accounts."""
     return
 
 
 async def with_account(env: Mapping[str, str], provider: str, account: Account) -> tuple[Mapping[str, str], list[str]]:
-    """Return the environment for an action, and what is secret in it of an account.
+    """Return the environment for an action, and the secret values of the account in it.
 
     :raises EffectFailed: if the account cannot be read
     """
@@ -61,5 +61,5 @@ async def with_account(env: Mapping[str, str], provider: str, account: Account) 
 
 
 def hiding(provider: str, secrets: Sequence[str]) -> Redaction:
-    """Return what takes the secrets of an account out of whatever is to be recorded."""
+    """Return the redaction that removes the secrets of an account from everything that is recorded."""
     return Redaction({f"{provider}.{number}": secret for number, secret in enumerate(secrets)})

@@ -32,7 +32,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class FetchFailed(Exception):
-    """A URL gave no text. ``code`` is the specification's; ``retryable`` says whether later may be better."""
+    """A URL gave no text. ``code`` is the specification's; ``retryable`` says whether a later attempt may succeed."""
 
     def __init__(self, code: str, message: str, retryable: bool = False) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class FetchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """What a worker lets sources fetch.
+    """The limits of what sources may fetch on a worker.
 
     ``tokens`` are bearer tokens by host (``host``, or ``host:port`` for other than the scheme's port); ``allow_hosts``
     may have addresses that are not public.
@@ -56,7 +56,7 @@ class FetchRules:
 
 
 async def fetch_text(url: str, rules: FetchRules) -> str:
-    """Get the text behind an http or https URL.
+    """Return the text at an http or https URL.
 
     :raises FetchFailed: ``SOURCE_URL_UNREACHABLE``, ``SOURCE_URL_HTTP_ERROR``, ``SOURCE_URL_AUTH_REQUIRED``,
         ``SOURCE_URL_BLOCKED``, ``SOURCE_TOO_LARGE``
@@ -91,7 +91,7 @@ async def _follow(client: "httpx.AsyncClient", url: str, rules: FetchRules) -> s
                 return answer
             place = answer
     except httpx.InvalidURL as error:
-        raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is, or leads to, no valid URL: {error}") from error
+        raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is, or redirects to, an invalid URL: {error}") from error
     except AddressRefused as refused:
         raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is refused: {refused}") from refused
     except (httpx.TransportError, OSError) as error:
@@ -103,7 +103,7 @@ async def _follow(client: "httpx.AsyncClient", url: str, rules: FetchRules) -> s
 async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules) -> "str | httpx.URL":
     """Make one request; return the text, or where it is redirected to."""
     if url.scheme not in _PORTS or not url.host:
-        raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is no http or https URL with a host")
+        raise FetchFailed("SOURCE_URL_BLOCKED", f"{url} is not an http or https URL with a host")
     addresses = await checked_addresses(url.host, url.port or _PORTS[url.scheme], rules.allow_hosts)
     headers = {"Accept": ACCEPT, "Host": url.netloc.decode("ascii"), **tracecontext.headers()}
     if token := token_for(url, rules):
@@ -124,9 +124,9 @@ async def _get(client: "httpx.AsyncClient", url: "httpx.URL", rules: FetchRules)
 
 
 def token_for(url: "httpx.URL", rules: FetchRules) -> str:
-    """Return the token that a request brings; empty if none.
+    """Return the bearer token that a request sends; empty if there is none.
 
-    Whoever names the URL may write http: a token goes unencrypted only to a host that is listed with its port.
+    The author of a URL may write http: a token goes unencrypted only to a host that is listed with its port.
     """
     token = rules.tokens.get(url.netloc.decode("ascii"), "")
     return token if url.scheme == "https" or url.port is not None else ""

@@ -73,7 +73,7 @@ class NodeActor:
             self._mailbox.put_nowait(job)
 
     def abandon(self, key: str) -> None:
-        """Stop an effect: its scope was cancelled."""
+        """Stop an effect whose scope was cancelled."""
         scope = self._scopes.get(key)
         if scope is not None:
             scope.cancel()
@@ -82,14 +82,14 @@ class NodeActor:
         self._toolboxes.close(key)
 
     def leave(self) -> None:
-        """The node was left: end when what is running has come to its outcome."""
+        """Take no more effects: the node was left. The actor ends when its running effects have their outcomes."""
         self._mailbox.close()
 
     async def run(self) -> None:
-        """Carry out what comes in until the node is left; then let go of the sessions.
+        """Carry out effects until the node is left; then close the sessions.
 
-        A node's only effect, which is the rule, is carried out by the actor itself; others get tasks beside it, which
-        end when they have come to their outcome.
+        Most nodes have a single effect, which the actor carries out itself. Further effects get tasks next to it, which
+        end when they have their outcomes.
         """
         try:
             while True:
@@ -107,7 +107,7 @@ class NodeActor:
             raise
 
     def _beside(self, body: Callable[[], Awaitable[None]]) -> None:
-        """Do something beside the actor, under its name: if it fails, the actor has failed."""
+        """Run a task next to the actor, under its name: if the task fails, the actor has failed."""
 
         async def watched() -> None:
             try:
@@ -119,7 +119,7 @@ class NodeActor:
         self._spawn(self.name, watched)
 
     def _stop(self) -> None:
-        """Nobody will hear of the outcomes any more: stop what is running, and let go of the sessions."""
+        """Stop the running effects, whose outcomes are not needed any longer, and close the sessions."""
         self.has_stopped = True
         self._mailbox.close()
         for scope in self._scopes.values():
@@ -134,8 +134,8 @@ class NodeActor:
                     outcome = await self._carried(job)
                     self._publisher.outcome(job.key, outcome)
                 except Exception as error:
-                    # Be it that it has no recorded form. The traceback belongs to the operator's log; a run's log holds
-                    # what its author can act on, and what was used.
+                    # For example, a result without a recorded form. The traceback goes to the operator's log; a run's
+                    # log holds what its author can act on, and the usage.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
                     spent = outcome or job.spent.outcome()
                     self._publisher.outcome(job.key, failed(job.intent, unexpected(error), spent))
@@ -144,7 +144,7 @@ class NodeActor:
 
     async def _carried(self, job: Job) -> Payload:
         if isinstance(job.intent, ev.ToolCall):
-            # Whoever waits for a turn takes up no place among the effects that the worker carries out.
+            # A call that waits for its turn does not count among the effects that the worker carries out at once.
             async with self._turns.turn(job.intent.tool, job.toolboxes):
                 return await self._admitted(job)
         return await self._admitted(job)
@@ -163,8 +163,8 @@ class NodeActor:
 
 
 def failed(intent: Payload, failure: Failure, found: Payload | None = None) -> Payload:
-    """Make the outcome that says that an effect of this intent failed. What it used of a model all the same stands in
-    ``found``, the outcome that could not be recorded."""
+    """Return the outcome that says that an effect of this intent failed. ``found`` is an outcome that could not be
+    recorded; its usage of a model is kept."""
     used: dict[str, Any] = {}
     if isinstance(found, ev.ModelResult | ev.EffectResult):
         used = {name: getattr(found, name) for name in ("model", "usage", "requests", "unmetered")}

@@ -14,7 +14,7 @@ from callboard.actors.tools.failures import tool_failed
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ToolSource
 
 OWN = "callboard"
-"""The package whose functions are Callboard's own."""
+"""The package of Callboard's own functions."""
 
 COMMAND_CHARS_MAX = 500
 """A command in a refusal is cut here."""
@@ -25,7 +25,7 @@ def _any_subject(_subject: str) -> None:
 
 
 class Permits(Struct, frozen=True):
-    """Patterns of what may be run; None permits everything.
+    """Patterns of what a definition may have a worker run; None permits everything.
 
     ``shipped`` are the functions of Callboard itself that are tools; where ``python`` is given, it permits no others of
     Callboard. ``refuses_subject`` takes the NATS subject of a tool and returns why the run may not use it, or None

@@ -1,8 +1,8 @@
 """Prompts: texts that a definition refers to by name; carries out the effect kind ``prompt``.
 
-A request is ``{"scheme": "library" | "mcp" | "", "identifier": …}``; without a scheme it is a library's too. A library
-is a folder that the operator names: the prompt ``review`` is ``review.md``, ``review.txt`` or ``review`` in one of
-them. ``mcp`` is ``server/name``; ``source`` then says how that server is started or reached.
+A request is ``{"scheme": "library" | "mcp" | "", "identifier": …}``; a prompt without a scheme belongs to a library. A
+library is a folder that the operator names: the prompt ``review`` is ``review.md``, ``review.txt`` or ``review`` in one
+of them. ``mcp`` is ``server/name``; ``source`` then describes how that server is started or reached.
 """
 
 import re
@@ -24,7 +24,7 @@ from callboard.bus.effects import JSON, Failure, McpTools
 from callboard.bus.folders import LeadsOutside, path_below
 
 PROMPT_BYTES_MAX = 1024 * 1024
-"""How large a prompt may be."""
+"""Maximum size of a prompt."""
 
 SUFFIXES = (".md", ".txt", "")
 
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class Prompts(Struct, frozen=True):
-    """What one worker has: the folders of its libraries, what it lends to MCP servers, and which it may start."""
+    """The prompts of one worker: the folders of its libraries, what it lends to MCP servers, and which it may start."""
 
     folders: Sequence[Path] = ()
     environment: ToolEnvironment = field(default_factory=lambda: ToolEnvironment(env={}))
@@ -42,7 +42,7 @@ class Prompts(Struct, frozen=True):
         """Return the text of a prompt.
 
         :raises EffectFailed: ``prompt.unknown``, ``prompt.unreadable``
-        :raises ToolFailed: whatever keeps an MCP server from answering
+        :raises ToolFailed: if an MCP server does not answer
         """
         match request:
             case {"scheme": "mcp", "identifier": str(identifier), **rest}:
@@ -50,7 +50,7 @@ class Prompts(Struct, frozen=True):
             case {"scheme": "library" | "", "identifier": str(identifier)}:
                 return await to_thread.run_sync(self._read, identifier)
             case _:
-                raise _failed("prompt.unknown", "a prompt is asked for by scheme and identifier")
+                raise _failed("prompt.unknown", "a request for a prompt needs a scheme and an identifier")
 
     async def _served(self, identifier: str, rest: Mapping[str, Any]) -> str:
         server, slash, name = identifier.partition("/")
@@ -86,7 +86,7 @@ class Prompts(Struct, frozen=True):
             except (OSError, ValueError, RuntimeError) as error:
                 raise _failed("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
         where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"
-        raise _failed("prompt.unknown", f"there is no prompt {identifier!r}; this worker has {where}")
+        raise _failed("prompt.unknown", f"prompt {identifier!r} not found; this worker has {where}")
 
 
 def _failed(code: str, message: str) -> EffectFailed:

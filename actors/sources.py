@@ -1,7 +1,7 @@
 """Sources: texts that a definition takes from a file or a URL; carries out the effect kind ``source``.
 
-A request is ``{"kind": "file" | "url" | "inline", "value": …}`` or one of the specification's forms: a text (its
-prefix tells what it is) or ``{"inline": …}``, ``{"file": …}``, ``{"url": …, "type": "fetch"}``. The answer is the
+A request is ``{"kind": "file" | "url" | "inline", "value": …}`` or one of the specification's forms: a text (whose
+prefix determines its kind) or ``{"inline": …}``, ``{"file": …}``, ``{"url": …, "type": "fetch"}``. The answer is the
 ResolvedSource record: ``content``, ``kind``, ``origin``, ``resolver``, ``hash``, and ``fetchedAt`` or ``sourcePath``
 (workflow specification, *Sources*).
 """
@@ -22,7 +22,7 @@ from callboard.bus.effects import JSON, Failure
 from callboard.bus.folders import LeadsOutside, path_below
 
 HASH_CHARS = 16
-"""How much of the sha256, in hex, identifies a content."""
+"""How many characters of the sha256, in hex, identify a content."""
 
 Kind = Literal["inline", "file", "url"]
 
@@ -41,7 +41,7 @@ class SourceFailed(Exception):
 
 
 class SourceRules(Struct, frozen=True):
-    """What a worker lets sources read: ``offline`` refuses URLs, ``bytes_max`` bounds files, ``fetch`` bounds URLs."""
+    """The limits on what sources may read: ``offline`` refuses URLs, ``bytes_max`` limits files, ``fetch`` URLs."""
 
     offline: bool = False
     bytes_max: int = 4 * 1024 * 1024
@@ -59,10 +59,10 @@ async def resolve(
     base_dir: Path | None,
     rules: SourceRules | None = None,
 ) -> dict[str, Any]:
-    """Resolve one source to its record.
+    """Return the ResolvedSource record of a source.
 
-    A file is looked up in ``files``, which the start message brought (its ``sourcePath`` is absolute within them), then
-    below ``base_dir``, which it may not leave; without a base directory the worker's disk is not read.
+    A file is looked up in ``files`` of the start message first (its ``sourcePath`` is absolute within them), then below
+    ``base_dir``, which it may not leave. Without a base directory, the worker does not read its disk.
 
     :raises SourceFailed: if there is no text
     """
@@ -126,7 +126,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
             return text.removeprefix("\ufeff"), posixpath.join("/", wanted)
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
-        raise _failed("SOURCE_FILE_NOT_FOUND", f"there is no file {value}; {brought}, and this worker reads no folder")
+        raise _failed("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
     return await to_thread.run_sync(_read_below, value, base_dir, bytes_max)
 
 
@@ -134,14 +134,14 @@ def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     try:
         path = path_below(base_dir, value)
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device might never end
-            raise _failed("SOURCE_FILE_READ_FAILED", f"{path} is no regular file")
+            raise _failed("SOURCE_FILE_READ_FAILED", f"{path} is not a regular file")
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
     except LeadsOutside as error:
         remedy = "put it below, or bring it in the start message's files"
         raise _failed("SOURCE_FILE_OUTSIDE_ROOT", f"the file {error}; {remedy}") from error
     except FileNotFoundError as error:
-        raise _failed("SOURCE_FILE_NOT_FOUND", f"there is no file {value} below {base_dir}") from error
+        raise _failed("SOURCE_FILE_NOT_FOUND", f"file {value} not found below {base_dir}") from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
         message = f"the file {value} cannot be read: {type(error).__name__}: {error}"
         raise _failed("SOURCE_FILE_READ_FAILED", message) from error
@@ -150,7 +150,7 @@ def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     try:
         return content.decode("utf-8-sig"), str(path)
     except UnicodeDecodeError as error:
-        raise _failed("SOURCE_FILE_READ_FAILED", f"the file {value} is no UTF-8 text: {error}") from error
+        raise _failed("SOURCE_FILE_READ_FAILED", f"the file {value} is not UTF-8 text: {error}") from error
 
 
 async def _fetch(url: str, rules: SourceRules) -> str:

@@ -1,7 +1,7 @@
-"""The open toolboxes of one node actor, each held open by a task of its own.
+"""The open toolboxes of one node actor, each held open by its own task.
 
-MCP sessions and process pools must be closed by the task that opened them, while calls come from many; so a keeper task
-per toolbox opens it, waits, and closes it.
+MCP sessions and process pools must be closed by the task that opened them, while calls come from many tasks. Therefore
+one keeper task per toolbox opens it, waits, and closes it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Keeper:
-    """One toolbox: its state between opening and closing."""
+    """The state of one toolbox between opening and closing."""
 
     def __init__(self) -> None:
         self.settled = anyio.Event()
@@ -44,12 +44,12 @@ class Toolboxes:
     async def listing(self, key: str, sources: list[ToolSource]) -> Toolbox:
         """Open a toolbox.
 
-        :raises ToolFailed: if a source of it cannot be opened
+        :raises ToolFailed: if one of its sources cannot be opened
         """
         return await self._opened(key, sources)
 
     async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> Toolbox:
-        """Return the toolbox that has a tool; those opened by a worker that is gone are opened again.
+        """Return the toolbox that has a tool; toolboxes of a worker that is gone are opened again.
 
         :raises ToolFailed: if no toolbox of the node has the tool, or one cannot be opened
         """
@@ -61,7 +61,7 @@ class Toolboxes:
                 return toolbox
             offered += names
         there_is = f"this node has {', '.join(offered)}" if offered else "this node has no tools"
-        raise ToolFailed(Failure(code="tool.unknown", message=f"there is no tool {tool!r}: {there_is}"))
+        raise ToolFailed(Failure(code="tool.unknown", message=f"tool {tool!r} not found: {there_is}"))
 
     def close(self, key: str) -> None:
         keeper = self._keepers.pop(key, None)
@@ -69,10 +69,10 @@ class Toolboxes:
             return
         keeper.leave.set()
         if not keeper.settled.is_set():
-            keeper.scope.cancel()  # nobody waits for what may take as long as it is allowed to
+            keeper.scope.cancel()  # opening may take as long as its limit allows, and no call waits for it
 
     def close_all(self) -> None:
-        """Close them all for good: none can be opened any more."""
+        """Close all toolboxes; none can be opened after this."""
         self._closed = True
         for key in list(self._keepers):
             self.close(key)

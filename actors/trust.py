@@ -1,7 +1,7 @@
-"""Whom connections trust: the certificate authorities of this machine, read once in a process.
+"""Certificate authorities that outgoing connections trust: those of this machine, read once per process.
 
-To read them takes longer than most requests. They are read again when other ones are named (``SSL_CERT_FILE``,
-``SSL_CERT_DIR``), or their file has been changed.
+Reading them takes longer than most requests. They are read again when the environment names others (``SSL_CERT_FILE``,
+``SSL_CERT_DIR``), or when their file has changed.
 """
 
 import os
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 def trusted() -> ssl.SSLContext:
-    """Return the context for clients, the same as long as nothing has changed: whoever has it changes nothing in it."""
+    """Return the context for clients. It is shared until the authorities change, so callers must not modify it."""
     paths = ssl.get_default_verify_paths()
     return _read(paths.cafile, paths.capath, _version(paths.cafile))
 
