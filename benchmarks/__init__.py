@@ -1,1 +1,1 @@
-"""Benchmarks: figures for one machine in one minute, given as ratios to what the same machine's JetStream does raw."""
+"""Benchmarks: figures for one machine in one minute, as ratios to raw JetStream on the same machine."""

@@ -1,4 +1,4 @@
-"""Run every benchmark, or those named: ``python -m benchmarks [NAME …]``; each is a module here."""
+"""Run every benchmark, or those named: ``python -m benchmarks [NAME …]``; each is a module in this folder."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Throughput: events per second of one run and of many, beside raw guarded appends of the same machine and minute."""
+"""Throughput: events per second of one run and of many, next to raw guarded appends of the same machine and minute."""
 
 import time
 
@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 async def raw(connection: Connection, runs: int) -> float:
-    """Guarded, acknowledged appends per second, one outstanding per run, nothing else."""
+    """Return guarded, acknowledged appends per second, one outstanding per run, nothing else."""
     requests = Requests(connection.log.nc)
     subjects = Subjects(connection.config.prefix)
     body = b'{"pad":"' + b"x" * RAW_BYTES + b'"}'
@@ -38,7 +38,7 @@ async def raw(connection: Connection, runs: int) -> float:
 
 
 async def performed(connection: Connection, runs: int, nodes: int, tag: str) -> float:
-    """Events per second of so many chains at once, from the publication of the starts to the last ``run.end``."""
+    """Return the events per second of ``runs`` chains at once, from publishing the starts to the last ``run.end``."""
     client = connection.client
     ids = {f"{tag}-{i}" for i in range(runs)}
     async with client.follow(event_type="run.end", after=None) as ends:

@@ -1,4 +1,4 @@
-"""Expressions: evaluations per second of our CEL, beside the CEL team's C++ engine on the same machine and minute."""
+"""Expressions: evaluations per second of our CEL and of the CEL team's C++ engine on the same machine and minute."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BUDGET_S = 0.3
 """How long each measurement of a round takes, about."""
 
 ORACLE_ITEMS_MAX = 5_000
-"""A longer list is nothing for the oracle: its time grows with the square, and it stops at 9,999 iterations."""
+"""The oracle does not measure longer lists: its time grows with the square, and it stops at 9,999 iterations."""
 
 LENGTHS = (1_000, 10_000, 100_000)
 
@@ -55,7 +55,7 @@ def _rate(once: Callable[[], object]) -> float:
 
 
 def _best(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """Measure both in turns, so that whatever else the machine does hits both."""
+    """Measure both in turns, so that other load on the machine affects both."""
     rounds = [(_rate(ours), _rate(theirs)) for _ in range(ROUNDS)]
     return max(own for own, _ in rounds), max(their for _, their in rounds)
 
@@ -65,7 +65,7 @@ def _oracle(source: str) -> Any:
 
 
 def _evaluations(name: str) -> tuple[str, float, float]:
-    """Evaluate against bindings that are new each time, as in a run."""
+    """Evaluate with new bindings each time, as in a run."""
     source, bindings = CASES[name]
     ours, theirs = compile(source), _oracle(source)
     return name, *_best(lambda: ours.evaluate(bindings(), CLOCK), lambda: theirs.eval(data=bindings()).plain_value())
@@ -80,7 +80,7 @@ def _compilations() -> tuple[str, float, float]:
 
 
 def _elements(length: int) -> tuple[str, float, float | None]:
-    """Return how many elements a second ``map`` goes through: the same for all lengths, if it is linear."""
+    """Return the elements per second of a ``map``, which are equal for all lengths if it is linear."""
     source = "vars.items.map(i, i.n * 2.0 + 1.0)"
     bindings: Bindings = {"vars": {"items": [{"n": float(n)} for n in range(length)]}}
     ours, theirs = compile(source), _oracle(source)

@@ -1,4 +1,4 @@
-"""Find: how long questions about many runs take; the index is made of events that nobody performed."""
+"""Find: how long queries over many runs take, with an index of generated events."""
 
 import datetime as dt
 import random

@@ -13,7 +13,7 @@ COLD_STARTS = 5
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of a process, in MB (Linux)."""
+    """Return the resident memory of a process, in MB (Linux)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

@@ -1,4 +1,4 @@
-"""Hostile starts: how long each keeps the loop of a worker, and how much later other runs end beside it."""
+"""Hostile starts: how long each blocks the event loop of a worker, and how much it delays other runs."""
 
 import asyncio
 import time
@@ -14,16 +14,16 @@ from tests.flows import call, flow, mock, returned
 from tests.hostile import CORPUS, end_of, say, start, what_becomes
 
 TICK_S = 0.005
-"""How often the loop is looked at."""
+"""How often the loop is checked."""
 
 BESIDE = flow({"a": call(mock(value=1), "b"), "b": call(mock(value=2), "r"), "r": returned()})
-"""What runs beside them: a short flow, again and again."""
+"""The run that is measured next to them: a short flow, again and again."""
 
 
 class Meter:
-    """Looks at the loop all the time: ``worst_s`` is the longest that it was kept since it was last asked.
+    """Watches the event loop: ``worst_s`` is the longest time that it was blocked since the last reading.
 
-    What counts is the time that the loop's own thread worked, whatever else the machine does meanwhile.
+    Only the processor time of the loop's own thread counts, so that other load on the machine has no effect.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Meter:
             self.worst_s = max(self.worst_s, time.thread_time() - before)
 
     async def run_beside(self, connection: Connection) -> None:
-        """Start the short flow, and note how long it takes to its end; then again."""
+        """Start the short flow repeatedly, and record the duration of each run."""
         count = 0
         while True:
             run, count = f"beside-{count}", count + 1
@@ -47,7 +47,7 @@ class Meter:
             self.beside_s.append(time.perf_counter() - before)
 
     def reading(self) -> tuple[float, list[float]]:
-        """Return what has been seen since this was last asked."""
+        """Return the measurements since the last reading."""
         found = self.worst_s, self.beside_s
         self.worst_s, self.beside_s = 0.0, []
         return found

@@ -1,4 +1,4 @@
-"""HTTP beside busy runs: how soon a start is acknowledged and a query answered, by `callboard up` as it stands."""
+"""HTTP next to busy runs: how soon `callboard up`, in its default configuration, acknowledges starts and answers."""
 
 import json
 import os
@@ -18,16 +18,16 @@ from callboard.runtime.api.client import new_run_id
 
 BUSY = 50
 TURN_MS = 250
-"""How long a model takes in a busy run: faster than any there is."""
+"""How long a model takes in a busy run: faster than any real model."""
 
 NODES = 1_000
-"""Nodes of a busy run: more than it gets through."""
+"""Nodes of a busy run: more than it completes during the benchmark."""
 
 BUSY_ONE = "busy-0"
 
 REQUESTS = 200
 ASKERS = (1, 4)
-"""How many ask side by side."""
+"""Numbers of simultaneous clients."""
 
 AT_MOST_MS = 100
 
@@ -58,7 +58,7 @@ _QUERIES = {
 
 @contextmanager
 def _standing() -> Generator[httpx.AsyncClient]:
-    """`callboard up` over a fresh folder, and a client of its HTTP."""
+    """Run `callboard up` over a fresh folder; yield a client of its HTTP interface."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0", "CALLBOARD_LOG_LEVEL": "error"}
         command = [CALLBOARD, "up", "--json", "--data-dir", folder, "--allow-scripts"]
@@ -74,7 +74,7 @@ def _standing() -> Generator[httpx.AsyncClient]:
 
 
 async def _begin_busy(client: httpx.AsyncClient) -> None:
-    """Start the busy runs, and wait until all of them have a model at work."""
+    """Start the busy runs, and wait until all of them wait for a model."""
     busy = {
         "definition": {"language": "workflow", "source": chain(NODES)},
         "model": "scripted",

@@ -1,7 +1,7 @@
-"""The page in a browser: how soon it shows long lists and long runs, how smoothly, and how soon what is appended.
+"""The page in a browser: how soon and how smoothly it shows long lists and long runs, and how soon it shows new events.
 
-``make bench-page``; needs the browser of the tests. Times are of the whole way, from the log to what is drawn, taken
-warm unless it says cold: the median of `TIMES`, each loaded anew by whoever is at another view of the page.
+``make bench-page``; needs the browser of the tests. Times are for the whole way from the log to the screen, warm unless
+marked as cold. Each figure is the median of `TIMES` loads, each from another view of the page.
 """
 
 import os
@@ -25,7 +25,7 @@ from tests.logs import Log
 from tests.page_stage import long_run, put
 
 LOOPS = 12_500
-"""Of the long run: each is eight events."""
+"""Loops of the long run: each is eight events."""
 
 RUNS = 100_000
 TIMES = 5
@@ -44,7 +44,7 @@ FIRST_ROW = """(list) => {
     if (!box) return false
     return Boolean(document.elementFromPoint(box.left + 60, box.top + 60)?.closest('.list-row'))
 }"""
-"""Whether a row is really seen: what a virtual list says of itself can be wrong."""
+"""Whether a row is visible on the screen: the state of a virtual list can be wrong."""
 
 
 NOTED = """() => {
@@ -53,7 +53,7 @@ NOTED = """() => {
     const note = () => { window.noted[place.textContent.split(' ')[1]] ??= Date.now() }
     new MutationObserver(note).observe(place, {childList: true, characterData: true, subtree: true})
 }"""
-"""Has a page note when it tells that it has come to an event."""
+"""Has a page record when it reports that it has reached an event."""
 
 
 SHOWS = "(n) => document.querySelector('cb-run .where')?.textContent.startsWith(`event ${n} of ${n}`)"
@@ -61,7 +61,7 @@ SHOWS = "(n) => document.querySelector('cb-run .where')?.textContent.startsWith(
 
 
 async def until(page: Page, script: str, argument: object = None) -> float:
-    """Wait until something holds in a page; return how many ms that is from when its address was gone to."""
+    """Wait until a condition holds in a page; return the milliseconds since the navigation to its address."""
     return await page.evaluate(
         f"""async (given) => {{
             while (!(({script})(given))) await new Promise((done) => setTimeout(done, 4))
@@ -76,7 +76,7 @@ async def median_ms(measured: Callable[[], Awaitable[float]]) -> float:
 
 
 async def seen_ms(page: Page, url: str, script: str, argument: object = None, *, at: str = "about:blank") -> float:
-    """How long it takes from going to an address until something holds there, for whoever is ``at`` another one."""
+    """Return the time from the navigation to an address until a condition holds, starting ``at`` another address."""
     await page.goto(at)
     await page.goto(url, wait_until="commit")
     return await until(page, script, argument)
@@ -89,9 +89,7 @@ def told(what: str, value: float, unit: str, bound: float) -> None:
 async def report() -> None:
     """Print all figures."""
     quiet()
-    print(
-        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: what else goes on here is in every figure", flush=True
-    )
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: other load here affects every figure", flush=True)
     drawing()
     with TemporaryDirectory() as home:
         async with stage(Path(home)) as (log, url):
@@ -110,7 +108,7 @@ async def report() -> None:
 
 
 def drawing() -> None:
-    """The geometry of a large graph."""
+    """Measure the layout of a large graph."""
     nodes = [OutlineNode(f"n{i}", f"Node {i}") for i in range(NODES)]
     edges = [OutlineEdge(f"n{i // 2 if i % 3 else max(0, i - 7)}", f"n{i}") for i in range(1, NODES)]
     edges += [OutlineEdge(f"n{i}", f"n{min(NODES - 1, i + 11)}") for i in range(0, NODES - 1, 3)]
@@ -176,7 +174,7 @@ async def runs(browser: Opened, url: str, count: int) -> None:
 
 
 async def news(browser: Opened, log: EventLog, url: str) -> None:
-    """An event that is appended is seen; so it is in many tabs."""
+    """Measure how soon an appended event is visible, in one tab and in many."""
     grown = long_run(LIVE, APPENDED)
     after = await put(log, LIVE, grown[:3])
     page = await browser.page(f"{url}/runs/{LIVE}")
@@ -205,11 +203,11 @@ async def news(browser: Opened, log: EventLog, url: str) -> None:
 
 
 async def tabs_ms(browser: Opened, page: Page, url: str, shows: str = "() => true", n: int = 0) -> float:
-    """How long it takes until so many tabs show something at an address, with the page that is open already."""
+    """Return how long `TABS` tabs take to show something at an address, including the tab that is open already."""
     for tab in page.context.pages:
         if tab is not page:
             await tab.close()
-    # To end a tab takes its process longer than to be told so.
+    # The process of a tab ends some time after the call that closes the tab.
     await anyio.sleep(SETTLED_S)
     began = time.perf_counter()
 
@@ -224,7 +222,7 @@ async def tabs_ms(browser: Opened, page: Page, url: str, shows: str = "() => tru
 
 
 async def questions(browser: Opened, log: EventLog, url: str) -> None:
-    """A question that is asked is in the inbox."""
+    """Measure how soon a question is in the inbox."""
     page = await browser.page(f"{url}/inbox")
     await until(page, "() => document.querySelector('.live .live')")
     delays: list[float] = []

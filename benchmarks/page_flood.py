@@ -1,4 +1,4 @@
-"""Floods: what the page does while thousands of events a second come, and what one costs that reads nothing."""
+"""Floods: the page while thousands of events per second arrive, and the cost of a viewer that reads nothing."""
 
 import os
 import socket
@@ -41,11 +41,11 @@ LONG_TASKS = """() => {
     new PerformanceObserver((seen) => window.tasks.push(...seen.getEntries().map((one) => one.duration)))
         .observe({type: 'longtask'})
 }"""
-"""Has a page note its tasks that take longer than 50 ms."""
+"""Has a page record its tasks that take longer than 50 ms."""
 
 
 async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell, times: int) -> None:
-    """One run that grows, and a list in which runs begin and end, each of them so many times."""
+    """Measure a run that grows and a list in which runs begin and end, each ``times`` times."""
     runs = [await _run_flooded(browser, log, url, f"flood-{time}") for time in range(times)]
     _told(tell, "a run", runs)
     lists = [await _list_flooded(browser, log, url, f"burst-{time}") for time in range(times)]
@@ -53,7 +53,7 @@ async def floods(browser: Opened, log: JetStreamLog, url: str, tell: Tell, times
 
 
 async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -> tuple[float, float]:
-    """Return how many events a second came to a run, and how many ms the longest task of its page took."""
+    """Return the events per second that a run received, and the milliseconds of the longest task of its page."""
     grown = long_run(run, EVENTS_PER_S * FLOOD_S // 8)
     await put(log, run, grown[:3])
     page = await _watching(browser, f"{url}/runs/{run}")
@@ -63,7 +63,7 @@ async def _run_flooded(browser: Opened, log: JetStreamLog, url: str, run: str) -
 
 
 async def _list_flooded(browser: Opened, log: JetStreamLog, url: str, prefix: str) -> tuple[float, float]:
-    """As `_run_flooded`, of a list."""
+    """Measure a list, as `_run_flooded` measures a run."""
     page = await _watching(browser, f"{url}/runs")
     count = EVENTS_PER_S * FLOOD_S // 4
     events = list(many_runs(count, prefix))
@@ -110,7 +110,7 @@ def _told(tell: Tell, what: str, seen: Sequence[tuple[float, float]]) -> None:
 
 
 async def idle_viewer(log: JetStreamLog, url: str, tell: Tell) -> None:
-    """Somebody follows a run and takes nothing, while it goes on in a process of its own, as runs do."""
+    """Measure the cost of a viewer that follows a run and reads nothing, while another process appends to the run."""
     connected = log.nc.connected_url
     assert connected is not None
     server = connected.geturl()
@@ -120,15 +120,15 @@ async def idle_viewer(log: JetStreamLog, url: str, tell: Tell) -> None:
     with _follower(url, WORDY):
         beside = await to_process.run_sync(_append, server, first, last)
         grown = _resident_bytes() - before
-    # The machine may have another pace by now: what is compared stands on both sides.
+    # The speed of the machine may have changed by now, so the baseline is measured before and after.
     alone += await to_process.run_sync(_append, server, last, last + first)
     tell(f"a viewer that reads nothing for {IDLE_S} s: memory", grown / 2**20, "MiB", 16)
     share = statistics.median(beside) / statistics.median(alone)
-    tell("beside it an append takes, of what it takes without", share * 100, "%", 120)
+    tell("an append with that viewer, relative to one without", share * 100, "%", 120)
 
 
 def _append(server: str, first: int, last: int) -> list[float]:
-    """Append some events of a run of many words, one by one and at a steady pace; return what each took, in seconds."""
+    """Append events of a run with long texts, one by one at a steady pace; return the seconds that each took."""
     return anyio.run(_paced, server, first, last)
 
 
@@ -151,7 +151,7 @@ async def _paced(server: str, first: int, last: int) -> list[float]:
 
 
 def _follower(url: str, run: str) -> socket.socket:
-    """A connection that asks for what comes, and reads nothing."""
+    """Open a connection that requests live events, and reads nothing."""
     parts = urlsplit(url)
     found = socket.create_connection((parts.hostname, parts.port))
     asked = f"/api{parts.path.removeprefix('/t')}/live?topics=run:{run}"

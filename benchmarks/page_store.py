@@ -1,4 +1,4 @@
-"""What the page is measured on: the application over a server of its own, and many runs that nobody performed."""
+"""The environment of the page's benchmarks: the application over its own server, and many generated runs."""
 
 import datetime as dt
 from collections.abc import AsyncGenerator, Iterator
@@ -22,7 +22,7 @@ from tests.logs import CAKE, Log
 from tests.page_stage import TENANT
 
 PUBLISHED_AT_ONCE = 2_000
-"""Messages that are on their way to the server together."""
+"""Messages that are sent to the server before waiting."""
 
 LOOK_S = 0.05
 AT_WORK_EVERY = 2_000
@@ -32,7 +32,7 @@ DEFINITIONS = ("triage", "greet", "import", "settle")
 
 @asynccontextmanager
 async def stage(home: Path) -> AsyncGenerator[tuple[JetStreamLog, str]]:
-    """A server with the application over it; yields its log and its address."""
+    """Start a server with the application over it; yield its log and its address."""
     config = load({"data_dir": home, "sync": "1s", "tenant": TENANT}, env={}, cwd=home)
     with listening("127.0.0.1", 0, "http") as bound:
         async with open_connection(config, "bench") as connection, anyio.create_task_group() as tasks:
@@ -42,7 +42,7 @@ async def stage(home: Path) -> AsyncGenerator[tuple[JetStreamLog, str]]:
 
 
 def many_runs(count: int, name: str = "run") -> Iterator[Event]:
-    """So many runs as a list has them: most are over, some failed, a few go on."""
+    """Yield the events of ``count`` runs like those of a typical list: most have ended, some failed, few run."""
     for number in range(count):
         log = Log(f"{name}-{number:06}", DEFINITIONS[number % len(DEFINITIONS)])
         log.time += dt.timedelta(seconds=number)
@@ -56,7 +56,7 @@ def many_runs(count: int, name: str = "run") -> Iterator[Event]:
 
 
 async def publish(log: JetStreamLog, events: Iterator[Event]) -> None:
-    """Store events of runs that nobody else writes to: without guards, and all on their way together."""
+    """Store events of runs without other writers: without guards, and without waiting for each."""
     stored, sent = await _stored(log), 0
     for sent, event in enumerate(events, 1):
         ref = RunRef(TENANT, event.run)
@@ -74,5 +74,5 @@ async def _stored(log: JetStreamLog) -> int:
 
 async def _until(log: JetStreamLog, sequence: int) -> None:
     await log.nc.flush()
-    while await _stored(log) < sequence:  # noqa: ASYNC110 — the server tells nobody how far it is
+    while await _stored(log) < sequence:  # noqa: ASYNC110 — the server does not report its progress
         await anyio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Replay: how fast a log is read, replayed and folded, and how soon a killed run of many nodes goes on."""
+"""Replay: how fast a log is read, replayed and folded, and how soon a large run resumes after its worker was killed."""
 
 import time
 from collections.abc import Callable
@@ -63,7 +63,7 @@ async def report() -> None:
         await read_run(connection.log, ref)
         print(f"  read        {len(events) / (time.perf_counter() - began):>9,.0f} events/s")
     count = len(events)
-    # A worker parses a definition once, and remembers it for all runs.
+    # A worker parses a definition once, and keeps it for all runs.
     definitions = Definitions()
     admitted(events[0], definitions.language)
     print(f"  replay      {rate(count, lambda: replayed(ref, events, definitions)):>9,.0f} events/s")
@@ -75,7 +75,7 @@ async def report() -> None:
 
 
 async def resumed() -> None:
-    """Stop a worker behind the last node but a few, and measure how long another needs until the next node enters."""
+    """Stop a worker a few nodes before the end, and measure how long another needs until it enters the next node."""
     async with fresh_house("100ms") as connection:
         client = connection.client
         stop_at = f"n{NODES - 5}"

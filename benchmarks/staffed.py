@@ -14,14 +14,14 @@ from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
 
 EVENTS_AROUND = 5
-"""Besides its nodes' events: accepted, claimed, start, sources resolved, end; the last node has no route."""
+"""Events other than those of nodes: accepted, claimed, start, sources resolved, end; the last node has no route."""
 
 EVENTS_PER_NODE = 5
 """Enter, call, result, exit, route."""
 
 
 def quiet() -> None:
-    """Keep the log out of the figures."""
+    """Keep log lines out of the figures."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
 
 
@@ -31,7 +31,7 @@ def settings(folder: str, sync: str, **flags: Any) -> Config:
 
 @asynccontextmanager
 async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
-    """An embedded server with nothing in it."""
+    """Start an empty embedded server."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_connection(settings(folder, sync, **flags)) as connection:
             yield connection
@@ -39,14 +39,14 @@ async def fresh_house(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
 
 @asynccontextmanager
 async def staffed_connection(sync: str, **flags: Any) -> AsyncGenerator[Connection]:
-    """The same with a worker, as `callboard up` has it."""
+    """Start the same with a worker, like `callboard up`."""
     async with fresh_house(sync, **flags) as connection, open_worker(connection, {}):
         with settled_collector():
             yield connection
 
 
 def chain(nodes: int) -> str:
-    """A workflow of so many nodes, one after the other."""
+    """Return a workflow of ``nodes`` nodes in sequence."""
     document = {
         "id": f"chain-{nodes}",
         "name": "Chain",
@@ -58,7 +58,7 @@ def chain(nodes: int) -> str:
 
 
 def start_message(nodes: int, run_id: str) -> dict[str, Any]:
-    """A start of a chain on a scripted model that answers at once."""
+    """Return the start of a chain on a scripted model that answers at once."""
     return {
         "definition": {"language": "workflow", "source": chain(nodes)},
         "run_id": run_id,
@@ -68,5 +68,5 @@ def start_message(nodes: int, run_id: str) -> dict[str, Any]:
 
 
 def events_of(nodes: int) -> int:
-    """How many events a chain's log has."""
+    """Return how many events a chain's log has."""
     return EVENTS_AROUND + EVENTS_PER_NODE * nodes - 1

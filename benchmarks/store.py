@@ -1,4 +1,4 @@
-"""A full store: what parked runs cost a worker's memory, and what finished runs in the store cost the next start."""
+"""A full store: how much memory parked runs take in a worker, and how much finished runs delay the next start."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ from callboard.runtime.worker.bootstrap import open_worker
 
 PARKED = 1_000
 WARM = 1_000
-"""Runs parked before, so that caches and the allocator have their working size."""
+"""Runs parked before the measurement, so that caches and the allocator have their working size."""
 FINISHED = 100_000
 WRITERS = 200
 STARTS = 40
@@ -34,7 +34,7 @@ async def report() -> None:
 
 
 async def parked() -> None:
-    """Park runs at a breakpoint and look at the memory of the process, which is worker and client in one."""
+    """Park runs at a breakpoint and measure the memory of this process, which is both worker and client."""
     async with staffed_connection("100ms", park_linger_s=0) as connection:
         await _park(connection, WARM, "warm")
         gc.collect()
@@ -63,7 +63,7 @@ async def _park(connection: Connection, runs: int, tag: str) -> None:
 
 
 async def crowded() -> None:
-    """Compare the time from a start to its ``run.end`` in an empty store and beside many finished runs."""
+    """Compare the time from a start to its ``run.end`` in an empty store and in one with many finished runs."""
     async with fresh_house("100ms") as connection:
         async with open_worker(connection, {}):
             empty = await _start_s(connection, "empty")
@@ -75,7 +75,7 @@ async def crowded() -> None:
 
 
 async def _start_s(connection: Connection, tag: str) -> float:
-    """Median seconds from a start to the end of a run of one node."""
+    """Return the median seconds from a start to the end of a run of one node."""
     taken: list[float] = []
     async with connection.client.follow(event_type="run.end", after=None) as ends:
         for i in range(STARTS):

@@ -1,1 +1,1 @@
-"""Callboard beside other durable runtimes, in one sitting on one machine: ``make bench-peers``."""
+"""Callboard and other durable runtimes, measured in one session on one machine: ``make bench-peers``."""

@@ -1,7 +1,7 @@
-"""Measure Callboard and its peers one behind the other, and print the figures with their ratios.
+"""Measure Callboard and its peers one after the other, and print the figures with their ratios.
 
-Usage: ``python -m benchmarks.peers [SYSTEM …]``. Peers are measured where they are installed: their Python is the one
-in ``.venv-peers``, and Restate's server that of the npm package below it (`make bench-peers` puts both there).
+Usage: ``python -m benchmarks.peers [SYSTEM …]``. Only installed peers are measured: their Python is the one in
+``.venv-peers``, and Restate's server that of the npm package below it (`make bench-peers` installs both).
 """
 
 import json
@@ -36,10 +36,11 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class System:
-    """A system to measure: the program that performs it, and the Python that has what it needs.
+    """A system to measure: the program that performs the workloads, and a Python with its dependencies.
 
-    ``server``: its program knows the workload ``server`` too: what stands by while another is killed and comes back.
-    ``performs``: what is killed and started again, with the folder's ``data``, where that is no program of a user's.
+    ``server``: its program has the workload ``server`` as well, a process that keeps running while another is killed
+    and restarted. ``performs``: the command that is killed and restarted, with the folder's ``data``, if that is not
+    the user's own program.
     """
 
     name: str
@@ -81,7 +82,7 @@ def systems() -> list[System]:
 
 @contextmanager
 def running(command: list[str]) -> Generator[subprocess.Popen[str]]:
-    """A program in a process group of its own, which is killed with whatever it has started."""
+    """Run a program in its own process group, and kill that group at the end."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield process
@@ -105,7 +106,7 @@ def throughput(system: System, workload: str) -> float:
 
 
 def resumption(system: System) -> float:
-    """Seconds from the kill of the program in the middle of a long run to its next step, process start included."""
+    """Return the seconds from killing the program in a long run to the next step, including the process start."""
     with tempfile.TemporaryDirectory() as folder:
         steps = Path(folder, "steps")
         steps.touch()
@@ -119,7 +120,7 @@ def resumption(system: System) -> float:
                 kill(process)
             killed = time.perf_counter()
             with running(system.command("resume", folder)):
-                # Whoever only listens may hear of steps for a moment that were taken before the kill.
+                # A listener may still receive steps for a moment that were taken before the kill.
                 time.sleep(HEARD_S)
                 before = taken()
                 wait_until(lambda: taken() > before)

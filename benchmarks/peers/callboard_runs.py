@@ -1,4 +1,4 @@
-"""Callboard: `callboard up` in processes of its own, asked by NATS messages; each append synced before it counts."""
+"""Callboard: `callboard up` as separate processes, with requests over NATS; each append is synced before it counts."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ RECONNECT_S = 0.01
 PATIENCE_S = 180.0
 UP_S = 10.0
 SETTLED_S = 3.0
-"""By then the processes beside the first worker have come up, too: what is measured, and killed, stands."""
+"""After this time all worker processes are running, so that the measurement and the kill find a complete system."""
 
 
 def chain(steps: int, run_id: str) -> bytes:
-    """A start of a workflow of so many nodes, one after the other, on a scripted model that answers at once."""
+    """Return the start of a workflow of ``steps`` nodes in sequence, on a scripted model that answers at once."""
     document = {
         "id": "chain",
         "name": "Chain",
@@ -43,7 +43,7 @@ def chain(steps: int, run_id: str) -> bytes:
 
 
 def fan_out(run_id: str) -> bytes:
-    """A start of a flow that makes `WIDTH` calls beside each other, each an effect of its own."""
+    """Return the start of a flow that makes `WIDTH` calls in parallel, each a separate effect."""
     call = {"provider": "mwl:provider.call/mwl/mock/v1", "with": {"value": 1}}
     document = {
         "$schema": "https://mwl.dev/v0.1/flow/schema.json",
@@ -63,7 +63,7 @@ def fan_out(run_id: str) -> bytes:
 
 
 class Driver:
-    """Starts runs by message and hears their ends by subscription."""
+    """Starts runs by message and receives their ends by subscription."""
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc
@@ -89,7 +89,7 @@ def command(folder: Path) -> list[str]:
 
 
 def measure(workload: str, folder: Path) -> None:
-    """A server and workers over the folder, asked by somebody else."""
+    """Run a server and workers over the folder, and send requests to them from this process."""
     with subprocess.Popen(command(folder), stdout=subprocess.PIPE, text=True) as standing:
         assert standing.stdout is not None
         try:
@@ -113,9 +113,9 @@ async def drive(workload: str, url: str) -> None:
 
 
 async def watch(folder: Path, url: str) -> None:
-    """Start the long run, and note each node that is entered in the folder's ``steps``.
+    """Start the long run, and add a line to the folder's ``steps`` for each node that is entered.
 
-    Other systems' steps do so themselves; here somebody listens who outlives the kill.
+    In other systems the steps do this themselves; here, this process listens, which is not killed.
     """
     file = (folder / "steps").open("a", buffering=1)
 
@@ -124,7 +124,7 @@ async def watch(folder: Path, url: str) -> None:
             file.write("step\n")
 
     async def lost(_error: Exception) -> None:
-        """The server is killed: nothing to be told."""
+        """Ignore the lost connection: the server is killed."""
 
     nc = Client()
     options: dict[str, Any] = {"max_reconnect_attempts": -1, "reconnect_time_wait": RECONNECT_S, "error_cb": lost}
@@ -132,7 +132,7 @@ async def watch(folder: Path, url: str) -> None:
     await nc.subscribe("cb.run.default.>", cb=entered)
     await asyncio.sleep(SETTLED_S)
     while True:
-        # As soon as there is a stream that takes it.
+        # Repeat until the stream exists and accepts the start.
         try:
             await nc.request("cb.start.default", chain(LONG, "long"), timeout=UP_S)
             break
@@ -142,7 +142,7 @@ async def watch(folder: Path, url: str) -> None:
 
 
 def url_over(folder: Path) -> str:
-    """The URL of the server over the folder, once there is one."""
+    """Return the URL of the server over the folder, as soon as it runs."""
     while (url := running_url(folder / "data")) is None:
         time.sleep(RECONNECT_S)
     return url

@@ -1,4 +1,4 @@
-"""Restate: its server as it comes, and a Python service behind it; asked over its HTTP ingress."""
+"""Restate: its server in its default configuration, and a Python service, called through its HTTP ingress."""
 
 # pyright: basic, reportMissingImports=false
 
@@ -48,7 +48,7 @@ async def long(ctx: restate.Context, request: dict) -> None:
 
 
 def server() -> subprocess.Popen:
-    """Start the server; it outlives the service when that is killed, as it does where Restate is used."""
+    """Start the server; it outlives a killed service, as it does in Restate's normal use."""
     settings = {
         "RESTATE_BASE_DIR": str(FOLDER / "store"),
         "RESTATE_INGRESS__BIND_ADDRESS": f"127.0.0.1:{INGRESS}",
@@ -65,7 +65,7 @@ def server() -> subprocess.Popen:
 
 
 def service() -> subprocess.Popen:
-    """The service in a process of its own, as the server."""
+    """Start the service as a process separate from the server."""
     return subprocess.Popen([sys.executable, __file__, "service", str(FOLDER)])
 
 

@@ -1,11 +1,11 @@
-"""What every system is asked to do, and how each program here says what it measured. Needs nothing but Python.
+"""The workloads of every system, and the output of their programs. Needs only Python.
 
 A program is called with the name of a workload and an empty folder, and prints one line of JSON:
 
-- ``one``, ``fifty``: chains of ten steps that do nothing, so many at once; ``steps_per_s``
-- ``fan_out``: one run of a thousand steps beside each other; ``steps_per_s``
-- ``long``: one run of a thousand steps, one after the other, which is killed on its way; no line
-- ``resume``: goes on with it; no line
+- ``one``, ``fifty``: chains of ten steps that do nothing, this many at once; ``steps_per_s``
+- ``fan_out``: one run of a thousand parallel steps; ``steps_per_s``
+- ``long``: one run of a thousand steps in sequence, which is killed before it ends; no line
+- ``resume``: continues that run; no line
 
 In ``long`` and ``resume`` each step adds a line to the file ``steps`` of the folder.
 """
@@ -30,14 +30,14 @@ LONG = 1_000
 """Steps of the run that is killed."""
 
 MEASURED_S = 4.0
-"""How long chains are started one behind the other."""
+"""How long chains are started one after the other."""
 
 ROUNDS = 3
-"""Fan-outs of which the best counts."""
+"""Number of fan-outs; the best one counts."""
 
 
 def asked() -> tuple[str, Path]:
-    """The workload and the folder that this program was called with."""
+    """Return the workload and the folder that this program was called with."""
     return sys.argv[1], Path(sys.argv[2])
 
 
@@ -46,7 +46,7 @@ def say(steps_per_s: float) -> None:
 
 
 def marks(folder: Path) -> Callable[[], None]:
-    """What a step calls to leave a line in the folder's ``steps``."""
+    """Return a function with which a step adds a line to the folder's ``steps``."""
     file = (folder / "steps").open("a", buffering=1)
 
     def mark() -> None:
@@ -56,7 +56,7 @@ def marks(folder: Path) -> Callable[[], None]:
 
 
 async def chains(at_once: int, perform: Callable[[str], Awaitable[object]]) -> float:
-    """Perform chains for `MEASURED_S`, so many at once, each with an id of its own; return steps per second."""
+    """Perform chains for `MEASURED_S`, ``at_once`` at a time, each with a new id; return steps per second."""
     await perform("warm")
     began = time.perf_counter()
     done = 0
@@ -74,7 +74,7 @@ async def chains(at_once: int, perform: Callable[[str], Awaitable[object]]) -> f
 
 
 async def fan_outs(perform: Callable[[str], Awaitable[object]]) -> float:
-    """Perform fan-outs one behind the other; return the steps per second of the best."""
+    """Perform fan-outs one after the other; return the steps per second of the best."""
     await perform("warm-wide")
     best = 0.0
     for number in range(ROUNDS):
