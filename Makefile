@@ -93,6 +93,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m tests.page_types
+	$(BIN)/python -m tests.wording
 
 format: setup
 	$(BIN)/ruff check --fix .
