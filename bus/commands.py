@@ -86,13 +86,15 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Continue from the state that ``run`` had after its event ``at``.
 
     ``outcome`` replaces members of that event's payload, if the event is an outcome. ``variables`` sets variables of
-    the definition at that point, if its language has any.
+    the definition at that point, if its language has any. ``children`` are the places from which child runs continue that are open there or
+    start later, by the keys of their effects; other child runs start from their beginning.
     """
 
     run: str
     at: int
     outcome: dict[str, Any] | None = None
     variables: dict[str, Any] = {}
+    children: dict[str, "Fork"] = {}
 
 
 class Limits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -30,8 +30,7 @@ NO_CODES = {
     "service.version": "likewise",
     "server.address": "likewise",
     "server.port": "likewise",
-    "fork.at": "a place in a start message",
-    "fork.run": "likewise",
+    "fork.run": "a place in a start message",
     "definition.file": "a place in what a child run is started with",
 }
 """What looks like a code in the source, and why it is none."""

@@ -39,13 +39,15 @@ from callboard.bus.tenant_requests import TenantRequests
 from callboard.bus.tracecontext import TraceContext
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
+from callboard.runtime.admission.continuing import begun_anew, going_on_or_anew, is_no_fork
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.forks import Forks, no_origin
+from callboard.runtime.admission.fork_places import no_origin
+from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.routing import route
 from callboard.runtime.admission.secret_starts import erase_start, is_secret, key_of, taken_in, withheld
-from callboard.runtime.admission.start_message import Examined, decoded, examine, examine_object
+from callboard.runtime.admission.start_message import Examined, decoded, examine_object
 from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
@@ -257,16 +259,28 @@ class Admission:
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run, without calling for it; every problem if it is refused. Repeating it is harmless.
 
+        One that is to go on from where another run was begins anew where that cannot be, and bears a warning of it.
+
         :raises NoAnswer: if the log does not answer
         :raises LogUnavailable: if the log gave no answer for long
         :raises StoreFull: if it has no room
         """
-        examined = await self._definitions.apart(lambda: examine(message), size=len(message))
+        document = await self._definitions.apart(partial(decoded, message), size=len(message))
+        if isinstance(document, list):
+            return document
         ids = SpanIds(self._log.store, child.tenant)
         begun_by = ids.span(parent.run, effect_address(ev.ChildStart.type, parent.key))
         came_from = tracecontext.sent_as(ids.trace(parent.run), begun_by)
-        verdict = await self._admit_run(child, examined, None, came_from, parent=parent)
-        return presentable(verdict).problems if verdict.status == "rejected" else []
+        problems: list[Problem] = []
+        warnings: list[Problem] = []
+        for attempt in going_on_or_anew(document):
+            examined = await self._examined_whole(child.tenant, attempt, len(message))
+            verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)
+            problems = presentable(verdict).problems if verdict.status == "rejected" else []
+            if not problems or not is_no_fork(problems):
+                break
+            warnings = [begun_anew(problems[0])]
+        return problems
 
     async def call_child(self, child: RunRef) -> None:
         """Route a child run that is admitted; the command does nothing to a run that has begun.
@@ -283,7 +297,9 @@ class Admission:
         came_from: TraceContext | None,
         cause: int = 0,
         parent: ev.Parent | None = None,
+        bears: Sequence[Problem] = (),
     ) -> Verdict:
+        """Admit a run, or refuse it. The warnings that it ``bears`` anyway are recorded, and refuse no strict run."""
         start = examined.start
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
@@ -311,7 +327,7 @@ class Admission:
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
-        accepted = accepted_event(start, plan, ref, parent, warnings, trace)
+        accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
         if start.fork is not None:
             forked = await self._forked(ref, accepted, start, plan)
             if isinstance(forked, list):

@@ -19,12 +19,12 @@ from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
 from callboard.bus.forks import origin_of, prefix
 from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded, is_lost, whole
-from callboard.bus.purging import gone
-from callboard.bus.subjects import RunRef, is_name
+from callboard.bus.log import Recorded, whole
+from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits
 from callboard.languages.language import RULES, Plan
 from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.fork_places import place_problems
 from callboard.runtime.admission.tells import key_missing
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.run.observing import Observer
@@ -59,19 +59,11 @@ class Forks:
         try:
             fork = msgspec.convert(document["fork"], Fork)
         except msgspec.ValidationError as error:
-            return [Problem("start.fork", str(error), "fork", expected="run, at, and perhaps outcome and variables")]
-        ref = RunRef(tenant, fork.run)
-        last = await self._log.last(ref) if is_name(fork.run) else None
-        if last is None or await gone(self._log, ref) is not None:
-            return [no_origin(fork.run)]
-        if is_lost(last):
-            # A fork can go on from any event before the damaged one.
-            last = (await self._log.read(ref))[-1]
-        end = last.event.n - (last.event.type == ev.RunEnd.type)
-        if not 1 <= fork.at <= end:
-            message = f"nothing can go on behind event {fork.at} of run {fork.run}"
-            return [Problem("fork.no_event", message, "fork.at", expected=f"an event from 1 to {end}")]
-        accepted = await self._accepted(ref)
+            expected = "run, at, and perhaps outcome, variables and children"
+            return [Problem("start.fork", str(error), "fork", expected=expected)]
+        if problems := await place_problems(self._log, tenant, fork):
+            return problems
+        accepted = await self._accepted(RunRef(tenant, fork.run))
         if isinstance(accepted, Problem):
             return [accepted]
         return started_alike(accepted, document)
@@ -207,11 +199,6 @@ class Forks:
             forked = origin_of(await whole(self._log, first)) if first is not None else None
             ref = RunRef(ref.tenant, forked.run) if forked is not None else None
         return None
-
-
-def no_origin(run: str) -> Problem:
-    """There is nothing to go on from, or it has been purged."""
-    return Problem("run.unknown", f"there is no run {run!r}", "fork.run", expected="a run to go on from")
 
 
 def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:

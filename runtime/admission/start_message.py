@@ -64,6 +64,7 @@ class _Fork(BaseModel):
     at: int = Field(ge=1)
     outcome: dict[str, Any] | None = None
     variables: dict[str, Any] = Field(default_factory=dict)
+    children: dict[str, "_Fork"] = Field(default_factory=dict)
 
 
 class _Start(BaseModel):

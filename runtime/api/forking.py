@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Resume
 from callboard.bus.damage import require_first
-from callboard.bus.events import Event
+from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import started_alike
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import VERDICT_WAIT_S, Client
+from callboard.runtime.api.continuing import continued
 from callboard.runtime.api.retrying import NowhereToFork, retried_at, stands_still
 
 _RESUMED = "retry of {}"
@@ -43,7 +45,8 @@ class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
 async def begun(client: Client, asked: ForkRun, events: Sequence[Event], *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
     """Begin the run that is asked for, by the events of the one that it is about; return its verdict.
 
-    What was paused when it was cancelled, or until its time was over, is resumed where it is retried.
+    What was paused when it was cancelled, or until its time was over, is resumed where it is retried. Its child runs go
+    on from where they were (`callboard.runtime.api.continuing`).
 
     :raises NowhereToFork: if there is no such place, or not exactly one
     :raises NoVerdict: if no worker admitted or refused it in time
@@ -51,8 +54,16 @@ async def begun(client: Client, asked: ForkRun, events: Sequence[Event], *, wait
     :raises NoAnswer: if the log does not answer
     """
     message = message_of(asked, events)
+    warnings: list[Problem] = []
+    at: int = message["fork"]["at"] if asked.failure else 0
+    if asked.failure:
+        below = await continued(client, asked.run_id, events, at, anew="model" in asked.start)
+        message["fork"] |= {"children": below.children} if below.children else {}
+        warnings = below.warnings
     verdict = await client.start(message, wait_s=wait_s)
-    paused = asked.failure and stands_still(events, message["fork"]["at"])
+    if warnings:
+        verdict = replace(verdict, warnings=[*verdict.warnings, *warnings])
+    paused = asked.failure and stands_still(events, at)
     if paused and verdict.status == "accepted" and verdict.run_id is not None:
         resume = Resume(id=_RESUMED.format(verdict.run_id), by=message.get("by"))
         # Sent again under the same id, it has no effect.

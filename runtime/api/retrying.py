@@ -46,13 +46,37 @@ def retried_at(run: str, events: Sequence[Event], *, anew: bool = False) -> int:
     return _before_failure(events, failed, anew=anew)
 
 
+def continued_at(run: str, events: Sequence[Event], *, anew: bool = False) -> int:
+    """Return the number of the event behind which a child run goes on whose parent is tried again.
+
+    One that has ended well ends again at once. One that has not ended goes on from where it is. It does not go on in a
+    pause: whoever has paused it, its former parent perhaps, may be gone.
+
+    :raises NowhereToFork: if it has failed and none of its nodes has, or cannot be performed
+    """
+    last, end = events[-1], ev.payload_of(events[-1])
+    cancelled = next((event for event in events if event.type == ev.CancelRequested.type), None)
+    if isinstance(end, ev.RunEnd) and end.status in ENDED_BADLY:
+        at = retried_at(run, events, anew=anew)
+    elif isinstance(end, ev.RunEnd):
+        at = last.n - 1
+    elif isinstance(end, ev.RunQuarantined | ev.RunDiverged):
+        raise NowhereToFork(run, f"no worker performs it: {end.code}", "Look at what is wrong with it.")
+    elif cancelled is not None:
+        at = _before_cancel(events, cancelled, anew=anew)
+    else:
+        at = last.n
+    paused = [one.event.n for one in opened_at(events, at) if isinstance(one.payload, ev.RunPaused)]
+    return min([at, *(n - 1 for n in paused)])
+
+
 def stands_still(events: Sequence[Event], at: int) -> bool:
     """Whether a run was paused behind an event."""
-    return any(isinstance(opened.payload, ev.RunPaused) for opened in _open(events, at))
+    return any(isinstance(opened.payload, ev.RunPaused) for opened in opened_at(events, at))
 
 
 def _before_cancel(events: Sequence[Event], cancelled: Event, *, anew: bool) -> int:
-    calls = [one.event.n for one in _open(events, cancelled.n - 1) if isinstance(one.payload, ev.ModelCall)]
+    calls = [one.event.n for one in opened_at(events, cancelled.n - 1) if isinstance(one.payload, ev.ModelCall)]
     return (min(calls) if anew and calls else cancelled.n) - 1
 
 
@@ -63,7 +87,7 @@ def _elapsed(events: Sequence[Event]) -> Event | None:
 
 def _before_wait(events: Sequence[Event], elapsed: Event) -> int:
     """Before somebody was asked, who is asked anew then; behind a pause, which retrying ends."""
-    opened = list(_open(events, elapsed.n - 1))
+    opened = list(opened_at(events, elapsed.n - 1))
     asked = [
         one.event.n
         for one in opened
@@ -106,8 +130,8 @@ def _failed_exit(events: Sequence[Event], error: Failure | None) -> Event | None
     return last
 
 
-def _open(events: Sequence[Event], at: int) -> Iterable[Opened]:
-    """The intents that were open behind an event."""
+def opened_at(events: Sequence[Event], at: int) -> Iterable[Opened]:
+    """Return the intents that were open behind an event."""
     intents = OpenIntents()
     for event in events[:at]:
         if (payload := known(event)) is not None:

@@ -70,7 +70,7 @@ def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
     """Try the failure of RUN again: go on from before what made it fail, as a run of its own, and print its id.
 
     A run that was cancelled or killed goes on from before that, also if it was paused then; one that has expired waits
-    once more.
+    once more. Child runs go on from where they were: what they have done is not done again.
     """
     _begin(settings, whom, "retry", {"failure": True}, given)
 

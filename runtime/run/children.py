@@ -170,6 +170,9 @@ class ChildRuns:
             message = child_message(self._admission.start, intent)
             if isinstance(message, Problem):
                 return _refused([message])
+            fork = self._admission.start.fork
+            if fork is not None and key in fork.children:
+                message["fork"] = msgspec.to_builtins(fork.children[key])
             if self._admission.plan.options.get(STRICT):
                 message["options"] = {STRICT: True, **message.get("options", {})}
             body = msgspec.json.encode({**message, "run_id": child.run})

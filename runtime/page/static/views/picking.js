@@ -73,7 +73,7 @@ export class Picking {
   }
 
   retry() {
-    dialog(`Retry ${some(this.runs.size, 'run')}?`, [this.names(), h('p', {}, 'Each goes on from before what ended it, as a run of its own.')], 'Retry them',
+    dialog(`Retry ${some(this.runs.size, 'run')}?`, [this.names(), h('p', {}, 'Each goes on from before what ended it, as a run of its own. So do its child runs: what they have done is not done again.')], 'Retry them',
       () => this.tell('fork', {failure: true}))
   }
 
