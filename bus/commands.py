@@ -86,8 +86,8 @@ class Fork(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Continue from the state that ``run`` had after its event ``at``.
 
     ``outcome`` replaces members of that event's payload, if the event is an outcome. ``variables`` sets variables of
-    the definition at that point, if its language has any. ``children`` are the places from which child runs continue that are open there or
-    start later, by the keys of their effects; other child runs start from their beginning.
+    the definition at that point, if its language has any. ``children`` are the places from which child runs continue
+    that are open there or start later, by the keys of their effects; other child runs start from their beginning.
     """
 
     run: str

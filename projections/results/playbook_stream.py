@@ -80,13 +80,13 @@ class PlaybookStream:
         # Pieces may have come before the event.
         return [_content(event.n, turn, turn.text, reset=False)] if turn.text else []
 
-    def _answered(self, event: Event, result: ModelResult) -> list[Told]:
+    def _complete_text(self, event: Event, result: ModelResult) -> list[Told]:
         n = self._calls.pop(event.key, 0)
         self._ended.add(n)
         turn = self._turns.pop(n, None) or _Turn(last_id(event.path))
         if result.error is not None and (turn.text or result.text):
             self._failed.add((event.path, event.iteration))
-        # Logs of old have no text of a turn that has failed: what was heard of it stands.
+        # Older logs have no text of a failed turn: the pieces that were received remain.
         if result.text == turn.text or (result.error is not None and not result.text):
             return []
         rest = result.text.removeprefix(turn.text)
