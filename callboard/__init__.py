@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
+    from callboard.languages.python.guard import unsafe
     from callboard.languages.python.models import generate
     from callboard.languages.python.runs import (
         ask,
@@ -96,6 +97,7 @@ __all__ = [
     "signal",
     "step",
     "step_context",
+    "unsafe",
     "uuid4",
     "workflow",
 ]
@@ -123,6 +125,7 @@ _HOMES = {
     "runtime.api.settling": ("NotTaken",),
     "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
+    "languages.python.guard": ("unsafe",),
     "languages.python.models": ("generate",),
     "languages.python.runs": (
         "ask",

@@ -38,6 +38,10 @@ class Entry(Protocol):
 class Hosting(Protocol):
     """What a language does with code."""
 
+    def prepare(self) -> None:
+        """Make this process ready for code, before the code is imported."""
+        ...
+
     def is_entry(self, value: object) -> bool:
         """Say whether a value is something that a definition can name."""
         ...

@@ -1,8 +1,14 @@
 """Workflows in Python that the tests of the language perform."""
 
 import asyncio
+import os
+import random as stdlib_random
+import threading
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from uuid import uuid4 as stdlib_uuid4
 
 from pydantic import BaseModel
 
@@ -17,6 +23,7 @@ from callboard import (
     signal,
     step,
     step_context,
+    unsafe,
     uuid4,
     workflow,
 )
@@ -250,3 +257,30 @@ async def forgetful() -> int:
 async def judging(text: str) -> dict[str, Any]:
     verdict = await generate(f"Is this good? {text}", Verdict)
     return {"verdict": verdict, "said": await generate("Say so.")}
+
+
+@workflow
+async def careless() -> list[Any]:
+    """Use the clock and chance of the standard library, which are the run's in a workflow."""
+    drawn = [time.time(), stdlib_random.random(), stdlib_random.choice("abc"), str(stdlib_uuid4()), os.urandom(4).hex()]
+    await size("x")
+    return [*drawn, stdlib_random.randint(1, 1_000_000), sorted(stdlib_random.sample(range(100), 3)), time.time()]
+
+
+@workflow
+async def reading(how: str) -> str:
+    """Read a file, as it must not, or as it may."""
+    if how == "unsafe":
+        with unsafe():
+            return Path(__file__).read_text()[:3]  # noqa: ASYNC240 - it says so
+    if how == "step":
+        return await first_letters(__file__)
+    if how == "thread":
+        await asyncio.to_thread(print, "")
+        threading.Thread(target=print).start()
+    return Path(__file__).read_text()  # noqa: ASYNC240 - it must not
+
+
+@step
+def first_letters(file: str) -> str:
+    return Path(file).read_text()[:3]

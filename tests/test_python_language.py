@@ -246,3 +246,28 @@ def test_an_answer_of_a_model_that_does_not_fit_fails(scenario: Scenario) -> Non
     scenario.start(plays.judging, input={"text": "x"}, script={"default": {"data": {"why": "?"}}})
     assert scenario.result.error is not None
     assert scenario.result.error.code == "model.bad_output"
+
+
+def test_clocks_and_chance_of_the_standard_library_are_the_runs(scenario: Scenario) -> None:
+    scenario.start(plays.careless)
+    assert scenario.result.status == "completed", scenario.result.error
+    scenario.crash_everywhere()
+    assert plays.time.time() > 1_700_000_000
+    assert plays.stdlib_random.random() != plays.stdlib_random.random()
+
+
+@pytest.mark.parametrize(("how", "what"), [("", "opens a file"), ("thread", "starts a thread")])
+def test_files_and_threads_in_a_workflow_are_refused_by_name(how: str, what: str, scenario: Scenario) -> None:
+    scenario.start(plays.reading, input={"how": how})
+    error = scenario.result.error
+    assert error is not None
+    assert error.code == "python.io_in_workflow"
+    assert what in error.message
+    assert "python_plays.py:" in error.message
+    assert "@step" in error.message
+
+
+@pytest.mark.parametrize("how", ["unsafe", "step"])
+def test_a_step_may_read_files_and_so_may_who_says_so(how: str, scenario: Scenario) -> None:
+    scenario.start(plays.reading, input={"how": how})
+    assert scenario.result.output == '"""'

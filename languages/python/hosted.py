@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from callboard.bus.effects import canonical
 from callboard.languages.hosting import Code, Entry
+from callboard.languages.python import guard
 from callboard.languages.python.workflows import Workflow
 
 
@@ -50,6 +51,9 @@ def definition_of(found: Hosted) -> str:
 
 class PythonHosting:
     """What workers do with code."""
+
+    def prepare(self) -> None:
+        guard.install()
 
     def is_entry(self, value: object) -> bool:
         return isinstance(value, Workflow)

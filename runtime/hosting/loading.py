@@ -43,6 +43,7 @@ def load(target: str, folder: Path | None = None) -> Bundle:
 
     :raises CallboardError: ``python.code_missing``, ``python.import_failed``, ``python.no_workflow``
     """
+    hosting().prepare()
     here = folder or Path.cwd()
     path = here / target
     if path.is_dir():
@@ -59,6 +60,7 @@ def load_object(value: object) -> Bundle:
 
     :raises CallboardError: ``python.no_workflow``, if it is neither
     """
+    hosting().prepare()
     if isinstance(value, ModuleType):
         return _hosted(_home(value.__file__ or "", value.__name__), [value])
     if hosting().is_entry(value):
