@@ -25,9 +25,9 @@ LIMITS = {
     "callboard": 35,
     "benchmarks": 10,
     "examples": 10,
-    "page": 110,
-    "docs": 140,
-    "CHANGELOG.md": 20,
+    "page": 115,
+    "docs": 60,
+    "CHANGELOG.md": 25,
 }
 """Phrases per 10,000 words that each part may have."""
 
