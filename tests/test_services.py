@@ -440,7 +440,7 @@ async def test_the_token_of_a_node_takes_the_place_of_the_worker_s(api: ServiceA
         await send(env(api), "slack", channel="#approvals", bot_token="n0-t0ken-of-theirs")
     assert "n0-t0ken" not in str(caught.value)
     # The worker's webhook is not of the same account.
-    with pytest.raises(EffectFailed, match="name a channel"):
+    with pytest.raises(EffectFailed, match="needs a channel"):
         await send(env(api), "slack", bot_token=TOKEN)
     await send(env(api), "slack", channel="#approvals", bot_token="{{$placeholder}}")
     assert api.last.body["channel"] == "#approvals"
