@@ -5,7 +5,6 @@ from collections.abc import Mapping
 DESCRIPTIONS: Mapping[str, str] = {
     "title": "The heading.",
     "description": "What it is for.",
-    "system_prompt": "The system message of every step.",
     "inputs": "The inputs that a start gives.",
     "steps": "The steps, in their order.",
     "artifact_type": "The type of the output: markdown, json, html and others.",
@@ -15,7 +14,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     "value": "What it is compared with.",
     "source": "The condition as it is written.",
     "Elicitation.type": "How it is asked: confirm, select or input.",
-    "prompt": "The question.",
     "options": "The answers to choose from.",
     "Input.name": "The name, by which placeholders refer to it.",
     "Input.type": "The type of the value.",
