@@ -1,0 +1,71 @@
+"""Workers that host code: their runs survive a kill, and other code continues a run only if it follows the run's log."""
+
+import json
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.runtime.cli import exits
+from tests.cli_stage import Place
+
+APPROVAL = """
+from callboard import ask, step, workflow
+
+@step
+def look(path: str) -> int:
+    with open(path, "a") as file:
+        file.write("x")
+    return len(open(path).read())
+
+@workflow
+async def approve(path: str) -> dict:
+    looks = await look(path)
+    return {"looks": looks, "allowed": await ask("Ship?", bool)}
+"""
+
+WITH_A_COMMENT = APPROVAL.replace("    looks = await", "    # The number of calls.\n    looks = await")
+WITH_A_STEP_BEFORE = APPROVAL.replace("    looks = await", "    await look(path)\n    looks = await")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@contextmanager
+def killed_up(place: Place, source: str) -> Generator[None]:
+    """`callboard up` with a file of code, killed with its server and its worker at the end."""
+    file = place.write("approval.py", source)
+    with place.process("up", "--json", "--code", file) as process:
+        assert process.stdout is not None
+        json.loads(process.stdout.readline())
+        yield
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def status_of(place: Place, run: str) -> dict[str, Any]:
+    return place.told("show", run)
+
+
+def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_follows(place: Place) -> None:
+    counted = place.folder / "calls"
+    given = json.dumps({"path": str(counted)})
+    with killed_up(place, APPROVAL):
+        place.told("start", "approve", "--input", given, "--run-id", "r1")
+        assert place.here("watch", "r1", "--until", "run.parked").exit_code == exits.OK
+    with killed_up(place, WITH_A_STEP_BEFORE):
+        place.here("answer", "r1", "true")
+        assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
+        found = status_of(place, "r1")
+        assert found["status"] == "diverged"
+        assert "approval.py" in found["error"]["message"]
+    with killed_up(place, WITH_A_COMMENT):
+        assert place.here("watch", "r1", "--until", "run.end").exit_code == exits.OK
+        found = status_of(place, "r1")
+    assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
+    assert counted.read_text() == "x"
