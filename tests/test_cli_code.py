@@ -1,4 +1,4 @@
-"""Workers that host code: their runs survive a kill, and other code continues a run only if it follows the run's log."""
+"""Workers that host code: their runs survive a kill, and other code continues only a run whose log it follows."""
 
 import json
 import signal
