@@ -32,7 +32,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard.bus.effects import Failure
-from callboard.bus.events import Event, Problem
+from callboard.bus.events import Difference, Event, Problem
 from callboard.bus.subjects import RunRef
 
 
@@ -337,7 +337,9 @@ class ReplayDiverged(CallboardError):
     ``stated`` is the payload of the replay's request, if event ``n`` has the same type.
     """
 
-    def __init__(self, ref: RunRef, n: int, recorded: str, asked: str, stated: bytes | None = None) -> None:
+    def __init__(self, ref: RunRef, n: int, difference: Difference, stated: bytes | None = None) -> None:
+        recorded = _request_at(difference.recorded, difference.recorded_at)
+        asked = _request_at(difference.requested or "nothing", difference.requested_at)
         super().__init__(
             "replay.diverged",
             f"event {n} records {recorded}, and this replay asks for {asked}",
@@ -346,9 +348,13 @@ class ReplayDiverged(CallboardError):
         )
         self.ref = ref
         self.n = n
-        self.recorded = recorded
-        self.asked = asked
+        self.difference = difference
         self.stated = stated
+
+
+def _request_at(request: str, place: str) -> str:
+    """Add the place in the code of a definition, if it is known."""
+    return f"{request} ({place})" if place else request
 
 
 def unexpected(error: Exception) -> Failure:

@@ -224,10 +224,28 @@ class RunReleased(Fact, frozen=True):
     worker: str
 
 
-class RunDiverged(Fact, frozen=True):
-    """This version of Callboard cannot replay the run. A worker with a version that can will continue it.
+class Difference(Struct, frozen=True, omit_defaults=True):
+    """The first difference between a run's log and what its definition requests in a replay.
 
-    ``n`` is the first event that differs in the replay, 0 if the run's start is no longer accepted.
+    ``address`` is the effect key of the recorded request, or the path of a recorded fact. ``recorded`` and
+    ``requested`` are the two requests, each as the type of its event and its payload; ``requested`` is empty if the
+    replay requests nothing there. ``recorded_at`` and ``requested_at`` are the places in the code, as ``file:line
+    function``; they are empty unless the definition is code.
+    """
+
+    address: str = ""
+    recorded: str = ""
+    recorded_at: str = ""
+    requested: str = ""
+    requested_at: str = ""
+
+
+class RunDiverged(Fact, frozen=True):
+    """This worker cannot replay the run. A worker with a version, or with code, that can will continue it.
+
+    ``n`` is the first event that differs in the replay, 0 if the run's start is no longer accepted. If the run's
+    definition is code, ``entry`` names it, and ``digest`` is that of the sources which this worker has; it is empty if
+    the worker has none.
     """
 
     type = "run.diverged"
@@ -236,6 +254,26 @@ class RunDiverged(Fact, frozen=True):
     n: int = 0
     worker: str = ""
     version: str = ""
+    entry: str = ""
+    digest: str = ""
+    difference: Difference | None = None
+
+    @property
+    def status(self) -> Literal["diverged", "waiting:code"]:
+        """The status of the run until a worker claims it."""
+        return "waiting:code" if self.entry else "diverged"
+
+
+class RunAdopted(Fact, frozen=True):
+    """The worker continues the run with other code than before, which requests exactly what the log records.
+
+    ``digest`` is that of the new sources, ``previous`` that of the sources before.
+    """
+
+    type = "run.adopted"
+    worker: str
+    digest: str
+    previous: str
 
 
 class RunQuarantined(Fact, frozen=True):
@@ -679,6 +717,7 @@ Payload = (
     | ChildUsage
     | RunReleased
     | RunDiverged
+    | RunAdopted
 )
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}

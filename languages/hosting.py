@@ -62,6 +62,10 @@ class Hosting(Protocol):
         """Return the digests that are hosted here, by entry point."""
         ...
 
-    def code_named(self, definition: Any) -> tuple[str, str]:
-        """Return the entry point and the digest that a parsed definition names."""
+    def code_named(self, document: Any) -> tuple[str, str]:
+        """Return the entry point and the digest that the document of a parsed definition names."""
+        ...
+
+    def with_digest(self, document: Any, digest: str) -> Any:
+        """Return the document of a definition with the digest of other code."""
         ...

@@ -149,9 +149,11 @@ def _describe(event: Event, payload: Payload) -> About:
             return About(outcome=status)
         case ev.RunFailed(error=error):
             return About(error.code, "failed")
-        case ev.RunReleased(worker=worker):
+        case ev.RunReleased(worker=worker) | ev.RunAdopted(worker=worker):
             return About(worker)
-        case ev.RunDiverged(code=code) | ev.RunQuarantined(code=code):
+        case ev.RunDiverged(code=code):
+            return About(code, payload.status if payload.entry else "failed")
+        case ev.RunQuarantined(code=code):
             return About(code, "failed")
         case ev.RunParked(status=status):
             return About(status or "")

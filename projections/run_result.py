@@ -180,7 +180,7 @@ class Results:
             started_at=self._began(self._head.started_at),
             last_n=self._last_n,
             status=status,
-            error=self._divergence if status == "diverged" else self._head.error,
+            error=self._divergence if status in ("diverged", "waiting:code") else self._head.error,
             cause=self._causes.of(self._head.error) if self._head.error else None,
             warnings=[*self._missing.warnings(), *self._warned.view()],
             usage=self._usage,
@@ -230,9 +230,8 @@ class Results:
             case RunQuarantined(code=code, message=message, sequence=sequence, subject=subject):
                 error = Failure(code=code, message=message, details={"sequence": sequence, "subject": subject})
                 self._head = msgspec.structs.replace(self._head, error=error)
-            case RunDiverged(code=code, message=message, n=n, worker=worker, version=version):
-                details = {"n": n, "worker": worker, "version": version, "since": event.time.isoformat()}
-                self._divergence = Failure(code, message, details=details)
+            case RunDiverged():
+                self._divergence = _divergence(event, payload)
             case RunFailed(error=error):
                 self._head = msgspec.structs.replace(self._head, error=error)
             case RunEnd():
@@ -301,3 +300,19 @@ def _costs(bills: dict[str, Bill]) -> dict[str, Cost]:
 def _child_of(closed: Opened | None) -> str:
     """Return the child run that an event closes; empty if it does not close one."""
     return closed.payload.child if closed and isinstance(closed.payload, ChildStart) else ""
+
+
+def _divergence(event: Event, diverged: RunDiverged) -> Failure:
+    """Return why no worker continues a run, as its error until a worker does."""
+    details = {
+        "n": diverged.n,
+        "worker": diverged.worker,
+        "version": diverged.version,
+        "since": event.time.isoformat(),
+        "entry": diverged.entry,
+        "digest": diverged.digest,
+        "difference": msgspec.to_builtins(diverged.difference),
+    }
+    kept = ("n", "worker", "version", "since")
+    found = {name: value for name, value in details.items() if value or name in kept}
+    return Failure(diverged.code, diverged.message, details=found)

@@ -48,7 +48,11 @@ STATUSES: list[RowStatus] = [*get_args(RunStatus), "waiting"]
 AT_WORK: tuple[RowStatus, ...] = ("running", "paused")
 """The statuses in the list of runs that are not parked. They may be waiting for something, or about to end."""
 
-TOLD_BY_EVENTS = {status for status in STATUSES if status in (*AT_WORK, "cancelling") or status.startswith("waiting")}
+TOLD_BY_EVENTS = {
+    status
+    for status in STATUSES
+    if status in (*AT_WORK, "cancelling") or (status.startswith("waiting") and status != "waiting:code")
+}
 """The statuses that a run in progress can have."""
 
 WORDS_MAX = 10_000
@@ -147,7 +151,7 @@ class RunFold(Struct):
     paused: list[str] = []
     parked: RowStatus | None = None
     cancelling: bool = False
-    diverged: bool = False
+    diverged: RowStatus | None = None
     final: RowStatus | None = None
     paths: dict[str, str] = {}
 
@@ -163,7 +167,7 @@ class RunFold(Struct):
         if self.final:
             return self.final
         if self.diverged:
-            return "diverged"
+            return self.diverged
         if self.cancelling:
             return "cancelling"
         if self.paused:
@@ -252,7 +256,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
         case RunClaimed():
             run.parked = None
             if run.diverged:
-                run.diverged = False
+                run.diverged = None
                 run.change(error=None)
             if run.row.parted_at > 1 and run.row.started_at is None:
                 # A fork resumes and has no start event, because that is its origin's.
@@ -270,7 +274,7 @@ def _change(run: RunFold, event: Event, payload: Payload) -> None:
         case CancelRequested():
             run.cancelling = True
         case RunDiverged():
-            run.diverged = True
+            run.diverged = payload.status
             run.change(error=payload.code, awaits=[], deadline=None)
         case RunQuarantined():
             run.final = "quarantined"

@@ -30,6 +30,7 @@ RunStatus = Literal[
     "waiting:timer",
     "waiting:signal",
     "waiting:child",
+    "waiting:code",
     "paused",
     "cancelling",
     "diverged",
@@ -92,7 +93,7 @@ class StatusFold:
         self.open = OpenIntents()
         self._started = False
         self._cancelling = False
-        self._diverged = False
+        self._divergence: RunStatus | None = None
         self._final: RunStatus | None = None
 
     def apply(self, event: Event, payload: Payload) -> Opened | None:
@@ -104,10 +105,10 @@ class StatusFold:
             case CancelRequested():
                 self._cancelling = True
             case RunDiverged():
-                self._diverged = True
+                self._divergence = payload.status
             case RunClaimed():
                 # A worker claims a diverged run only after it has replayed it.
-                self._diverged = False
+                self._divergence = None
             case RunQuarantined():
                 self._final = "quarantined"
             case RunFailed():
@@ -124,8 +125,8 @@ class StatusFold:
         """Return the status after the events so far."""
         if self._final:
             return self._final
-        if self._diverged:
-            return "diverged"
+        if self._divergence:
+            return self._divergence
         opened = [each.payload for each in self.open]
         paused = any(isinstance(intent, RunPaused) for intent in opened)
         if not (self._started or paused or self._cancelling):

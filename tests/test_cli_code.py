@@ -62,10 +62,16 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_f
         place.here("answer", "r1", "true")
         assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
         found = status_of(place, "r1")
-        assert found["status"] == "diverged"
-        assert "approval.py" in found["error"]["message"]
+        assert found["status"] == "waiting:code"
+        details = found["error"]["details"]
+        assert details["entry"] == "approval:approve"
+        difference = details["difference"]
+        assert difference["recorded_at"] == "approval.py:13 approve"
+        assert difference["requested_at"] == "approval.py:13 approve"
+        assert [run["run"] for run in place.told("runs", "--status", "waiting:code")] == ["r1"]
     with killed_up(place, WITH_A_COMMENT):
-        assert place.here("watch", "r1", "--until", "run.end").exit_code == exits.OK
+        watched = place.here("watch", "r1", "--until", "run.end", "--json")
+        assert (watched.exit_code, watched.stdout.count('"run.adopted"')) == (exits.OK, 1)
         found = status_of(place, "r1")
     assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
     assert counted.read_text() == "x"

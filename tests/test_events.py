@@ -112,6 +112,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.ChildUsage("r2", [MODEL], 3),
     ev.RunReleased("w1"),
     ev.RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w1", "0.1.0"),
+    ev.RunAdopted("w1", "ab" * 32, "cd" * 32),
 ]
 
 
@@ -135,6 +136,11 @@ ADDED: dict[str, dict[str, Any]] = {
     "tool.result": {"asks": {"requests": {}, "state": "s"}},
     "effect.result": {"model": "openai:text-embedding-3-small", "requests": [USAGE], "unmetered": True},
     "run.end": {"warnings": WARNED, "models": [MODEL]},
+    "run.diverged": {
+        "entry": "triage:triage",
+        "digest": "ab" * 32,
+        "difference": ev.Difference("a#1.1!step", "effect.call {}", "triage.py:3 f", "timer.set {}", "triage.py:4 f"),
+    },
     "child.end": {"warnings": WARNED, "models": [MODEL]},
 }
 """Members that payloads have got since their golden lines were written."""

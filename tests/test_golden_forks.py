@@ -66,7 +66,7 @@ class Revival(Theatre):
     admission: Admitted | None = None
     """Of the recorded run: that of a fork of it differs in its first event alone."""
 
-    async def admitted(self, first: Event) -> Admitted:
+    async def admitted(self, first: Event, code: str = "") -> Admitted:
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
         assert self.admission is not None

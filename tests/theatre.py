@@ -93,8 +93,8 @@ class Theatre:
     def language(self, name: str) -> Language[Any]:
         return PlayLanguage(self.plays)
 
-    async def admitted(self, first: Event) -> Admitted:
-        return admitted(first, self.language)
+    async def admitted(self, first: Event, code: str = "") -> Admitted:
+        return admitted(first, self.language, code)
 
     def environment(self, admission: Admitted) -> Environment:
         return Environment(default_model="scripted")

@@ -105,8 +105,8 @@ class Services:
         """Return a language by its name."""
         return self.definitions.language(name)
 
-    async def admitted(self, first: Event) -> Admitted:
-        return admitted(first, self.language)
+    async def admitted(self, first: Event, code: str = "") -> Admitted:
+        return admitted(first, self.language, code)
 
     def environment(self, admission: Admitted) -> Environment:
         return self.offers(admission.start, admission.plan)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from callboard.languages.kit import Kit, named
+from callboard.languages.kit import Kit
 
 
-def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
-    found = named(fields, source, ("python", "code"))
-    return "python" in found and not found & {"nodes", "steps", "entry", "entrypoint"}
+def _recognises(fields: dict[str, Any] | None, _source: str) -> bool:
+    # Such a definition is generated, so one that cannot be read is not a case.
+    return fields is not None and "python" in fields and not {"nodes", "steps", "entry", "entrypoint"} & set(fields)
 
 
 KIT = Kit(

@@ -74,8 +74,11 @@ class PythonHosting:
     def entries(self) -> dict[str, list[str]]:
         return {entry: list(by_digest) for entry, by_digest in _HOSTED.items()}
 
-    def code_named(self, definition: Named) -> tuple[str, str]:
-        return definition.entry, definition.digest
+    def code_named(self, document: Named) -> tuple[str, str]:
+        return document.entry, document.digest
+
+    def with_digest(self, document: Named, digest: str) -> Named:
+        return Named(document.entry, digest)
 
 
 HOSTING = PythonHosting()

@@ -6,6 +6,7 @@ Outside of a workflow a step is the function that it was made of; a plain one is
 import asyncio
 import datetime as dt
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import update_wrapper
@@ -188,7 +189,6 @@ def seconds(duration: str | float, what: str) -> float:
 
     :raises ValueError: if it is neither, or negative
     """
-    import re
 
     if isinstance(duration, str):
         if re.fullmatch(DURATION, duration) is None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,7 +17,7 @@ AUGMENTATIONS = ("rules", "context")
 _ENTRY = re.compile(r"(.*)\[\d+\]", re.DOTALL)
 
 
-def declared_sources(document: Workflow, given: dict[str, Any]) -> tuple[dict[str, Source], list[Problem]]:
+def declared_sources(document: Workflow, given: JSON) -> tuple[dict[str, Source], list[Problem]]:
     """Collect every source of a run by field path, in the order in which layers apply; with what is wrong in the input.
 
     Field paths: ``input.rules[0]``, ``workflow.context[1]``, ``nodes.<id>.instruction``, ``nodes.<id>.rules[0]``.
@@ -48,9 +47,12 @@ def instruction_field(node_id: str) -> str:
     return f"nodes.{node_id}.instruction"
 
 
-def _input_sources(given: dict[str, Any], field: str) -> Iterator[tuple[str, JSON]]:
-    """Yield what a run's input gives as rules or context: one source or a list; anything else there is just input."""
-    value = given.get(field)
+def _input_sources(given: JSON, field: str) -> Iterator[tuple[str, JSON]]:
+    """Yield the rules or context in a run's input: one source or a list. Other values there are ordinary input.
+
+    The input of a run in an old log may be missing.
+    """
+    value = given.get(field) if isinstance(given, dict) else None
     items = value if isinstance(value, list) else [value]
     for index, item in enumerate(items):
         if isinstance(item, dict) or (isinstance(item, str) and item.strip()):

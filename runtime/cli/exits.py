@@ -16,6 +16,11 @@ the run was cancelled; 4 server, store or worker cannot be reached or used; 5 st
 
 def of_status(status: str) -> int:
     """Return the exit code that tells a run's status; one that has not ended is no failure."""
-    return {"failed": FAILED, "expired": FAILED, "quarantined": FAILED, "diverged": FAILED, "cancelled": CANCELLED}.get(
-        status, OK
-    )
+    return {
+        "failed": FAILED,
+        "expired": FAILED,
+        "quarantined": FAILED,
+        "diverged": FAILED,
+        "waiting:code": FAILED,
+        "cancelled": CANCELLED,
+    }.get(status, OK)

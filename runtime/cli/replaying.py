@@ -8,6 +8,7 @@ from callboard.languages.registry import language
 from callboard.runtime.cli.options import Settings
 from callboard.runtime.cli.printing import say, style
 from callboard.runtime.cli.views import node_line, open_line
+from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.narration import local
 from callboard.runtime.operations.replays import Replayed, replay_events
@@ -27,7 +28,7 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     """
     async with source(config, run, name="callboard replay") as runs:
         ref, events = await runs.run(run)
-    admission = admitted(events[0], language)
+    admission = admitted(events[0], language, adopted_digest(events))
     replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
     if settings.as_json:
         say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))

@@ -7,7 +7,7 @@ from callboard.runtime.cli.options import LISTED_MAX, Settings, settings_options
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
-    *(f"waiting:{what}" for what in ("human", "tool", "timer", "signal", "child")),
+    *(f"waiting:{what}" for what in ("human", "tool", "timer", "signal", "child", "code")),
     *("diverged", "quarantined", "completed", "failed", "cancelled", "expired"),
 )
 

@@ -44,6 +44,7 @@ COLOURS = {
     "expired": "red",
     "quarantined": "red",
     "diverged": "red",
+    "waiting:code": "red",
     "cancelled": "magenta",
     "ok": "green",
 }

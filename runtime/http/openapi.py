@@ -68,6 +68,10 @@ def document() -> dict[str, Any]:
     }
 
 
+_FILE = {"application/json": {"type": "object"}}
+"""Schemas of exported files, by media type. All others are text."""
+
+
 def _answered_by(route: Route) -> Any:
     """What answers a route: a verb of the service, or a reading."""
     return next(getattr(one, route.verb) for one in (Verbs, Readings, Catalogue) if hasattr(one, route.verb))
@@ -87,7 +91,9 @@ def _operation(route: Route, schemas: Mapping[str, Any]) -> dict[str, Any]:
     if route.verb in ("start", "fork", "tell"):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}})
     content: dict[str, Any] = (
-        {route.media: {"schema": {"type": "string"}}} if route.media else _json(schemas[route.verb])
+        {route.media: {"schema": _FILE.get(route.media, {"type": "string"})}}
+        if route.media
+        else _json(schemas[route.verb])
     )
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z]+', '_', route.path)}".strip("_"),

@@ -48,6 +48,7 @@ from callboard.runtime.http.shapes import (
     TwoRuns,
 )
 from callboard.runtime.http.workers import WorkerList, Workers
+from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.operations.replays import Replayed, replay_events
 from callboard.runtime.operations.sights import Seen, seen
@@ -224,7 +225,7 @@ class Readings:
         return await whole(self._connection.log, recorded)
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
-        admission = await self._verified(admitted, events[0], language)
+        admission = await self._verified(admitted, events[0], language, adopted_digest(events))
         return admission, secrets_of(self._connection.config, os.environ, admission)
 
     async def _verified(self, function: Callable[..., R], *arguments: Any) -> R:

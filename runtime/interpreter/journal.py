@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NoReturn
 
 from callboard.bus.errors import ReplayDiverged
-from callboard.bus.events import TYPES, Event
+from callboard.bus.events import TYPES, Difference, Event
 from callboard.bus.subjects import RunRef
 
 RUNTIME_FACTS = frozenset(
     {
         "run.accepted",
+        "run.adopted",
         "run.claimed",
         "run.diverged",
         "run.parked",
@@ -47,6 +48,7 @@ class Journal:
         self._intents: dict[str, Event] = {}
         self._outcomes: dict[str, Event] = {}
         self._diverged: ReplayDiverged | None = None
+        self._new: Event | None = None
         for event in events:
             self._index(event)
 
@@ -115,21 +117,30 @@ class Journal:
             self._left[place] += more
         return places
 
+    def note_new(self, event: Event) -> Event:
+        """Note a request that the log does not hold, and return it.
+
+        The first one in a replay shows what the definition requests in place of what is recorded.
+        """
+        if self._new is None and (self._intents or self._facts):
+            self._new = event
+        return event
+
     def verify(self, recorded: Event, event_type: str, payload: bytes, source: str = "") -> None:
         """Check that what is asked for now, at ``source`` if that is known, is what was recorded.
 
         :raises ReplayDiverged: if type or payload differ; shows both
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
-            asked = _at(_show(event_type, payload), source)
-            self.diverged(recorded, asked, payload if recorded.type == event_type else None)
+            stated = payload if recorded.type == event_type else None
+            self.diverged(recorded, _show(event_type, payload, recorded.key or recorded.path), source, stated)
 
-    def diverged(self, recorded: Event, asked: str, stated: bytes | None = None) -> NoReturn:
+    def diverged(self, recorded: Event, requested: str, source: str = "", stated: bytes | None = None) -> NoReturn:
         """Raise a divergence, and keep it: an interpreter that catches exceptions cannot hide it.
 
         :raises ReplayDiverged: always
         """
-        error = ReplayDiverged(self._ref, recorded.n, _shown(recorded), asked, stated)
+        error = ReplayDiverged(self._ref, recorded.n, _difference(recorded, requested, source), stated)
         self._diverged = self._diverged or error
         raise error
 
@@ -147,8 +158,10 @@ class Journal:
         left = [*self._intents.values(), *(event for facts in self._facts.values() for event in facts)]
         if left:
             first = min(left, key=lambda event: event.n)
-            shown = _at(f"{_show(first.type, bytes(first.payload))} at {first.key or first.path}", first.source)
-            raise ReplayDiverged(self._ref, first.n, shown, "nothing")
+            if self._new is None:
+                raise ReplayDiverged(self._ref, first.n, _difference(first))
+            requested = _show(self._new.type, bytes(self._new.payload), self._new.key or self._new.path)
+            raise ReplayDiverged(self._ref, first.n, _difference(first, requested, self._new.source))
 
 
 def _nothing(_place: int) -> None:
@@ -164,15 +177,18 @@ def _address(event: Event) -> FactAddress:
     return event.type, event.path, event.iteration, event.attempt, event.key
 
 
-def _shown(recorded: Event) -> str:
-    return _at(_show(recorded.type, bytes(recorded.payload)), recorded.source)
+def _difference(recorded: Event, requested: str = "", source: str = "") -> Difference:
+    """Compare a recorded event with what a replay requests in its place."""
+    address = recorded.key or recorded.path
+    return Difference(
+        address=address,
+        recorded=_show(recorded.type, bytes(recorded.payload), address),
+        recorded_at=recorded.source,
+        requested=requested,
+        requested_at=source,
+    )
 
 
-def _at(shown: str, source: str) -> str:
-    """Add where in the code of a definition it is asked for, where that is known."""
-    return f"{shown} ({source})" if source else shown
-
-
-def _show(event_type: str, payload: bytes) -> str:
+def _show(event_type: str, payload: bytes, address: str) -> str:
     text = payload.decode()
-    return f"{event_type} {text if len(text) <= _SHOWN_BYTES_MAX else text[:_SHOWN_BYTES_MAX] + '…'}"
+    return f"{event_type} at {address}: {text if len(text) <= _SHOWN_BYTES_MAX else text[:_SHOWN_BYTES_MAX] + '…'}"

@@ -62,7 +62,7 @@ class Ledger:
         sealed = self._sink.seal(payload)
         recorded = self._journal.take_fact((payload.type, path, iteration, attempt, ""))
         if recorded is None:
-            return self._sink.write(payload.type, sealed, path, iteration, attempt, "", "")
+            return self._journal.note_new(self._sink.write(payload.type, sealed, path, iteration, attempt, "", ""))
         self._journal.verify(recorded, payload.type, sealed)
         return recorded
 
@@ -92,7 +92,8 @@ class Ledger:
         self, recorded: Event | None, node: Execution, key: str, event_type: str, sealed: bytes
     ) -> Event:
         if recorded is None:
-            return self._sink.write(event_type, sealed, node.path, node.iteration, node.attempt, key, node.source)
+            at = (node.path, node.iteration, node.attempt, key, node.source)
+            return self._journal.note_new(self._sink.write(event_type, sealed, *at))
         self._journal.verify(recorded, event_type, sealed, node.source)
         return recorded
 

@@ -18,6 +18,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
 from callboard.languages.planning import planned
+from callboard.languages.registry import hosting
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
@@ -39,8 +40,8 @@ LanguageOf = Callable[[str], Language[Any]]
 """Finds a language by its name."""
 
 
-def admitted(first: Event, language_of: LanguageOf) -> Admitted:
-    """Read a run's ``run.accepted`` back into a plan.
+def admitted(first: Event, language_of: LanguageOf, code: str = "") -> Admitted:
+    """Read a run's ``run.accepted`` back into a plan. ``code`` is the digest of the code that has adopted the run.
 
     :raises CallboardError: if this version no longer accepts what was accepted
     """
@@ -56,6 +57,8 @@ def admitted(first: Event, language_of: LanguageOf) -> Admitted:
     parsed = spoken.parse(accepted.definition.source)
     # It may have got its name with the start.
     named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
+    if code and not isinstance(named, list):
+        named = replace(named, document=hosting().with_digest(named.document, code))
     plan = named if isinstance(named, list) else planned(spoken, named, start)
     if isinstance(plan, list):
         raise _not_admitted(first, "; ".join(str(problem) for problem in plan))

@@ -78,6 +78,7 @@ def narrated(event: Event, payload: Payload) -> str:
             | ev.RunQuarantined()
             | ev.RunReleased()
             | ev.RunDiverged()
+            | ev.RunAdopted()
             | ev.RunStart()
             | ev.SourcesResolved()
             | ev.RunPaused()
@@ -137,6 +138,7 @@ def _run(
     | ev.RunQuarantined
     | ev.RunReleased
     | ev.RunDiverged
+    | ev.RunAdopted
     | ev.RunStart
     | ev.SourcesResolved
     | ev.RunPaused
@@ -160,7 +162,10 @@ def _run(
         case ev.RunReleased():
             return f"released by {payload.worker}, which shuts down"
         case ev.RunDiverged():
-            return f"✗ diverged: {payload.code}: {payload.message}"
+            what = "waiting for other code" if payload.entry else "diverged"
+            return f"✗ {what}: {payload.code}: {payload.message}"
+        case ev.RunAdopted():
+            return f"continued by {payload.worker} with the code {payload.digest[:12]}, before {payload.previous[:12]}"
         case ev.RunStart():
             return "started"
         case ev.SourcesResolved():

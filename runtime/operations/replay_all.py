@@ -21,6 +21,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.api.connection import open_connection
 from callboard.runtime.hosting.loading import load
+from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.operations.replays import replay_events
 from callboard.runtime.run.log import events_of, read_run
@@ -136,7 +137,7 @@ async def _one(log: Reading, ref: RunRef, config: Config) -> Replaying:
         events = events_of(readable(await read_run(log, ref)))
         if not events:
             return Replaying(ref.run, "", 0, "not started", NOT_STARTED, "it is not there any more")
-        admission = admitted(events[0], language)
+        admission = admitted(events[0], language, adopted_digest(events))
         replay_events(ref, events, admission, secrets_of(config, os.environ, admission))
     except CallboardError as error:
         verdict = "not started" if error.code == NOT_STARTED else "failed"

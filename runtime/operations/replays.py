@@ -9,7 +9,7 @@ from msgspec import Struct
 from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged
-from callboard.bus.events import TYPES, Event, RunEnd, RunStart
+from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunStart
 from callboard.bus.subjects import RunRef
 from callboard.projections.run_result import OpenEffect, RunResult
 from callboard.runtime.interpreter.ending import conclude, conclude_failed
@@ -114,8 +114,10 @@ def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool)
     """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
     stage.ledger.verify_replayed()
     if ended and sink.beyond:
-        asked = sink.beyond[0]
-        raise ReplayDiverged(ref, last.n, "the run's end", f"{asked.type} {bytes(asked.payload).decode()}")
+        requested = sink.beyond[0]
+        text = f"{requested.type} {bytes(requested.payload).decode()}"
+        difference = Difference(recorded="the run's end", requested=text, requested_at=requested.source)
+        raise ReplayDiverged(ref, last.n, difference)
 
 
 def _unwritten(event: Event) -> Unwritten:

@@ -9,14 +9,15 @@ at all, the run parks.
 Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking), `children` (child
 runs) and `child_budgets` (what these use).
 
-Emits: run.claimed, run.released, run.start
+Emits: run.adopted, run.claimed, run.released, run.start
 """
 
 import datetime as dt
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Literal
 
+import msgspec
 import structlog
 from anyio.lowlevel import checkpoint
 
@@ -30,6 +31,7 @@ from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages,
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.span_ids import ids_of
+from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.ending import conclude, conclude_diverged, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying, start_of
@@ -247,7 +249,11 @@ class RunActor:
         return claim
 
     async def _perform(self, events: list[Event]) -> None:
-        admission = await self._services.admitted(events[0])
+        admission = await self._services.admitted(events[0], adopted_digest(events))
+        if digest := admission.plan.adopts:
+            # The claim check has replayed the run with this code, unless the run has not begun.
+            events.append(self._adopt(digest, events))
+            admission = await self._services.admitted(events[0], digest)
         # A large start takes long to read, here and below; other runs continue in between.
         is_large = len(events[0].payload) > AT_ONCE_BYTES_MAX
         if is_large:
@@ -333,6 +339,12 @@ class RunActor:
             for _ in self._replaying(events):
                 pass
         self._verify_replayed()
+
+    def _adopt(self, digest: str, events: Sequence[Event]) -> Event:
+        """Record that the run continues with the code of this digest."""
+        before = code_of(events)
+        previous = before.digest if before is not None else ""
+        return self._runlog.state(ev.RunAdopted(self._services.worker, digest, previous))
 
     def _start(self, admission: Admitted) -> Event:
         plan = admission.plan
@@ -483,7 +495,7 @@ class RunActor:
         if not code or self._active.closing:
             raise error
         log.error("a definition does not do the same in a replay", run=self.ref.run, why=str(error))
-        details = {"event": error.n, "recorded": error.recorded, "asked": error.asked}
+        details = {"event": error.n, **msgspec.to_builtins(error.difference)}
         message = f"the code does otherwise in a replay: {error.message}"
         conclude_diverged(self._active.stage, Failure(code, message, details=details))
         self._active.closing = True

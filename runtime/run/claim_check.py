@@ -3,13 +3,10 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
-import msgspec
-from msgspec import Struct
-
 from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
-from callboard.languages.kit import kits
+from callboard.runtime.interpreter.code import adopted_digest, named_code
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.crashes import (
     FRUITLESS_MAX,
@@ -22,12 +19,6 @@ from callboard.runtime.run.crashes import (
     crashes_of,
 )
 from callboard.runtime.run.divergence import verify
-
-
-class _Begun(Struct):
-    """What is read here of a run's first event."""
-
-    definition: ev.DefinitionRef
 
 
 class ClaimCheck:
@@ -55,7 +46,7 @@ class ClaimCheck:
         :raises NotYet: if workers have crashed while they performed the run, and it has to wait
         :raises KeepsCrashing: if it waits no longer, because no worker gets any further
         """
-        if events[-1].type == ev.RunDiverged.type or await self._is_other_code(events[0]):
+        if events[-1].type == ev.RunDiverged.type or await self._is_other_code(events):
             await verify(self._services, self._ref, events)
         if self._probation is None:
             return
@@ -73,12 +64,11 @@ class ClaimCheck:
         if not self.on_probation:
             raise NotYet(self._ref, worst, PROBATION_RETRY_S)
 
-    async def _is_other_code(self, first: Event) -> bool:
-        """Whether the run's definition is code, of which this worker has other sources than it was started with."""
-        language = msgspec.json.decode(first.payload, type=_Begun).definition.language
-        if language not in kits() or not kits()[language].code_module:
+    async def _is_other_code(self, events: Sequence[Event]) -> bool:
+        """Return whether the definition is code, and its sources here are not those that last performed the run."""
+        if named_code(events[0]) is None:
             return False
-        return bool((await self._services.admitted(first)).plan.adopts)
+        return bool((await self._services.admitted(events[0], adopted_digest(events))).plan.adopts)
 
     def leave_probation(self) -> None:
         """Let another run have the place: this one has passed, or ends."""

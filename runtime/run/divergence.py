@@ -9,14 +9,17 @@ Emits: run.diverged
 from collections.abc import Sequence
 from importlib.metadata import version
 
+from msgspec.structs import replace
+
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import Event
 from callboard.bus.log import EventLog
 from callboard.bus.subjects import RunRef
+from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.replay import build_stage, replay
 from callboard.runtime.run.activation import Services
-from callboard.runtime.run.log import RunLog
+from callboard.runtime.run.log import RunLog, events_of
 from callboard.runtime.run.observing import Observer
 
 
@@ -26,7 +29,7 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     :raises ReplayDiverged: if this version does not follow the run's log
     :raises CallboardError: if it does not accept the run's start any more
     """
-    admission = await services.admitted(events[0])
+    admission = await services.admitted(events[0], adopted_digest(events))
     if not any(event.type == ev.RunStart.type for event in events):
         return
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1], services.secrets(admission)))
@@ -46,6 +49,10 @@ async def record_divergence(log: EventLog, services: Services, ref: RunRef, erro
     runlog = RunLog(log, ref, writer=services.worker)
     runlog.continue_from(recorded, behind=max(item.sequence for item in recorded))
     runlog.epoch += 1
-    n = error.n if isinstance(error, ReplayDiverged) else 0
-    runlog.state(ev.RunDiverged(error.code, error.message, n, services.worker, version("callboard")))
+    diverged = ev.RunDiverged(error.code, error.message, 0, services.worker, version("callboard"))
+    if isinstance(error, ReplayDiverged):
+        diverged = replace(diverged, n=error.n, difference=error.difference)
+    if (code := code_of(events_of(recorded))) is not None:
+        diverged = replace(diverged, entry=code.entry, digest=hosted_digest(code))
+    runlog.state(diverged)
     await runlog.append_queued()

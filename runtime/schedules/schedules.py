@@ -198,7 +198,7 @@ class Schedules:
             case ev.RunQuarantined():
                 return "quarantined", []
             case ev.RunDiverged():
-                return "diverged", []
+                return payload.status, []
             case _:
                 return "running", []
 

@@ -137,14 +137,14 @@ class Services:
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)
 
-    async def admitted(self, first: Event) -> Admitted:
+    async def admitted(self, first: Event, code: str = "") -> Admitted:
         """Read a run's first event back into a plan; in a thread, if it may take long.
 
         :raises CallboardError: if this version no longer accepts what was accepted
         """
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
-        read = partial(admitted, first, self.language)
+        read = partial(admitted, first, self.language, code)
         return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
 
     def check(self, tenant: str, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:

@@ -82,7 +82,8 @@ function shortUri(uri) {
 function outcomeOf(type, payload) {
   switch (type) {
     case 'run.end': return payload.status
-    case 'run.failed': case 'command.refused': return 'failed'
+    case 'run.failed': case 'run.quarantined': case 'command.refused': return 'failed'
+    case 'run.diverged': return payload.entry ? 'waiting:code' : 'failed'
     case 'node.exit': case 'human.closed': return payload.outcome
     case 'child.end': return {completed: 'ok', cancelled: 'cancelled'}[/** @type {string} */ (payload.status)] ?? 'failed'
     case 'effect.cancelled': return 'cancelled'

@@ -80,7 +80,7 @@ export class Run {
     this.parted = 0
     this.started = false
     this.cancelling = false
-    this.diverged = false
+    this.diverged = ''
     this.final = ''
     this.version = 0
   }
@@ -142,8 +142,8 @@ export class Run {
     switch (row.type) {
       case 'run.start': this.started = true; break
       case 'cancel.requested': this.cancelling = true; break
-      case 'run.diverged': this.diverged = true; break
-      case 'run.claimed': this.diverged = false; break
+      case 'run.diverged': this.diverged = row.outcome === 'waiting:code' ? row.outcome : 'diverged'; break
+      case 'run.claimed': this.diverged = ''; break
       case 'run.quarantined': this.final = 'quarantined'; break
       case 'run.failed': this.final = 'failed'; break
       case 'run.end':
@@ -267,7 +267,7 @@ export class Run {
   /** How the run stands now. */
   stand() {
     if (this.final) return this.final
-    if (this.diverged) return 'diverged'
+    if (this.diverged) return this.diverged
     const open = [...this.open.values()]
     const paused = open.some((one) => one.kind === 'pause')
     if (!this.started && !paused && !this.cancelling) return 'accepted'

@@ -265,10 +265,10 @@ export function change(one, event) {
   switch (event.type) {
     case 'run.start': Object.assign(one, {started_at: event.time, status: 'running'}); break
     case 'run.claimed':
-      if (one.status === 'diverged') one.error = null
+      if (['diverged', 'waiting:code'].includes(one.status)) one.error = null
       if (one.started_at) one.status = 'running'
       break
-    case 'run.diverged': Object.assign(one, {status: 'diverged', error: payload.code}); break
+    case 'run.diverged': Object.assign(one, {status: payload.entry ? 'waiting:code' : 'diverged', error: payload.code}); break
     case 'run.parked': one.status = payload.status || 'waiting'; break
     case 'run.paused': one.status = 'paused'; break
     case 'run.resumed': one.status = 'running'; break

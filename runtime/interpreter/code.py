@@ -1,0 +1,70 @@
+"""Code: what a run's events record of the code that its definition names, if its definition is code.
+
+A definition names an entry point and the digest of its sources. The run may later have been adopted with other sources.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.bus.forks import origin_of
+from callboard.languages.kit import kits
+from callboard.languages.registry import hosting, language
+
+
+class NamedCode(Struct, frozen=True):
+    """An entry point, and the digest of sources; the digest is empty if it is not known."""
+
+    entry: str
+    digest: str
+
+
+class _Definition(Struct):
+    language: str
+    source: str
+
+
+class _Accepted(Struct):
+    """The members of ``run.accepted`` that are read here."""
+
+    definition: _Definition
+
+
+def named_code(first: Event) -> NamedCode | None:
+    """Return the code that the definition of a run names; None if its definition is not code."""
+    ref = msgspec.json.decode(first.payload, type=_Accepted).definition
+    if ref.language not in kits() or not kits()[ref.language].code_module:
+        return None
+    parsed = language(ref.language).parse(ref.source)
+    return None if isinstance(parsed, list) else NamedCode(*hosting().code_named(parsed.document))
+
+
+def adopted_digest(events: Sequence[Event]) -> str:
+    """Return the digest of the code that the run was last adopted with; empty if it has that of its definition."""
+    adopted = next((event for event in reversed(events) if event.type == ev.RunAdopted.type), None)
+    if adopted is None or adopted.n <= _shared(events[0]):
+        return ""
+    payload = ev.payload_of(adopted)
+    assert isinstance(payload, ev.RunAdopted)
+    return payload.digest
+
+
+def code_of(events: Sequence[Event]) -> NamedCode | None:
+    """Return the code that a run was last performed with; None if its definition is not code."""
+    named = named_code(events[0])
+    return named and NamedCode(named.entry, adopted_digest(events) or named.digest)
+
+
+def hosted_digest(code: NamedCode) -> str:
+    """Return the digest of the sources that this process has for an entry point; empty if it has none."""
+    digests = hosting().entries().get(code.entry, [])
+    return code.digest if code.digest in digests else next(reversed(digests), "")
+
+
+def _shared(first: Event) -> int:
+    """Return the last event that a fork shares with its origin; 0 if the run is not a fork."""
+    origin = origin_of(first)
+    return origin.n if origin is not None else 0
