@@ -33,8 +33,11 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     if not any(event.type == ev.RunStart.type for event in events):
         return
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1], services.secrets(admission)))
-    replay(stage, admission, started, events)
-    stage.ledger.verify_replayed()
+    try:
+        replay(stage, admission, started, events)
+        stage.ledger.verify_replayed()
+    finally:
+        stage.driver.drop()
 
 
 async def record_divergence(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
