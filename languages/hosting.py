@@ -6,6 +6,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+CODE_UNKNOWN = "code.unknown"
+"""The code of the problem that this process has not been given the code which a definition names."""
+
 
 class Code(Struct, frozen=True):
     """A bundle of sources: texts by their paths in it. ``root`` is the folder that they were read from; ``read`` reads

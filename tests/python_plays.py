@@ -162,6 +162,15 @@ async def tidying() -> str:
 
 
 @workflow
+async def stubborn() -> str:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        return "not cancelled"
+    return "slept"
+
+
+@workflow
 async def chancy() -> dict[str, Any]:
     before = now()
     drawn = [random(), random(), str(uuid4())]

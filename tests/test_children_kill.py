@@ -21,7 +21,7 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
 from callboard.runtime.api.client import Client
-from callboard.runtime.cluster.membership import owner
+from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.children import LINEAGE_MAX
 from callboard.testing.checks import check_log
 from tests.households import child_of

@@ -75,3 +75,49 @@ def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_f
         found = status_of(place, "r1")
     assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
     assert counted.read_text() == "x"
+
+
+OTHER = """
+from callboard import ask, workflow
+
+@workflow
+async def confirm(what: str) -> bool:
+    return await ask(what, bool)
+"""
+RUNS = [f"c{k}" for k in range(6)]
+"""Ids of runs that fall to the partitions of both workers."""
+
+
+@contextmanager
+def killed_worker(place: Place, file: str) -> Generator[None]:
+    """`callboard worker` with a file of code, killed at the end."""
+    with place.process("worker", "--json", "--code", file) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+        process.wait()
+
+
+def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) -> None:
+    approval, other = place.write("approval.py", APPROVAL), place.write("confirming.py", OTHER)
+    with place.up("--code", approval):
+        with killed_worker(place, other):
+            for run in RUNS:
+                place.told("start", "confirm", "--input", '{"what": "Go?"}', "--run-id", run)
+            for run in RUNS:
+                assert place.here("watch", run, "--until", "human.asked").exit_code == exits.OK
+            assert place.told("answer", RUNS[0], "true")
+            assert place.here("watch", RUNS[0], "--until", "run.end").exit_code == exits.OK
+        refused = place.here("start", "confirm", "--input", '{"what": "Go?"}')
+        assert "had it last" in refused.output
+        for run in RUNS[1:]:
+            place.here("answer", run, "true")
+        for run in RUNS[1:]:
+            assert place.here("watch", run, "--until", "run.diverged").exit_code == exits.OK
+            assert status_of(place, run)["status"] == "waiting:code"
+        with killed_worker(place, other):
+            for run in RUNS[1:]:
+                assert place.here("watch", run, "--until", "run.end").exit_code == exits.OK
+        found = [status_of(place, run) for run in RUNS]
+        assert {(one["status"], one["output"]) for one in found} == {("completed", True)}

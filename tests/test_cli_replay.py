@@ -70,8 +70,8 @@ async def test_another_payload_is_a_divergence() -> None:
     with pytest.raises(ReplayDiverged) as diverged:
         replayed(theatre, events)
     assert diverged.value.n == 4
-    assert '"node":"b"' in diverged.value.recorded
-    assert '"node":"a"' in diverged.value.asked
+    assert '"node":"b"' in diverged.value.difference.recorded
+    assert '"node":"a"' in diverged.value.difference.requested
 
 
 async def test_an_effect_that_nobody_asks_for_is_a_divergence() -> None:

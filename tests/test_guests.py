@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Cancel, Signal
 from callboard.runtime.api.client import Client
-from callboard.runtime.cluster.membership import owner
+from callboard.runtime.cluster.ownership import owner
 from tests.households import child_of
 from tests.parking_lot import play
 from tests.troupe import (

@@ -32,7 +32,7 @@ from callboard.runtime.admission.decided import verdict_of_start
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
-from callboard.runtime.cluster.membership import owner
+from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.bootstrap import open_worker

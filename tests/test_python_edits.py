@@ -116,13 +116,13 @@ def edited(name: str) -> str:
 @pytest.fixture
 def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Return a function that gives this process code in place of what it had, and returns the definition's text."""
-    monkeypatch.setattr(hosted, "_HOSTED", {})
+    monkeypatch.setattr(hosted, "HOSTED", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "edited_order", raising=False)
     file = tmp_path / "edited_order.py"
 
     def deployed(source: str) -> str:
-        hosted._HOSTED.clear()
+        hosted.HOSTED.clear()
         file.write_text(source)
         return load(str(file)).definitions["order"]
 

@@ -116,6 +116,13 @@ def test_a_cancelled_workflow_cleans_up(scenario: Scenario) -> None:
     scenario.crash_everywhere()
 
 
+def test_a_workflow_that_swallows_its_cancellation_is_cancelled_with_a_warning(scenario: Scenario) -> None:
+    scenario.start(plays.stubborn).cancel("enough")
+    assert scenario.result.status == "cancelled"
+    assert [warning.code for warning in scenario.result.warnings] == ["python.cancel_swallowed"]
+    scenario.crash_everywhere()
+
+
 def test_clock_and_chance_are_the_runs(scenario: Scenario) -> None:
     scenario.start(plays.chancy).advance(seconds=10)
     assert scenario.result.output["slept"] == 5.0

@@ -217,16 +217,16 @@ def version(request: Any, name: str = "x", path: str = "a", careless: bool = Fal
 async def test_another_request_is_a_divergence_that_shows_both() -> None:
     error = await diverge(version({"n": 1}), version({"n": 2}))
     assert error.n == 5
-    assert '{"n":1}' in error.recorded
-    assert '{"n":2}' in error.asked
+    assert '{"n":1}' in error.difference.recorded
+    assert '{"n":2}' in error.difference.requested
 
 
 async def test_another_fact_and_another_address_are_divergences() -> None:
     error = await diverge(version({}), version({}, path="b"))
-    assert "node.enter" in error.recorded
-    assert error.asked == "nothing"
+    assert "node.enter" in error.difference.recorded
+    assert "node.enter at b" in error.difference.requested
     error = await diverge(version({}), version({}, name="y"))
-    assert "effect.call" in error.recorded
+    assert "effect.call" in error.difference.recorded
 
 
 async def test_a_divergence_cannot_be_caught_by_an_interpreter() -> None:
@@ -250,7 +250,7 @@ def racing(cancels: bool) -> Version:
 
 async def test_a_recorded_cancellation_that_is_not_repeated_is_a_divergence() -> None:
     error = await diverge(racing(True), racing(False), upto="timer.set")
-    assert "effect.cancelled" in error.recorded
+    assert "effect.cancelled" in error.difference.recorded
 
 
 def bounded(seconds: float) -> Version:
@@ -267,7 +267,7 @@ def bounded(seconds: float) -> Version:
 
 async def test_another_bound_is_a_divergence() -> None:
     error = await diverge(bounded(10), bounded(20))
-    assert "timer.fired" in error.recorded
+    assert "timer.fired" in error.difference.recorded
 
 
 async def test_a_slot_that_is_used_twice_is_refused() -> None:

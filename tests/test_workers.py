@@ -15,7 +15,7 @@ from callboard.bus.log import Behind, Recorded
 from callboard.bus.queue import redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.api.client import Client
-from callboard.runtime.cluster.membership import owner
+from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.run.actor import Ending
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log

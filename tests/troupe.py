@@ -33,7 +33,7 @@ from callboard.languages import registry
 from callboard.languages.language import Language, Ok
 from callboard.runtime.api.client import Client
 from callboard.runtime.api.connection import Connection, open_connection
-from callboard.runtime.cluster.membership import owner
+from callboard.runtime.cluster.ownership import owner
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config

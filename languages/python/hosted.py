@@ -35,12 +35,13 @@ class Named(Struct, frozen=True):
         return canonical({"python": self.entry, **({"code": self.digest} if self.digest else {})})
 
 
-_HOSTED: dict[str, dict[str, Hosted]] = {}
+HOSTED: dict[str, dict[str, Hosted]] = {}
+"""The workflows of this process, by entry point and digest, the last loaded digest last."""
 
 
 def hosted(entry: str, digest: str = "") -> Hosted | None:
     """Return a workflow that is hosted here: that of the digest, or else the one that was hosted last."""
-    by_digest = _HOSTED.get(entry, {})
+    by_digest = HOSTED.get(entry, {})
     return by_digest.get(digest) or next(reversed(by_digest.values()), None)
 
 
@@ -66,13 +67,13 @@ class PythonHosting:
         return sha256(canonical(dict(sources))).hexdigest()
 
     def host(self, code: Code, entry: Workflow[..., Any]) -> str:
-        by_digest = _HOSTED.setdefault(entry.entry, {})
+        by_digest = HOSTED.setdefault(entry.entry, {})
         by_digest.pop(code.digest, None)
         by_digest[code.digest] = Hosted(code, entry)
         return definition_of(by_digest[code.digest])
 
     def entries(self) -> dict[str, list[str]]:
-        return {entry: list(by_digest) for entry, by_digest in _HOSTED.items()}
+        return {entry: list(by_digest) for entry, by_digest in HOSTED.items()}
 
     def code_named(self, document: Named) -> tuple[str, str]:
         return document.entry, document.digest

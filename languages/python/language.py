@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Outline, OutlineNode, Problem
+from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
@@ -18,8 +19,6 @@ from callboard.languages.python.workflows import InputMisfit
 from callboard.languages.source_text import read
 
 _ENTRY = re.compile(r"[\w.]+:[\w.<>]+")
-
-CODE_UNKNOWN = "code.unknown"
 
 NONDETERMINISTIC = "python.nondeterministic"
 

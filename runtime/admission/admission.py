@@ -7,7 +7,7 @@ a run that has begun, and that of a tell is deduplicated by the server.
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -37,6 +37,7 @@ from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
 from callboard.bus.tenant_requests import TenantRequests
 from callboard.bus.tracecontext import TraceContext
+from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.continuing import begun_anew, going_on_or_anew, is_no_fork
@@ -52,6 +53,7 @@ from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
 from callboard.runtime.budgets.allowances import Allowances
+from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog, utc_now
 
@@ -86,6 +88,27 @@ class _Call(Struct, frozen=True):
     worker: str = ""
 
 
+class CodeHosts(Protocol):
+    """The workers by the code that they have."""
+
+    def code_home(self, entry: str, digest: str) -> str:
+        """Return the other worker that is to perform runs of an entry point; empty if this one is, or no worker is."""
+        ...
+
+    def had_last(self, entry: str) -> str:
+        """Return the worker that had the code of an entry point last; empty if none is known."""
+        ...
+
+
+class CodeElsewhere(Exception):
+    """The code that a start names is at another worker, which is to admit it. ``problems`` are those of this worker."""
+
+    def __init__(self, worker: str, problems: list[Problem]) -> None:
+        super().__init__(worker)
+        self.worker = worker
+        self.problems = problems
+
+
 class Admission:
     """Admits what arrives at one worker; at a guest, child runs are to stay with their parents."""
 
@@ -114,14 +137,22 @@ class Admission:
         self._definitions = definitions
         self._gathering = anyio.CapacityLimiter(GATHERED_AT_ONCE)
         self._perform: Callable[[Recorded, str], None] = lambda _first, _worker: None
+        self._code: CodeHosts | None = None
 
     def performed_by(self, perform: Callable[[Recorded, str], None]) -> None:
         """Have a function told of the first event of each run that is admitted and about to be called for, and by which
         worker, if by one: whose it is may begin with it already."""
         self._perform = perform
 
+    def code_from(self, hosts: CodeHosts) -> None:
+        """Have ``hosts`` say which worker has the code of a start that this one does not have."""
+        self._code = hosts
+
     async def admit(self, delivery: Delivery) -> None:
-        """Admit or refuse one message, answer, and acknowledge it."""
+        """Admit or refuse one message, answer, and acknowledge it.
+
+        :raises CodeElsewhere: if another worker is to do that, because it has the code that the start names
+        """
         try:
             tenant, run, verb = self._log.subjects.parse_inbound(delivery.subject)
             for name in (tenant, run or ""):
@@ -275,7 +306,11 @@ class Admission:
         warnings: list[Problem] = []
         for attempt in going_on_or_anew(document):
             examined = await self._examined_whole(child.tenant, attempt, len(message))
-            verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)
+            try:
+                verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)
+            except CodeElsewhere as error:
+                # A child is admitted where its parent is performed.
+                return error.problems
             problems = presentable(verdict).problems if verdict.status == "rejected" else []
             if not problems or not is_no_fork(problems):
                 break
@@ -434,7 +469,21 @@ class Admission:
 
     async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
         plan = partial(self._definitions.plan, source, start)
-        return await self._definitions.apart(plan, size=size, source=source.source)
+        planned = await self._definitions.apart(plan, size=size, source=source.source)
+        if not isinstance(planned, list) or self._code is None:
+            return planned
+        missing = next((problem for problem in planned if problem.code == CODE_UNKNOWN), None)
+        if missing is None or source.source is None:
+            return planned
+        code = code_in(source.source)
+        if code is None:
+            return planned
+        if worker := self._code.code_home(code.entry, code.digest):
+            raise CodeElsewhere(worker, planned)
+        if last := self._code.had_last(code.entry):
+            known = msgspec.structs.replace(missing, message=f"{missing.message}; worker {last} had it last")
+            return [known if problem is missing else problem for problem in planned]
+        return planned
 
     async def _registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
         """Find a registered definition."""

@@ -7,9 +7,8 @@ that is harmless, since the guard of the log decides who may write.
 A **guest** is a worker that came for runs of its own: it has a share only where nobody else is there to have one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from hashlib import blake2b
 from math import inf
 
 import anyio
@@ -21,6 +20,7 @@ from nats.errors import OutboundBufferLimitError
 
 from callboard.bus.connection import RECONNECT_PAUSE_S
 from callboard.bus.requests import NO_RESPONDERS
+from callboard.runtime.cluster.code_hosts import CodeHosts
 
 log = structlog.get_logger(__name__)
 
@@ -69,14 +69,12 @@ class Beat(msgspec.Struct, frozen=True):
     store: str = ""
     """The mark of the stream that it works on; empty of an older version."""
 
+    code: dict[str, list[str]] = {}
+    """The entry points of the code that it was given, with their `short_code` digests."""
+
 
 def _nothing() -> None:
     return None
-
-
-def owner(partition: int, workers: Iterable[str]) -> str:
-    """Return the worker that reads a partition (rendezvous hashing)."""
-    return max(workers, key=lambda worker: (blake2b(f"{partition}/{worker}".encode(), digest_size=8).digest(), worker))
 
 
 class Membership:
@@ -92,8 +90,12 @@ class Membership:
         guest: bool = False,
         load: Callable[[], Load | None] = _nothing,
         store: str = "",
+        hosts: CodeHosts | None = None,
     ) -> None:
         """``store`` is the mark of the stream that this worker works on: those of another one are not members."""
+        self._hosts = hosts or CodeHosts(worker, dict)
+        self.code_changed = False
+        """Whether another worker has reported other code than before. Whoever acts on it resets it."""
         self._nc = nc
         self._store = store
         self._strangers: set[str] = set()
@@ -178,7 +180,7 @@ class Membership:
             await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
 
     def _beat(self, word: str) -> Beat:
-        return Beat(self._worker, word, self._guest, self._load(), self._store)
+        return Beat(self._worker, word, self._guest, self._load(), self._store, self._hosts.mine())
 
     async def _take(self, message: Msg) -> None:
         beat = msgspec.json.decode(message.data, type=Beat)
@@ -192,6 +194,7 @@ class Membership:
         if beat.word == "bye":
             self._leaving.discard(beat.worker)
             self._guests.discard(beat.worker)
+            self._hosts.forget(beat.worker)
             if self._heard.pop(beat.worker, None) is not None:
                 self._changed()
             return
@@ -202,6 +205,9 @@ class Membership:
             self._leaving.add(beat.worker)
             known = False
         self._heard[beat.worker] = anyio.current_time()
+        if self._hosts.report(beat.worker, beat.code):
+            self.code_changed = True
+            known = False
         if beat.word == "hello":
             await self._say(self._word)
         if not known:
@@ -231,5 +237,6 @@ class Membership:
             del self._heard[worker]
             self._leaving.discard(worker)
             self._guests.discard(worker)
+            self._hosts.forget(worker)
         if lost:
             self._changed()

@@ -12,7 +12,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.forks import origin_of
 from callboard.languages.kit import kits
-from callboard.languages.registry import hosting, language
+from callboard.languages.registry import hosting
 
 
 class NamedCode(Struct, frozen=True):
@@ -38,7 +38,13 @@ def named_code(first: Event) -> NamedCode | None:
     ref = msgspec.json.decode(first.payload, type=_Accepted).definition
     if ref.language not in kits() or not kits()[ref.language].code_module:
         return None
-    parsed = language(ref.language).parse(ref.source)
+    return code_in(ref.source)
+
+
+def code_in(source: str) -> NamedCode | None:
+    """Return the code that the text of a definition names; None if it does not name code."""
+    spoken = next(kit.language for kit in kits().values() if kit.code_module)
+    parsed = spoken.parse(source)
     return None if isinstance(parsed, list) else NamedCode(*hosting().code_named(parsed.document))
 
 

@@ -3,7 +3,7 @@
 A guest reads nothing as long as there is somebody else who does: what concerns its own runs is passed on to it.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from math import inf
 
@@ -19,14 +19,15 @@ from callboard.bus.log import NoAnswer
 from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.cluster.code_hosts import CodeHosts
 from callboard.runtime.cluster.membership import (
     HELLO_WAIT_BUSY_S,
     HELLO_WAIT_GUEST_S,
     HELLO_WAIT_S,
     Load,
     Membership,
-    owner,
 )
+from callboard.runtime.cluster.ownership import owner
 
 logger = structlog.get_logger(__name__)
 
@@ -53,8 +54,11 @@ class Assignment:
         guest: bool = False,
         load: Callable[[], Load | None] = lambda: None,
         all_back_at: float = inf,
+        code: Callable[[], Mapping[str, list[str]]] = dict,
     ) -> None:
         """``room`` waits until more may be admitted; ``load`` is what others are told of this worker.
+
+        ``code`` returns the digests of this worker's code by entry point.
 
         ``all_back_at``: when whoever lives is connected to the server, on the event loop's clock, if that is known.
         """
@@ -68,8 +72,16 @@ class Assignment:
         self._ack_wait_s = ack_wait_s
         self._guest = guest
         self._all_back_at = all_back_at
+        self._hosts = CodeHosts(worker, code)
         self._membership = Membership(
-            nc, log.subjects.beat(), worker, self._workers_changed, guest=guest, load=self._told, store=log.store
+            nc,
+            log.subjects.beat(),
+            worker,
+            self._workers_changed,
+            guest=guest,
+            load=self._told,
+            store=log.store,
+            hosts=self._hosts,
         )
         self._load = load
         self._tasks: anyio.abc.TaskGroup
@@ -106,6 +118,22 @@ class Assignment:
     def guests(self) -> set[str]:
         """The other workers that want to keep the runs which they have taken."""
         return self._membership.guests() & self.others()
+
+    # -- who has which code -------------------------------------------------------------------------------------------
+
+    @property
+    def code_differs(self) -> bool:
+        """Whether another worker has code that this one does not have."""
+        return self._hosts.differ
+
+    def code_home(self, entry: str, digest: str) -> str:
+        """Return the other worker that is to perform runs of an entry point; empty if this one is, or no worker is."""
+        home = self._hosts.home(entry, digest, self._membership.live() - self._membership.guests())
+        return "" if home == self._worker else home
+
+    def had_last(self, entry: str) -> str:
+        """Return the worker that had the code of an entry point last; empty if none is known."""
+        return self._hosts.last(entry)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -185,6 +213,10 @@ class Assignment:
                     self._reading.pop(partition).cancel()
             # How many are out was so when we came. At any later take-over nobody knows.
             self._pending_acks.clear()
+            if self._membership.code_changed:
+                # Runs that wait for code may be waiting for this worker's, or for another's that has just come.
+                self._membership.code_changed = False
+                await self._miss_nothing()
             self.ready.set()
 
     async def _miss_nothing(self) -> None:

@@ -26,9 +26,11 @@ from callboard.bus.jetstream import JetStreamLog
 from callboard.bus.log import NoAnswer, Recorded, recorded
 from callboard.bus.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.admission import Admission
+from callboard.languages.registry import hosting
+from callboard.runtime.admission.admission import Admission, CodeElsewhere
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
+from callboard.runtime.interpreter.code import named_code
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear
 from callboard.runtime.worker.assignment import Assignment
 from callboard.runtime.worker.failure_counts import FailureCounts
@@ -102,10 +104,12 @@ class Worker:
             guest=guest,
             load=self.load,
             all_back_at=all_back_at,
+            code=hosting().entries,
         )
         self._runs_active_max = runs_active_max
         self._effects = services.effects
         admission.performed_by(self._perform_at_once)
+        admission.code_from(self._assignment)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []
         self._emptied = anyio.Event()
@@ -225,6 +229,8 @@ class Worker:
             try:
                 async with self._admitting:
                     await self._admission.admit(delivery)
+            except CodeElsewhere as error:
+                self._outbox.send(self._subject(error.worker, "admit"), delivery.data, headers_of(delivery))
             except Exception as error:
                 logger.exception("admission failed unexpectedly", subject=delivery.subject)
                 await self._retry_or_reject(delivery, error)
@@ -278,11 +284,16 @@ class Worker:
             self._active_runs.tell(subject.ref, delivery, subject.verb)
         elif self._active_runs.closed:
             delivery.nak()
-        elif subject.verb == "start" and delivery.deliveries == 1 and WORKER_HEADER not in delivery.headers:
+        elif self._is_fresh(delivery, subject.verb):
             # Most starts come here first. After a reset of the consumer even this may be one of a run that is going on.
             self._active_runs.activate(subject.ref, delivery, subject.verb, fresh=True)
         else:
             self.seek_home(subject.ref, delivery, subject.verb)
+
+    def _is_fresh(self, delivery: Delivery, verb: str) -> bool:
+        """Return whether a command most likely is for a run that no worker has claimed, and this worker can perform."""
+        first = verb == "start" and delivery.deliveries == 1 and WORKER_HEADER not in delivery.headers
+        return first and not self._assignment.code_differs
 
     def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
         self._tasks.start_soon(self._seek_home, ref, delivery, verb)
@@ -319,8 +330,26 @@ class Worker:
             return
         if ref in self._active_runs:
             self._active_runs.tell(ref, delivery, verb)
+        elif verb != "kill" and (worker := await self._code_home(ref)):
+            self._forward(worker, delivery, verb)
         else:
             self._active_runs.activate(ref, delivery, verb)
+
+    async def _code_home(self, ref: RunRef) -> str:
+        """Return the worker that has the code of a run which this one does not have; empty if this one may perform it.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        if not self._assignment.code_differs:
+            return ""
+        first = await self._log.last_of_type(ref, ev.RunAccepted.type)
+        code = named_code(first.event) if first is not None and first.readable else None
+        if code is None:
+            return ""
+        adopted = await self._log.last_of_type(ref, ev.RunAdopted.type)
+        payload = ev.payload_of(adopted.event) if adopted is not None and adopted.readable else None
+        digest = payload.digest if isinstance(payload, ev.RunAdopted) else code.digest
+        return self._assignment.code_home(code.entry, digest)
 
     def _home(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
         """The worker that a run is at, or is to come to while that one lives; empty if any will do."""
