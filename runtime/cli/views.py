@@ -44,7 +44,7 @@ COLOURS = {
     "expired": "red",
     "quarantined": "red",
     "diverged": "red",
-    "waiting:code": "red",
+    "waiting:code": "yellow",
     "cancelled": "magenta",
     "ok": "green",
 }

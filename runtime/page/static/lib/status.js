@@ -28,7 +28,7 @@ const OF = {
   'waiting:timer': ['waiting', '◷', 'waits for a time'],
   'waiting:signal': ['waiting', '◷', 'waits for a signal'],
   'waiting:child': ['waiting', '◷', 'waits for a run'],
-  'waiting:code': ['failed', '◷', 'waits for its code'],
+  'waiting:code': ['waiting', '◷', 'waits for its code'],
 }
 
 /** Statuses that a list may be narrowed to. */
