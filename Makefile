@@ -2,21 +2,28 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FOLDERS := bus actors languages projections runtime
+FOLDERS := lib bus actors languages projections runtime features service surfaces
 
 # The tests start hundreds of processes: none should compile the house anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests without servers and processes: of the house itself, and of what is pure. Left out are the longest of these.
-QUICK := $(addprefix tests/test_, $(addsuffix .py, house rooms errors_doc events subjects json_schema memory_log driver \
-	cel_core cel_data cel_doc cel_keys cel_profiles cel_syntax \
-	flow_context flow_document flow_expressions flow_outline flow_provider_document flow_published flow_requirements \
-	flow_roots flow_targets flow_temporal flow_validation \
-	graph_document graph_engine graph_expressions graph_order \
-	playbook_cases playbook_convert playbook_parse playbook_state \
-	projection_causes projection_fold projection_graph projection_metrics projection_otlp projection_results \
-	projection_runs projection_spans projection_trace projection_workflow \
-	workflow_admit workflow_checks workflow_document workflow_deaths workflow_routing workflow_text golden))
+QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/test_packages docs/test_errors bus/test_events bus/test_subjects \
+	lib/json_schema/test_checking bus/log/test_memory runtime/interpreter/test_driver languages/cel/test_core \
+	languages/cel/test_data languages/cel/test_doc languages/cel/test_keys languages/cel/test_profiles \
+	languages/cel/test_syntax languages/flow/test_context languages/flow/test_document \
+	languages/flow/test_expressions languages/flow/test_outline languages/flow/test_provider_document \
+	languages/flow/test_published languages/flow/test_requirements languages/flow/test_roots \
+	languages/flow/test_targets languages/flow/test_temporal languages/flow/test_validation \
+	languages/graph/test_document languages/graph/test_engine languages/graph/test_expressions \
+	languages/graph/test_order languages/playbook/test_cases languages/playbook/test_convert \
+	languages/playbook/test_parse languages/playbook/test_state projections/run/test_causes \
+	projections/test_fold projections/results/test_graph projections/spans/test_metrics \
+	projections/spans/test_otlp projections/run/test_run_result projections/lists/test_runs \
+	projections/spans/test_spans projections/trace/test_trace projections/results/test_workflow \
+	languages/workflow/test_admit languages/workflow/test_checks languages/workflow/test_document \
+	languages/workflow/test_deaths languages/workflow/test_routing languages/workflow/test_text \
+	runtime/interpreter/test_golden))
 
 .PHONY: setup browser validators demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean
 
@@ -31,7 +38,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 # A browser for the tests of the page: of the system where we may install, from npm where there is none at all then; and
 # axe-core, by which they look whether anybody is barred from it.
 browser: setup
-	$(BIN)/python -m tests.browser
+	$(BIN)/python -m tests.support.browser
 
 # Versions that pyproject.toml allows, with the hashes of all their files: for any Python and any system. Those that the
 # lock has stay, unless UPGRADE=--upgrade. The image has the same, without what development needs. Extras stand with their
@@ -63,15 +70,15 @@ $(VENV)/.compiled: $(VENV)/.ready
 # Validators and generators of others, which the tests of the published schemas use: from npm, and for Python into an
 # environment of their own.
 validators: setup
-	$(BIN)/python -m tests.validators
+	$(BIN)/python -m tests.maintenance.validators
 
 # The official conformance suite of MCP, against `callboard mcp` and our client; needs Node 22 and the network.
 test-mcp: setup
-	$(BIN)/python -m tests.mcp_conformance
+	$(BIN)/python -m tests.maintenance.mcp_conformance
 
-# Spans as MLflow and Phoenix have them, of those that are installed: tests/backends.py says how to have them.
+# Spans as MLflow and Phoenix have them, of those that are installed: tests/maintenance/backends.py says how to have them.
 test-backends: setup
-	$(BIN)/python -m pytest -q -rs tests/backends.py
+	$(BIN)/python -m pytest -q -rs tests/maintenance/backends.py
 
 # In a minute: what most changes break first.
 quick: setup
@@ -92,8 +99,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m tests.page_types
-	$(BIN)/python -m tests.wording
+	$(BIN)/python -m tests.support.page_types
+	$(BIN)/python -m tests.maintenance.wording
 
 format: setup
 	$(BIN)/ruff check --fix .

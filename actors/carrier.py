@@ -19,12 +19,13 @@ from callboard.actors.tools import lent
 from callboard.actors.tools.failures import shortened
 from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
+from callboard.bus.effects import Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
 from callboard.bus.events import Event, Payload
 from callboard.bus.stand_ins import model_name
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import TraceContext, within
 from callboard.bus.work import Work
+from callboard.lib.json_types import JSON
 
 PROGRESS_CHARS_MAX = 2_000
 """Maximum length of a tool's progress line, or of a model's text next to its tool calls, in the log."""

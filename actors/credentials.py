@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from callboard.actors.carrier import EffectFailed
 from callboard.bus.effects import Failure
-from callboard.bus.redaction import Redaction
+from callboard.lib.redaction import Redaction
 
 ACCOUNTS: Mapping[str, tuple[str, ...]] = {
     "discord": ("DISCORD_BOT_TOKEN",),

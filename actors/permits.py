@@ -29,7 +29,7 @@ class Permits(Struct, frozen=True):
 
     ``shipped`` are the functions of Callboard itself that are tools; where ``python`` is given, it permits no others of
     Callboard. ``refuses_subject`` takes the NATS subject of a tool and returns why the run may not use it, or None
-    (`callboard.bus.outgoing`).
+    (`callboard.bus.outgoing_subjects`).
     """
 
     python: Sequence[str] | None = None

@@ -20,8 +20,9 @@ from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
 from callboard.actors.tools.mcp import read_prompt
 from callboard.actors.tools.tool import ToolEnvironment
-from callboard.bus.effects import JSON, Failure, McpTools
-from callboard.bus.folders import LeadsOutside, path_below
+from callboard.bus.effects import Failure, McpTools
+from callboard.lib.folders import LeadsOutside, path_below
+from callboard.lib.json_types import JSON
 
 PROMPT_BYTES_MAX = 1024 * 1024
 """Maximum size of a prompt."""

@@ -18,8 +18,9 @@ from anyio import to_thread
 from msgspec import Struct, field
 
 from callboard.actors.fetch import FetchFailed, FetchRules, fetch_text
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.folders import LeadsOutside, path_below
+from callboard.bus.effects import Failure
+from callboard.lib.folders import LeadsOutside, path_below
+from callboard.lib.json_types import JSON
 
 HASH_CHARS = 16
 """How many characters of the sha256, in hex, identify a content."""

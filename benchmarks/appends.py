@@ -5,10 +5,10 @@ import time
 import anyio
 
 from benchmarks.staffed import events_of, fresh_house, staffed_connection, start_message
-from callboard.bus.commit import Message, guarded, publish
-from callboard.bus.requests import Requests
+from callboard.bus.nats.commit import Message, guarded, publish
+from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import RunRef, Subjects
-from callboard.runtime.api.connection import Connection
+from callboard.service.api.connection import Connection
 
 RAW_BYTES = 400
 RAW_EVENTS = 4_000

@@ -21,9 +21,9 @@ from callboard.bus.events import (
     RunStart,
     encode_payload,
 )
-from callboard.projections.runs import STATUSES
-from callboard.projections.where import where
-from callboard.runtime.index.store import RunIndex, Taken
+from callboard.features.index.store import RunIndex, Taken
+from callboard.projections.lists.runs import STATUSES
+from callboard.projections.lists.where import where
 
 RUNS = 100_000
 TOGETHER = 500

@@ -32,7 +32,7 @@ def report() -> None:
 
 
 def _imports() -> None:
-    code = "import time; t = time.perf_counter(); import callboard.runtime.cli.main; print(time.perf_counter() - t)"
+    code = "import time; t = time.perf_counter(); import callboard.surfaces.cli.main; print(time.perf_counter() - t)"
     taken = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(COLD_STARTS)]
     print(f"  import of the command line       {min(taken) * 1000:>7.0f} ms")
 

@@ -9,9 +9,9 @@ from statistics import median
 import anyio
 
 from benchmarks.staffed import staffed_connection
-from callboard.runtime.api.connection import Connection
-from tests.flows import call, flow, mock, returned
-from tests.hostile import CORPUS, end_of, say, start, what_becomes
+from callboard.service.api.connection import Connection
+from tests.support.flows import call, flow, mock, returned
+from tests.support.hostile_starts import CORPUS, end_of, say, start, what_becomes
 
 TICK_S = 0.005
 """How often the loop is checked."""

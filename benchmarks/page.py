@@ -18,11 +18,11 @@ from benchmarks.page_flood import floods, idle_viewer
 from benchmarks.page_store import many_runs, publish, stage
 from benchmarks.staffed import quiet
 from callboard.bus.events import HumanAsked, Outline, OutlineEdge, OutlineNode
-from callboard.bus.log import EventLog
+from callboard.bus.log.port import EventLog
 from callboard.projections.drawing.geometry import geometry
-from tests.browser import Opened, opened
-from tests.logs import Log
-from tests.page_stage import long_run, put
+from tests.support.browser import Opened, opened
+from tests.support.event_logs import Log
+from tests.support.page_stage import long_run, put
 
 LOOPS = 12_500
 """Loops of the long run: each is eight events."""

@@ -15,13 +15,13 @@ from playwright.async_api import Page
 from benchmarks.page_store import many_runs, publish
 from callboard.bus.effects import Usage
 from callboard.bus.events import Event, ModelCall, ModelResult
-from callboard.bus.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
-from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
-from tests.browser import Opened
-from tests.logs import Log
-from tests.page_stage import TENANT, long_run, put
+from callboard.service.api.connection import open_connection
+from tests.support.browser import Opened
+from tests.support.event_logs import Log
+from tests.support.page_stage import TENANT, long_run, put
 
 EVENTS_PER_S = 5_000
 FLOOD_S = 6

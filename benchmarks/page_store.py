@@ -7,19 +7,19 @@ from pathlib import Path
 
 import anyio
 
-from callboard.bus.asking import api
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Event, RunEnd, encode_event
-from callboard.bus.feed import MARK
-from callboard.bus.jetstream import NUMBER, JetStreamLog
+from callboard.bus.nats.feed import MARK
+from callboard.bus.nats.jetstream import NUMBER, JetStreamLog
+from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import RunRef
-from callboard.runtime.api.connection import open_connection
-from callboard.runtime.http.address import listening, url_of
-from callboard.runtime.http.serving import serve_app
 from callboard.runtime.settings.config import load
-from tests.http_house import application
-from tests.logs import CAKE, Log
-from tests.page_stage import TENANT
+from callboard.service.api.connection import open_connection
+from callboard.surfaces.http.address import listening, url_of
+from callboard.surfaces.http.serving import serve_app
+from tests.support.event_logs import CAKE, Log
+from tests.support.http_application import application
+from tests.support.page_stage import TENANT
 
 PUBLISHED_AT_ONCE = 2_000
 """Messages that are sent to the server before waiting."""

@@ -8,18 +8,18 @@ import anyio
 from benchmarks.staffed import fresh_house, staffed_connection, start_message
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
+from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
-from callboard.projections.run_result import Results
-from callboard.projections.runs import Runs
-from callboard.projections.spans import SpanFold
-from callboard.projections.trace import TraceFold
+from callboard.projections.run.run_result import Results
+from callboard.projections.spans.spans import SpanFold
+from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.observing import Observer
 from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection
 
 NODES = 1_000
 

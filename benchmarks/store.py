@@ -10,14 +10,14 @@ from benchmarks.footprint import resident_mb
 from benchmarks.staffed import fresh_house, staffed_connection, start_message
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import canonical
 from callboard.bus.subjects import RunRef
+from callboard.lib.canonical_json import canonical
 from callboard.runtime.admission.admission import accepted_event
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.start_message import read_start
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection
 
 PARKED = 1_000
 WARM = 1_000

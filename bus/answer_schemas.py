@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 TEXT: JSON = {"type": "string"}
 """The schema of any text."""

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from callboard.bus.effects import JSON, ModelUsage
+from callboard.bus.effects import ModelUsage
+from callboard.lib.json_types import JSON
 
 REPLY_HEADER = "Callboard-Reply"
 """Header with the subject to send the verdict to."""

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import Former, JsonSchema, Message, Part, Recall, Text, ToolOutput, ToolSpec, ToolUse
+from callboard.bus.effects import Former, Message, Part, Recall, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.bus.events import ModelCall, ModelResult, NodeExit, ToolResult
+from callboard.lib.json_types import JsonSchema
 
 
 class Spoken(Protocol):

@@ -4,42 +4,14 @@ All of them are plain data (msgspec structs). Interpreters use them in requests,
 them.
 """
 
-import hashlib
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
 
-from callboard.bus.durations import DURATION
-from callboard.bus.text import normalise_json
-
-JSON = Any
-"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
-
-JsonSchema = dict[str, Any]
-"""A JSON Schema (draft 2020-12) object."""
-
-_canonical = msgspec.json.Encoder(order="deterministic")
-
-
-def canonical(value: Any) -> bytes:
-    """Encode a value as JSON with sorted members, so that equal values give equal bytes, for digests and comparisons.
-
-    Texts that cannot be encoded as UTF-8 are repaired."""
-    try:
-        return _canonical.encode(value)
-    except UnicodeEncodeError:
-        return _canonical.encode(normalise_json(msgspec.to_builtins(value, str_keys=True)))
-
-
-def digest(*parts: Any) -> str:
-    """Return the sha256, in hex, of the canonical JSON of the parts, each terminated by a NUL byte."""
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(canonical(part))
-        state.update(b"\0")
-    return state.hexdigest()
+from callboard.lib.durations import DURATION
+from callboard.lib.json_types import JSON, JsonSchema
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -321,7 +293,7 @@ TOOL_CONCURRENCY_MAX = 1_000
 
 
 class ToolLimits(Struct, frozen=True, omit_defaults=True):
-    """Limits for the calls of one tool. ``timeout`` (`callboard.bus.durations`) replaces the time limit of its source,
+    """Limits for the calls of one tool. ``timeout`` (`callboard.lib.durations`) replaces the time limit of its source,
     ``retries`` is the number of retries of a failing call, and ``concurrency`` is the maximum number of calls that a
     run makes at the same time (None: any number)."""
 

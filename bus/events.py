@@ -13,20 +13,10 @@ from typing import Any, ClassVar, Literal, get_args
 import msgspec
 from msgspec import Raw, Struct
 
-from callboard.bus.decoding import decoder
-from callboard.bus.effects import (
-    JSON,
-    Choice,
-    Failure,
-    JsonSchema,
-    Message,
-    ModelReply,
-    ModelUsage,
-    Purpose,
-    ToolSpec,
-    Usage,
-)
-from callboard.bus.text import encode_json
+from callboard.bus.effects import Choice, Failure, Message, ModelReply, ModelUsage, Purpose, ToolSpec, Usage
+from callboard.lib.json_decoder import decoder
+from callboard.lib.json_types import JSON, JsonSchema
+from callboard.lib.text import encode_json
 
 SCHEMA_VERSION = 1
 
@@ -744,7 +734,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     ``n`` counts the run's events from 1, ``epoch`` the claims of the run. ``cause`` is the stream sequence of the
     command that caused this event, or 0. ``time`` is never before that of the previous event. ``blobs``
-    lists the digests of values that are stored separately (`callboard.bus.payloads`). ``source``
+    lists the digests of values that are stored separately (`callboard.bus.log.payloads`). ``source``
     is the place in the code of the run's definition that asked for the event, as ``file:line function``. Only
     definitions that are code have one, and replays do not compare it.
     """

@@ -6,7 +6,7 @@ under the API's names. A start gets a warning for the others.
 
 from collections.abc import Mapping
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 NAMES = (
     *("top_p", "top_k", "frequency_penalty", "presence_penalty", "stop_sequences", "seed"),

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import msgspec
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 
 class _Named(msgspec.Struct):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 
 class Work(Struct, frozen=True):

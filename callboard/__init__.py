@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         StoreUnusable,
     )
     from callboard.bus.events import Event, Problem
-    from callboard.bus.log import NoAnswer
+    from callboard.bus.log.port import NoAnswer
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     )
     from callboard.languages.python.steps import step, step_context
     from callboard.languages.python.workflows import workflow
-    from callboard.projections.run_result import RunNotCompleted, RunResult
-    from callboard.runtime.api.client import NoVerdict, UnknownRun
-    from callboard.runtime.api.settling import NotTaken
-    from callboard.runtime.operations.errors import NoServer, RequestRefused, UsageInvalid
+    from callboard.projections.run.run_result import RunNotCompleted, RunResult
+    from callboard.service.api.client import NoVerdict, UnknownRun
+    from callboard.service.api.settling import NotTaken
+    from callboard.service.operations.errors import NoServer, RequestRefused, UsageInvalid
     from callboard.starting import Start
 
     __version__: str
@@ -117,13 +117,13 @@ _HOMES = {
         "StoreUnusable",
     ),
     "bus.events": ("Event", "Problem"),
-    "bus.log": ("NoAnswer",),
+    "bus.log.port": ("NoAnswer",),
     "client": ("Client", "Run"),
     "embedded": ("Runtime", "run"),
-    "projections.run_result": ("RunNotCompleted", "RunResult"),
-    "runtime.api.client": ("NoVerdict", "UnknownRun"),
-    "runtime.api.settling": ("NotTaken",),
-    "runtime.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "projections.run.run_result": ("RunNotCompleted", "RunResult"),
+    "service.api.client": ("NoVerdict", "UnknownRun"),
+    "service.api.settling": ("NotTaken",),
+    "service.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
     "languages.python.guard": ("unsafe",),
     "languages.python.models": ("generate",),

@@ -1,6 +1,6 @@
 """The client for programs: it starts runs on a running server, and controls them.
 
-It adds to `callboard.runtime.api.client` what a program needs: settings, definitions from files, and a handle for each
+It adds to `callboard.service.api.client` what a program needs: settings, definitions from files, and a handle for each
 run, with which the program waits for the run, reads its events and sends it commands.
 """
 
@@ -13,18 +13,18 @@ from typing import Any, Self, Unpack
 import anyio.to_thread
 
 from callboard.bus.events import Event, Problem, RunEnd, RunQuarantined
-from callboard.bus.log import whole
-from callboard.projections.questions import TYPES, Question, Questions
-from callboard.projections.run_result import RunResult
-from callboard.runtime.api.client import Client as Messages
-from callboard.runtime.api.client import UnknownRun
-from callboard.runtime.api.connection import Connection
-from callboard.runtime.api.keeping import folded
-from callboard.runtime.operations.errors import RequestRefused
-from callboard.runtime.operations.reach import reach
-from callboard.runtime.operations.results import result_of
-from callboard.runtime.operations.tells import received
+from callboard.bus.log.port import whole
+from callboard.projections.lists.questions import TYPES, Question, Questions
+from callboard.projections.run.run_result import RunResult
 from callboard.runtime.settings.config import Config, load
+from callboard.service.api.client import Client as Messages
+from callboard.service.api.client import UnknownRun
+from callboard.service.api.connection import Connection
+from callboard.service.api.keeping import folded
+from callboard.service.operations.errors import RequestRefused
+from callboard.service.operations.reach import reach
+from callboard.service.operations.results import result_of
+from callboard.service.operations.tells import received
 from callboard.starting import Start, Startable, start_message
 
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from callboard.bus.text import encode_json
 from callboard.languages.hosting import Entry
+from callboard.lib.text import encode_json
 from callboard.runtime.hosting.loading import load_object
-from callboard.runtime.operations.errors import UsageInvalid
-from callboard.runtime.operations.files import document_of
-from callboard.runtime.operations.start_messages import SCRIPTED, Message, prepared
-from callboard.runtime.operations.start_request import StartRequest
+from callboard.service.operations.errors import UsageInvalid
+from callboard.service.operations.files import document_of
+from callboard.service.operations.start_messages import SCRIPTED, Message, prepared
+from callboard.service.operations.start_request import StartRequest
 
 DefinitionFile = str | os.PathLike[str]
 

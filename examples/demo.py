@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
-from callboard.runtime.cli.main import cli
-from callboard.runtime.cli.options import Settings
+from callboard.surfaces.cli.main import cli
+from callboard.surfaces.cli.options import Settings
 
 EXAMPLE = Path(__file__).parent / "incident-triage"
 DATA_DIR = Path(".callboard/demo")
@@ -46,7 +46,7 @@ def run_command(run: str, *, claude: bool) -> list[str]:
 
 def ways_to_see(run: str) -> list[str]:
     """Return the lines that explain how to view a run in the browser."""
-    from callboard.runtime.cli.views import program, where_options
+    from callboard.surfaces.cli.views import program, where_options
 
     ours, here = program(), where_options(Settings({"data_dir": str(DATA_DIR)}))
     return [
@@ -59,7 +59,7 @@ def ways_to_see(run: str) -> list[str]:
 
 def further_commands(run: str) -> list[str]:
     """Return further commands that show a run. They read the log and need no server."""
-    from callboard.runtime.cli.views import program, where_options
+    from callboard.surfaces.cli.views import program, where_options
 
     ours, here = program(), where_options(Settings({"data_dir": str(DATA_DIR)}))
     return [

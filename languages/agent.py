@@ -11,24 +11,16 @@ from collections.abc import Collection
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import (
-    JSON,
-    Failure,
-    Message,
-    ModelReply,
-    ModelRequest,
-    ToolOutput,
-    ToolSpec,
-    ToolUse,
-)
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.steps import Steps
+from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse
 from callboard.languages.computing import computed
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
 from callboard.languages.patience import patient_turn
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 CUT_SHORT = frozenset(
     {

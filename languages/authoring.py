@@ -6,11 +6,11 @@ from typing import Any
 from msgspec import Struct, field
 from pydantic import BaseModel
 
-from callboard.bus.effects import JsonSchema
 from callboard.bus.events import Outline, Problem
 from callboard.languages.language import Definition
 from callboard.languages.node_types import NodeTypes
 from callboard.languages.triggers import Begun, Entrance, PassedOver, Received
+from callboard.lib.json_types import JsonSchema
 
 
 class About(Struct, frozen=True):

@@ -8,8 +8,8 @@ What an interpreter does to users' data goes through here: evaluating, rendering
 from collections.abc import Callable
 from typing import TypeVar
 
-from callboard.bus.steps import TakesLong, at_once
 from callboard.languages.language import Stage
+from callboard.lib.step_limits import TakesLong, at_once
 
 T = TypeVar("T")
 

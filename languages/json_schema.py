@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from callboard.bus.effects import JSON, JsonSchema
-from callboard.bus.schemas import checking
-from callboard.bus.schemas.telling import told
+from callboard.lib.json_schema import checking
+from callboard.lib.json_schema.telling import told
+from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_LISTED_MAX = 10
 """How many violations of one value are told at most."""

@@ -10,9 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.lib.json_types import JSON
 
 DEPTH_MAX = 256
 """How deep objects and arrays may nest."""

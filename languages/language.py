@@ -15,10 +15,11 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from msgspec import Struct, field
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
+from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import EffectKind, Environment, NodeOutcome, Outline, Problem, TimerPurpose
-from callboard.bus.outgoing import Addressed
+from callboard.bus.outgoing_subjects import Addressed
 from callboard.bus.work import Work
+from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
 D = TypeVar("D")

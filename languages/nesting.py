@@ -3,8 +3,8 @@ not depend on how much of the stack is left."""
 
 from collections.abc import Iterable
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import Steps
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 VALUE_DEPTH_MAX = 500
 """How deep a value may nest that a run goes on with: msgspec reads and writes about twice as many levels."""

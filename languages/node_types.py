@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
 

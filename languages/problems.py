@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.bus.steps import Steps, TooManySteps
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps, TooManySteps
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JsonSchema
+from callboard.lib.json_types import JsonSchema
 
 CALL = "mwl:provider.call/"
 MIDDLEWARE = "mwl:provider.middleware/"

@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
@@ -21,6 +20,7 @@ from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of, missp
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
 from callboard.languages.titles import title_of
+from callboard.lib.json_types import JSON
 
 _SEVERAL = "the text could be any of"
 

@@ -1,6 +1,6 @@
 """Signals: whether one is what somebody waits for. Pure."""
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 
 def is_meant(data: JSON, match: JSON) -> bool:

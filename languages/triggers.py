@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 
 class Received(Struct, frozen=True):

@@ -17,11 +17,11 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 from yaml.tokens import ScalarToken
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.bus.text import joined
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.lib.json_types import JSON
+from callboard.lib.text import joined
 
 NODES_MAX = 100_000
 """How many values a document may hold, counting an alias as all that it stands for."""

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from callboard.runtime.worker.collector import OLDER_ROUNDS, YOUNG_OBJECTS
 from callboard.runtime.worker.services import Services
 from callboard.testing import services as testing
+from tests.support.places import TESTS
 
 # What is imported and collected for thousands of tests stays to the end: the garbage collector need not look at it.
 gc.disable()
@@ -38,7 +38,7 @@ for name in ("NATS_URL", "NATS_CONTEXT"):
 
 # Nobody is asked who would have to prove who they are to one of the authorities of this machine; and to read those of
 # all the world takes longer than most tests, which make clients of their own.
-os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "fixtures" / "tls" / "nobody.pem")
+os.environ["SSL_CERT_FILE"] = str(TESTS / "fixtures" / "tls" / "nobody.pem")
 
 # How long an example takes says something of the machine, and nothing of what is tested.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,7 +22,8 @@ from callboard.actors.services.mail import Mail, send_mail
 from callboard.actors.skills import notification, slack
 from callboard.actors.skills.service import ServiceFailed, member, segment
 from callboard.bus.answer_schemas import choice
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
+from callboard.lib.json_types import JSON
 
 CREDENTIALS = (
     "DISCORD_BOT_TOKEN",

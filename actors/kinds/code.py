@@ -18,9 +18,10 @@ import structlog
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.sandbox.process import Ended, Sandbox, SandboxBroken
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.effects import Failure
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 logger = structlog.get_logger(__name__)
 

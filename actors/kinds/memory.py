@@ -22,8 +22,8 @@ from callboard.actors.memory.keyvalue import key_value
 from callboard.actors.memory.store import Store, failed
 from callboard.actors.memory.text_store import TextStore
 from callboard.actors.memory.texts import Texts
-from callboard.bus.effects import JSON
 from callboard.bus.subjects import token
+from callboard.lib.json_types import JSON
 
 NAME_CHARS_MAX = 64
 """A name that is longer as a token appears in a key as its hash."""

@@ -21,7 +21,8 @@ from callboard.actors.services import discord, firecrawl, github, google, mail, 
 from callboard.actors.services.action import Action, ActionRefused, Payload, code_of
 from callboard.actors.services.asking import answer_of
 from callboard.actors.skills.service import ServiceFailed
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
+from callboard.lib.json_types import JSON
 
 SERVICES: Mapping[str, Callable[[Action], Payload]] = {
     "discord": discord.act,

@@ -16,8 +16,10 @@ from anyio import to_thread
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.tools.failures import described, shortened
 from callboard.actors.tools.python_traceback import traceback_of
-from callboard.bus.effects import JSON, Failure, digest
+from callboard.bus.effects import Failure
 from callboard.bus.work import WORK, Work, WorkContext
+from callboard.lib.canonical_json import digest
+from callboard.lib.json_types import JSON
 
 logger = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from callboard.actors.carrier import Spent
 from callboard.actors.memory.store import Store, failed
-from callboard.bus.effects import canonical
+from callboard.lib.canonical_json import canonical
 
 
 def as_text(value: Any) -> str:

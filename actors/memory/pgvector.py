@@ -29,10 +29,10 @@ from callboard.actors.memory.text_store import (
     other_dimension,
     other_embedder,
 )
-from callboard.bus.backoff import backoff_s
-from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
-from callboard.bus.importing import import_beside
+from callboard.lib.background_imports import import_beside
+from callboard.lib.backoff import backoff_s
+from callboard.lib.json_decoder import decode_json
 
 Done = TypeVar("Done")
 

@@ -10,9 +10,9 @@ import msgspec
 from callboard.actors.memory.store import Unavailable, failed
 from callboard.actors.models.trouble import retry_after_s
 from callboard.actors.trust import trusted
-from callboard.bus.backoff import backoff_s
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.backoff import backoff_s
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 if TYPE_CHECKING:
     import httpx

@@ -13,9 +13,9 @@ import msgspec
 from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
-from callboard.bus.backoff import backoff_s
-from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
+from callboard.lib.backoff import backoff_s
+from callboard.lib.json_decoder import decode_json
 
 DOCUMENT_BYTES_MAX = 512 * 1024
 """Maximum size of a document: it has to fit into a message with room to spare."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedding import Embedder, NotMade, Vector
 from callboard.actors.memory.store import Document, failed
-from callboard.bus.effects import canonical
+from callboard.lib.canonical_json import canonical
 
 SLUG_CHARS_MAX = 16
 """How much of a tenant's name is readable in the name of a collection."""

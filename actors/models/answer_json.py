@@ -12,9 +12,9 @@ from itertools import chain
 import msgspec
 
 from callboard.actors.models.relaxed_json import read_relaxed
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
-from callboard.bus.text import normalise_text
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_text
 
 CANDIDATES_MAX = 16
 """Maximum number of fences, objects or arrays that are tried, from the last, and of openings in prose skipped."""

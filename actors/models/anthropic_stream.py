@@ -6,7 +6,8 @@ from callboard.actors.models.anthropic_thoughts import Thought, begun, sealed
 from callboard.actors.models.draft import Call, Draft
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.wording import Request
-from callboard.bus.effects import JSON, Usage
+from callboard.bus.effects import Usage
+from callboard.lib.json_types import JSON
 
 _COUNTERS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 

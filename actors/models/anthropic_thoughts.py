@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, ToolUse, canonical
+from callboard.bus.effects import ToolUse
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 KINDS: Mapping[str, Sequence[str]] = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 """Types of blocks that hold thinking, with their members, which are all texts."""

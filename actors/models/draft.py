@@ -14,8 +14,9 @@ from callboard.actors.models.call_ids import fresh_ids
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.wording import Request
-from callboard.bus.effects import JSON, Failure, ToolUse, Usage
-from callboard.bus.text import normalise_json, normalise_text
+from callboard.bus.effects import Failure, ToolUse, Usage
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_json, normalise_text
 
 REPLY_CHARS_MAX = 64 * 1024 * 1024
 """Maximum length of one reply, its text and tool inputs, in characters; a longer one is a malfunction."""

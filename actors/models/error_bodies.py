@@ -10,9 +10,9 @@ from html import unescape
 
 import msgspec
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
-from callboard.bus.text import normalise_text
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_text
 
 WORDS_CHARS_MAX = 2_000
 """Maximum length of a body's text in a failure, in characters."""

@@ -7,7 +7,7 @@ from typing import cast
 from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 UNREADABLE = "model.bad_reply"
 

@@ -14,7 +14,7 @@ from callboard.actors.models.retrying import Spending, TryFailed
 from callboard.actors.models.unstreamed import Unstreamed, check_silence, read_unstreamed
 from callboard.actors.models.wording import Request
 from callboard.bus.effects import Failure
-from callboard.bus.text import Joiner
+from callboard.lib.text import Joiner
 
 CONNECT_S = 10.0
 """How long connecting may take, in seconds."""

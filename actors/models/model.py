@@ -5,7 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON, Choice, Failure, JsonSchema, Message, ModelReply, Purpose, ToolSpec, Usage
+from callboard.bus.effects import Choice, Failure, Message, ModelReply, Purpose, ToolSpec, Usage
+from callboard.lib.json_types import JSON, JsonSchema
 
 NOTHING = Usage()
 """The usage of a request for which the provider reported none."""

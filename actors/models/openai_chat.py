@@ -24,7 +24,9 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
-from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, Usage
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
 
 SCHEMA = "response_format"
 """The parameter with the schema of an answer."""

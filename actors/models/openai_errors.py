@@ -9,7 +9,7 @@ from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.retrying import TryFailed
 from callboard.actors.models.trouble import PASSING, TOO_LONG, TRANSPORT, code_of_status, entry_of, narrowed, try_failed
 from callboard.bus.effects import Failure
-from callboard.bus.text import normalise_text
+from callboard.lib.text import normalise_text
 
 CODE_OF: Mapping[str, str] = {
     "openai.OpenAIError": "model.bad_request",

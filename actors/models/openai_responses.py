@@ -26,8 +26,10 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, canonical
+from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, Usage
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 SCHEMA = "text"
 """The parameter with the schema of an answer."""

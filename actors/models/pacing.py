@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from callboard.bus.effects import digest
+from callboard.lib.canonical_json import digest
 
 SPREAD = 0.25
 """Turns that a gate delayed begin within this part of the wait after its end, not all at once."""

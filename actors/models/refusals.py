@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from functools import cache
 
 from callboard.actors.models.retrying import TryFailed
-from callboard.bus.effects import JSON
 from callboard.bus.model_parameters import TEMPERATURE
+from callboard.lib.json_types import JSON
 
 NEVER_TAKEN = frozenset({"unsupported_parameter", "unsupported_value"})
 """Codes of errors about parameters that a model accepts in no turn."""

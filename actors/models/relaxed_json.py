@@ -7,8 +7,8 @@ or a dot at the edge of a number, and Python's ``True``, ``False`` and ``None``.
 import re
 from typing import Any
 
-from callboard.bus.effects import JSON
-from callboard.bus.text import normalise_text
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_text
 
 DEPTH_MAX = 200
 """Maximum depth of objects and arrays."""

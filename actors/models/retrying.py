@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from callboard.actors.models.model import NOTHING, ModelFailed, OnRetry, Retrying, unheard
 from callboard.actors.models.pacing import SPREAD, Lane
-from callboard.bus.backoff import backoff_s
 from callboard.bus.effects import Failure, Usage
+from callboard.lib.backoff import backoff_s
 
 log = structlog.get_logger(__name__)
 

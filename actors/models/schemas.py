@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, JsonSchema
+from callboard.lib.json_types import JSON, JsonSchema
 
 
 class Dialect(Struct, frozen=True):

@@ -17,9 +17,11 @@ from msgspec import UNSET, Struct, UnsetType
 from callboard.actors.models.answer_json import read_json
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, SpokenReply, unheard
 from callboard.actors.models.script import check_script, place
-from callboard.bus.effects import JSON, Failure, ModelReply, Purpose, ToolUse, Usage, canonical, digest
+from callboard.bus.effects import Failure, ModelReply, Purpose, ToolUse, Usage
 from callboard.bus.model_waits import RETRY_AFTER
 from callboard.bus.paths import last_id
+from callboard.lib.canonical_json import canonical, digest
+from callboard.lib.json_types import JSON
 
 __all__ = ["ScriptedModel", "check_script"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from callboard.actors.models.error_bodies import is_too_long, words_of
 from callboard.actors.models.retrying import TryFailed
 from callboard.bus.effects import Failure
-from callboard.bus.text import normalise_text
+from callboard.lib.text import normalise_text
 
 MESSAGE_CHARS_MAX = 2000
 """How much of a provider's error text enters a failure, in characters."""

@@ -11,8 +11,9 @@ import msgspec
 
 from callboard.actors.models.error_bodies import is_error, said_in, words_of
 from callboard.actors.models.retrying import TryFailed
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 STREAM = "text/event-stream"
 

@@ -10,19 +10,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.actors.models.model import ModelTurn
-from callboard.bus.effects import (
-    JSON,
-    Choice,
-    Failure,
-    JsonSchema,
-    Message,
-    Text,
-    ToolOutput,
-    ToolUse,
-    canonical,
-    digest,
-)
+from callboard.bus.effects import Choice, Failure, Message, Text, ToolOutput, ToolUse
 from callboard.bus.model_parameters import TEMPERATURE
+from callboard.lib.canonical_json import canonical, digest
+from callboard.lib.json_types import JSON, JsonSchema
 
 TOOL_NAME_CHARS_MAX = 64
 

@@ -9,9 +9,10 @@ import anyio.to_thread
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.providers.mock import MOCK, Mock
 from callboard.actors.providers.provider import ActionFailed, ActionRequest, Answer, Passed, Request
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.finite import NotFinite, encoded
+from callboard.bus.effects import Failure
+from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 Opens = Callable[[], Any]
 """Makes a provider or a middleware when it is first needed; usually its class."""

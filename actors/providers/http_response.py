@@ -12,7 +12,7 @@ import msgspec
 
 from callboard.actors.providers.durations import duration_text
 from callboard.actors.providers.provider import Answer, failure, success
-from callboard.bus.decoding import decode_json
+from callboard.lib.json_decoder import decode_json
 
 if TYPE_CHECKING:
     import httpx

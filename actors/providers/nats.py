@@ -1,7 +1,7 @@
 """The ``nats`` provider: a request on a subject, or to a service found by its name.
 
-`callboard.bus.tenant_requests` checks every subject, and sends the request in the tenant's account if there is one.
-Services follow the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
+`callboard.bus.nats.tenant_requests` checks every subject, and sends the request in the tenant's account if there is
+one. Services follow the NATS service API: ``$SRV.INFO.<name>`` returns their endpoints, and the headers
 ``Nats-Service-Error-Code`` and ``Nats-Service-Error`` mark a reply that is an error.
 """
 
@@ -16,10 +16,10 @@ from msgspec import Struct
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.bus import tracecontext
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.outgoing import malformed
-from callboard.bus.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
+from callboard.bus.nats.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
+from callboard.bus.outgoing_subjects import malformed
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

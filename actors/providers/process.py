@@ -19,8 +19,8 @@ from callboard.actors.programs.program import Program
 from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.process_rules import ProcessRules, allows
 from callboard.actors.providers.provider import Answer, Request, failure, success
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 PROCESS = "mwl:provider.call/callboard/process/v1"
 PREFIX = "Provider.Call.Process"

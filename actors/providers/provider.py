@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 Phase = Literal["onEntry", "onSuccess", "onFailure", "onAlways"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from callboard.actors.services.action import Action, ActionRefused, Payload, object_in
 from callboard.actors.skills.request import Form
 from callboard.actors.skills.service import Service, ServiceFailed, member, segment
-from callboard.bus.redaction import Redaction
+from callboard.lib.redaction import Redaction
 
 API_URL = "https://www.googleapis.com/calendar/v3"
 TOKEN_URL = "https://oauth2.googleapis.com/token"

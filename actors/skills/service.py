@@ -18,9 +18,9 @@ from urllib.parse import quote
 from callboard.actors.skills.request import Answer, Request, Unanswered, address, send
 from callboard.actors.skills.service_errors import Trouble, said_in, without
 from callboard.bus import tracecontext
-from callboard.bus.backoff import backoff_s
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.backoff import backoff_s
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 CALL_TIMEOUT_S = 50.0
 """How long all tries of a request may take together; a tool that takes 60 s is killed without a useful message."""

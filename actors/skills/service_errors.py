@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 SAID_CHARS_MAX = 500
 """Maximum length of a service's own words in a message."""

@@ -6,8 +6,9 @@ import msgspec
 from pydantic_core import ValidationError
 
 from callboard.actors.tools.tool import ToolFailed
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.text import normalise_json, normalise_text
+from callboard.bus.effects import Failure
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_json, normalise_text
 
 MESSAGE_CHARS_MAX = 2000
 """Maximum length of a foreign error's text in a failure, and so in the log."""

@@ -7,9 +7,7 @@ import anyio
 from msgspec.structs import replace
 
 from callboard.actors.tools.tool import ToolCallContext, ToolFailed
-from callboard.bus.durations import seconds_of
 from callboard.bus.effects import (
-    JSON,
     TOOL_TIMEOUT_MAX_S,
     Failure,
     McpTools,
@@ -19,6 +17,8 @@ from callboard.bus.effects import (
     ToolLimits,
     ToolSource,
 )
+from callboard.lib.durations import seconds_of
+from callboard.lib.json_types import JSON
 
 RETRY_FIRST_S = 0.5
 """The pause between a failure and the next try; doubled after each further failure."""

@@ -26,10 +26,11 @@ from callboard.actors.tools.mcp_contents import output_of, text_of, without_bina
 from callboard.actors.tools.mcp_http_answers import TOO_LARGE, is_lost, unread
 from callboard.actors.tools.tool import INPUT_REQUIRED, ROUNDS_MAX, Keep, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
-from callboard.bus.effects import JSON, McpTools, ToolSpec
-from callboard.bus.importing import import_beside
-from callboard.bus.log import NoAnswer
-from callboard.bus.text import normalise_text
+from callboard.bus.effects import McpTools, ToolSpec
+from callboard.bus.log.port import NoAnswer
+from callboard.lib.background_imports import import_beside
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_text
 
 if TYPE_CHECKING:
     from mcp import Client, MCPError

@@ -16,7 +16,8 @@ from callboard.actors.tools.lent import fill, pick
 from callboard.actors.tools.mcp_http_answers import HttpState
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
 from callboard.actors.tools.tool import ToolEnvironment, ToolFailed
-from callboard.bus.effects import McpTools, canonical
+from callboard.bus.effects import McpTools
+from callboard.lib.canonical_json import canonical
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -10,8 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from callboard.actors.tools.tool import Keep
-from callboard.bus.effects import JSON
-from callboard.bus.text import normalise_json
+from callboard.lib.json_types import JSON
+from callboard.lib.text import normalise_json
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

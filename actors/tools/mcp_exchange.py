@@ -30,7 +30,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from callboard.actors.tools.mcp_lines import Unreadable
 from callboard.actors.tools.mcp_listing import Warn, usable_entries
-from callboard.bus.text import normalise_json
+from callboard.lib.text import normalise_json
 
 Heard = SessionMessage | Exception
 

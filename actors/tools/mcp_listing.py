@@ -12,7 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT
-from callboard.bus.text import normalise_json
+from callboard.lib.text import normalise_json
 
 NESTING_MAX = 100
 """How deep an entry of a list of tools may be nested."""

@@ -13,11 +13,12 @@ import msgspec
 
 from callboard.actors.tools.failures import described, tool_failed
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, NatsTools, ToolSpec
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.outgoing import shown
-from callboard.bus.tenant_requests import SubjectRefused
+from callboard.bus.effects import NatsTools, ToolSpec
+from callboard.bus.nats.tenant_requests import SubjectRefused
+from callboard.bus.outgoing_subjects import shown
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 Request = Callable[[str, bytes, float], Awaitable[bytes]]
 """Sends a payload to a subject and waits for the reply, up to a number of seconds; raises `SubjectRefused`."""

@@ -27,8 +27,9 @@ from callboard.actors.tools.python_process import HostDied, HostProcess
 from callboard.actors.tools.stderr import Redact
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import tracecontext
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, PythonTools, ToolSpec
+from callboard.bus.effects import PythonTools, ToolSpec
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 HOSTS_MAX = 8
 """How many calls of one source run at the same time; further calls wait for a process."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.effects import Failure, ToolSpec
-from callboard.bus.text import normalise_json
+from callboard.lib.text import normalise_json
 
 LENGTH_BYTES = 8
 """The size of a frame's length prefix."""

@@ -47,9 +47,9 @@ from callboard.actors.tools.python_frames import (
 from callboard.actors.tools.python_signature import NotATool, ToolFunction, load_function
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
-from callboard.bus.finite import NotFinite, encoded
-from callboard.bus.text import normalise_json
 from callboard.bus.tracecontext import TRACEPARENT, read, within
+from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.text import normalise_json
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,7 +10,8 @@ from typing import Any
 
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment
-from callboard.bus.effects import JSON, ScriptedTools, ToolSpec
+from callboard.bus.effects import ScriptedTools, ToolSpec
+from callboard.lib.json_types import JSON
 
 
 def scripts(tool: str, script: Mapping[str, Any]) -> bool:

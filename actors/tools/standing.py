@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from callboard.actors.tools.failures import tool_failed
 from callboard.actors.tools.held import Held, opened, server_of
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import JSON, McpTools, ToolSource, canonical
+from callboard.bus.effects import McpTools, ToolSource
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
 
 Spawn = Callable[[Callable[[], Awaitable[None]]], object]
 """Starts a task that lasts no longer than the activation of the run."""

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from callboard.actors.lending.variables import Lending
-from callboard.bus.effects import JSON, TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
-from callboard.bus.redaction import Redaction
+from callboard.bus.effects import TOOL_TIMEOUT_S, Failure, McpTools, NatsTools, PythonTools, ToolSpec
+from callboard.lib.json_types import JSON
+from callboard.lib.redaction import Redaction
 
 OnProgress = Callable[[str], None]
 """Takes a line of progress that a tool reports; must not block and never raises."""

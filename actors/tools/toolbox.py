@@ -18,10 +18,11 @@ from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, combined
 from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.standing import Standing, is_of_the_run
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
-from callboard.bus.effects import JSON, McpTools, ToolSource, ToolSpec
-from callboard.bus.finite import NotFinite, encoded
-from callboard.bus.schemas import checking
-from callboard.bus.schemas.telling import told
+from callboard.bus.effects import McpTools, ToolSource, ToolSpec
+from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.json_schema import checking
+from callboard.lib.json_schema.telling import told
+from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 50
 """How many problems of one input are listed."""

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from workloads import AT_ONCE, LONG, STEPS, WIDTH, asked, chains, fan_outs, say
 
-from callboard.bus.serverstore import running_url
+from callboard.bus.nats.server.data_directory import running_url
 
 RECONNECT_S = 0.01
 PATIENCE_S = 180.0

@@ -8,7 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ok
-from callboard.projections.status import StatusFold
+from callboard.projections.run.status import StatusFold
 from callboard.runtime.interpreter.replay import LanguageOf, admitted, build_stage, replay
 from callboard.runtime.interpreter.stage import Stage
 from callboard.testing.virtual_time import BEGINNING

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from callboard.bus.log import Beside, Entry
-from callboard.bus.memory import MemoryLog
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
 
 

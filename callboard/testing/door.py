@@ -6,11 +6,11 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
-from callboard.bus.text import encode_json
 from callboard.languages.language import STRICT
+from callboard.lib.text import encode_json
 from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
 from callboard.runtime.admission.start_message import examine
-from callboard.runtime.operations.errors import RequestRefused
+from callboard.service.operations.errors import RequestRefused
 from callboard.starting import Start, Startable, start_message
 from callboard.testing.services import Services
 

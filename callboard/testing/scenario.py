@@ -15,21 +15,21 @@ from callboard.actors.models.model import ModelTurn
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event, RunParked
-from callboard.bus.log import Entry
+from callboard.bus.log.port import Entry
 from callboard.bus.prices import Prices, list_prices, read_prices
 from callboard.bus.subjects import RunRef
-from callboard.bus.turns import on_the_loop
 from callboard.languages.kit import kits
 from callboard.languages.language import NOT_UNDERSTOOD
+from callboard.lib.threads import on_the_loop
 from callboard.projections.projection import Projection, fold
-from callboard.projections.run_result import RunResult
+from callboard.projections.run.run_result import RunResult
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.api.settling import NotTaken
-from callboard.runtime.operations.errors import UsageInvalid
-from callboard.runtime.operations.results import result_of
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.actor import RunActor
 from callboard.runtime.run.log import RunLog, read_run
+from callboard.service.api.settling import NotTaken
+from callboard.service.operations.errors import UsageInvalid
+from callboard.service.operations.results import result_of
 from callboard.starting import Start, Startable
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint

@@ -20,14 +20,15 @@ from callboard.actors.sources import SourceFailed, SourceRules, resolve
 from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.events import Environment, Event, Problem
-from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
+from callboard.features.budgets.allowances import Allowances
 from callboard.languages.language import Language, Plan
+from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.replay import Admitted, admitted
 from callboard.runtime.run.activation import NoArrivals
 from callboard.runtime.run.log import utc_now

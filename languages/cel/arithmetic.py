@@ -4,7 +4,6 @@ import operator as python
 from collections.abc import Callable
 from math import copysign, isnan
 
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
@@ -23,6 +22,7 @@ from callboard.languages.cel.values import (
     UInt,
     Value,
 )
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 Binary = Callable[[Value, Value], Value]
 

@@ -5,8 +5,8 @@ A step is about what the closure of one node takes, and the same work takes the 
 
 from typing import Any
 
-from callboard.bus.patterns import Patterns
-from callboard.bus.steps import Steps
+from callboard.lib.patterns import Patterns
+from callboard.lib.step_limits import Steps
 
 STEPS_MAX = 1_000_000
 """How many steps one evaluation may take: some tenths of a second."""

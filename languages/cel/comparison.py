@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from itertools import repeat
 
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.keys import key_of
 from callboard.languages.cel.members import contains_key, items_of, key_kind
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, UInt, Value, double_of
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 SCANNED_MAX = 16
 """How many items a list may have that `in` goes through in turn; a longer one is hashed once in an evaluation."""

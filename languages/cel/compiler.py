@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.arithmetic import negated, operator
 from callboard.languages.cel.closures import (
     arithmetic,
@@ -45,6 +44,7 @@ from callboard.languages.cel.syntax import (
     Unary,
 )
 from callboard.languages.cel.values import TYPE_VALUES, CelList, TypeValue
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 CALL_STEPS = 3
 """Steps for a call, besides those for its arguments and those that the function counts."""

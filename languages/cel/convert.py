@@ -2,11 +2,11 @@
 
 from math import copysign, isfinite
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import Unrepresentable
 from callboard.languages.cel.members import key_kind, key_value
 from callboard.languages.cel.values import EXACT_MAX, CelList, CelMap, UInt, Value, kind
+from callboard.lib.json_types import JSON
 
 ITEM_STEPS = 2
 """Steps for each item that is made; what stands in a value several times is made once for each place."""

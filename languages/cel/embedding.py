@@ -8,8 +8,8 @@ the opening one, past the string literals, comments and braces of CEL between th
 import re
 from collections.abc import Iterator
 
-from callboard.bus.effects import JSON
 from callboard.languages.problems import Location
+from callboard.lib.json_types import JSON
 
 OPENING, CLOSING = "{{", "}}"
 

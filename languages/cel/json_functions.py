@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from json.encoder import encode_basestring
 from math import isfinite
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.arithmetic import check_size
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import EvaluationError, Unrepresentable
 from callboard.languages.cel.values import EXACT_MAX, Value, double_of
+from callboard.lib.json_types import JSON
 
 DATA_DEPTH_MAX = 100
 """How deep the arrays and objects of a parsed text may nest."""

@@ -1,6 +1,5 @@
 """The ``lists`` extension, as cel-go documents it (``ext/README.md``); ``sortBy`` is a macro."""
 
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_count
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.comparison import Members, comparable
@@ -8,6 +7,7 @@ from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.overloads import Counted, Declarations
 from callboard.languages.cel.values import LISTS, CelList, Duration, Timestamp, Value
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 COMPARISONS_PER_STEP = 4
 """How many keys that are sorted, numbers or short texts, are compared in one step."""

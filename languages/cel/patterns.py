@@ -1,8 +1,8 @@
 """Regular expressions for ``matches``: RE2's, as CEL has them."""
 
-from callboard.bus.patterns import BadPattern
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.lib.patterns import BadPattern
 
 
 def matches(budget: Budget, text: str, pattern: str) -> bool:

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import TooManySteps
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.compiler import Compiler
 from callboard.languages.cel.convert import to_data
@@ -14,6 +12,8 @@ from callboard.languages.cel.parser import parse
 from callboard.languages.cel.scope import Clock, Run
 from callboard.languages.cel.syntax import Node
 from callboard.languages.cel.values import Value
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import TooManySteps
 
 __all__ = ["Budget", "Clock", "Program", "compile"]
 

@@ -1,7 +1,7 @@
 """Looking for one text in another, counted. How long that takes hangs on both, and on which way one looks."""
 
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.cel.budget import Budget
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 SHORT_CHARS = 30_000
 """In a text shorter than this Python may compare every place with the whole of a part; a longer one it reads once."""

@@ -6,7 +6,6 @@ Source: pages *Step mechanics* and *Step actions*.
 from functools import partial
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.embedding import expression_body
 from callboard.languages.flow.bindings import at_match, at_step
 from callboard.languages.flow.clauses import first_wins, matcher
@@ -28,6 +27,7 @@ from callboard.languages.flow.targets import ENVELOPE_FIELDS, call, stack
 from callboard.languages.flow.temporal import parse_duration, parse_instant
 from callboard.languages.flow.vain import vain_retries
 from callboard.languages.problems import hint_at, kind_of
+from callboard.lib.json_types import JSON
 
 
 def step(here: Here, name: str, value: JSON) -> None:

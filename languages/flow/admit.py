@@ -7,8 +7,6 @@ frame's too, and an execution must produce it (specification: *The Flow object*,
 from collections.abc import Iterator
 
 from callboard.bus.commands import StartRun
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Problem
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.flow.borrowing import variables
@@ -21,6 +19,8 @@ from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
 from callboard.languages.flow.subjects import subjects
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.problems import Location, dotted
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 
 BORROWED = "tools"
 """What needs the variables that a flow borrows."""

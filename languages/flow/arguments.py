@@ -3,10 +3,10 @@
 Of arguments with expressions in them, only what the expressions cannot change is told: names too many or too few.
 """
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.embedding import expressions_in
 from callboard.languages.flow.inspection import Arguments, Findings
 from callboard.languages.flow.validation import Schema, Violation
+from callboard.lib.json_types import JSON
 
 _CONDITIONAL = frozenset({"if", "then", "else", "anyOf", "oneOf", "not", "dependentSchemas", "contains"})
 """Keywords by which a schema hangs on what else a value holds."""

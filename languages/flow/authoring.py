@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring, Conformance
 from callboard.languages.flow.children import child_files
@@ -15,6 +14,7 @@ from callboard.languages.flow.outline import outline
 from callboard.languages.flow.schema import flow_schema
 from callboard.languages.language import Definition
 from callboard.languages.problems import dotted
+from callboard.lib.json_decoder import decode_json
 
 
 def _about(flow: Flow) -> About:

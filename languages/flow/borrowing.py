@@ -7,7 +7,7 @@ tool repeats of it is recorded.
 import re
 from collections.abc import Iterator
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

@@ -6,13 +6,13 @@ when its fan-out is complete (specification: *The Call interface and Result*).
 
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.document import Call
 from callboard.languages.flow.frame import Frame, Place, apart, check_arguments, evaluated, object_of
 from callboard.languages.flow.providers import Dispatch, dispatch
 from callboard.languages.flow.result import Fault, Result, is_success, success, superseding
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
+from callboard.lib.json_types import JSON
 
 
 class CallRun:

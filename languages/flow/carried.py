@@ -16,7 +16,6 @@ are the interpreter's own.
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.computing import computed
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
@@ -36,6 +35,7 @@ from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Node, Ok
 from callboard.languages.provider_contract import Contract, Phase
+from callboard.lib.json_types import JSON
 
 
 class Action(Struct, frozen=True):

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from posixpath import normpath
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages import registry
 from callboard.languages.cel.embedding import OPENING
@@ -14,6 +13,7 @@ from callboard.languages.flow.inspection import Findings
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition
 from callboard.languages.problems import Location, dotted
+from callboard.lib.json_types import JSON
 
 URI = DEFINITION.contract.uri
 

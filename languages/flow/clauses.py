@@ -6,9 +6,9 @@ Source: page *Step mechanics*, section *Failure matching*.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.embedding import expression_body, expressions_in
 from callboard.languages.flow.inspection import Here, boolean, fields, items, structural, text, typed
+from callboard.lib.json_types import JSON
 
 SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
 """The failure types that the specification has; its other lower-case names are reserved."""

@@ -8,7 +8,7 @@ are free. Failures that stand inside of ``details``, the evidence of a Gather, a
 import json
 from typing import Any, cast
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 SHOWN_CHARS_MAX = 300
 """How much of a value a difference repeats, in characters."""

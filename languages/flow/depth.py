@@ -8,9 +8,9 @@ those that hold little and would be written out without end, because the same pa
 import sys
 from typing import Any
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import Steps
 from callboard.languages.nesting import nests_deeper
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 DEPTH_MAX = 128
 """How deep the objects and arrays of a value may nest. A failure may add its chain of causes to that."""

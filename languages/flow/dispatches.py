@@ -5,10 +5,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.languages.flow.result import UNSET, Result, as_envelope, failure
 from callboard.languages.language import Node, Ok, Stage
 from callboard.languages.provider_contract import Contract
+from callboard.lib.json_types import JSON
 
 MALFORMED = "provider.malformed"
 """Code of the failure that stands for an answer that is none."""

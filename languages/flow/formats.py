@@ -11,8 +11,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from types import MappingProxyType
 from uuid import UUID
 
-from callboard.bus.schemas import patterns as schema_patterns
 from callboard.languages.flow.temporal import parse_duration, parse_instant
+from callboard.lib.json_schema import patterns as schema_patterns
 
 HOST_CHARS_MAX = 253
 """How long a host name may be (RFC 1035), in characters."""

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
 from callboard.languages.computing import computed
@@ -21,6 +21,7 @@ from callboard.languages.flow.temporal import Duration, format_instant, parse_du
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
 from callboard.languages.provider_contract import Contract
+from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
 

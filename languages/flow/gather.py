@@ -7,7 +7,6 @@ settled the arms run in dispatch order, and then the policy decides (specificati
 from functools import partial
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.computing import computed
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
@@ -15,6 +14,7 @@ from callboard.languages.flow.document import Call
 from callboard.languages.flow.frame import Frame, chain_of
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
 from callboard.languages.language import Cancelled, Task, Unwound
+from callboard.lib.json_types import JSON
 
 TOLERATED = "flow.dispatches_failed"
 """The code of the warning that dispatches failed although the policy is met."""

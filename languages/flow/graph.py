@@ -8,7 +8,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.bus.paths import child, encode_id
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.document import (
@@ -45,6 +44,7 @@ from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.flow.wrapping import run_stack
 from callboard.languages.language import Cancelled
+from callboard.lib.json_types import JSON
 
 
 class Move(Struct, frozen=True):

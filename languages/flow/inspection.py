@@ -9,13 +9,13 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.cel.embedding import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
 from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing
 from callboard.languages.provider_contract import Contract
+from callboard.lib.json_types import JSON
 
 HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"
 STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated here"

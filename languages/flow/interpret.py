@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.computing import computed
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
@@ -13,6 +12,7 @@ from callboard.languages.flow.temporal import format_instant
 from callboard.languages.flow.wrapping import run_stack
 from callboard.languages.language import Cancelled, End, Plan, Stage
 from callboard.languages.provider_contract import Contract, contract_of
+from callboard.lib.json_types import JSON
 
 ROOT = "main"
 """Path of the root frame."""

@@ -3,7 +3,6 @@
 from typing import Any
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import canonical
 from callboard.bus.events import Problem
 from callboard.languages.flow.admit import admit
 from callboard.languages.flow.build import build
@@ -14,6 +13,7 @@ from callboard.languages.flow.structure import problems
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read
+from callboard.lib.canonical_json import canonical
 
 
 class FlowLanguage:

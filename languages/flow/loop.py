@@ -1,8 +1,8 @@
 """Loop: re-runs what is inside while its continuation holds; variables persist, the value is carried."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.result import Fault, Result, is_success, success
 from callboard.languages.flow.stack import Around, Inner, Plain
+from callboard.lib.json_types import JSON
 
 
 class Loop(Plain):

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel import program
 from callboard.languages.cel.embedding import CLOSING, OPENING, expression_body
 from callboard.languages.cel.errors import CelSyntaxError
@@ -15,6 +14,7 @@ from callboard.languages.flow.contracts.process import PROCESS
 from callboard.languages.flow.inspection import Findings, Site
 from callboard.languages.problems import Location
 from callboard.languages.variables import NAME, Reference, outside_code, references
+from callboard.lib.json_types import JSON
 
 TEXT_SHOWN_CHARS_MAX = 80
 """How much of a literal a problem repeats, in characters."""

@@ -8,13 +8,13 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.flow.inspection import Check, Findings, FlowNode, Here, comment, fields, items
 from callboard.languages.flow.targets import EXAMPLES, OWN_NAMESPACES, provider_type, provider_uri
 from callboard.languages.flow.validation import schema_faults
 from callboard.languages.problems import Tree, hint_at, kind_of
 from callboard.languages.provider_contract import CALL, MIDDLEWARE, PHASES
+from callboard.lib.json_types import JSON
 
 PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
 """What a provider document's ``$schema`` is."""

@@ -7,8 +7,9 @@ Result*). Results are never changed once made.
 
 from typing import Any
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.languages.flow.depth import too_deep
+from callboard.lib.json_types import JSON
 
 Result = dict[str, Any]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
 from callboard.languages.flow.frame import assigned, calculated, duration_of
@@ -16,6 +15,7 @@ from callboard.languages.flow.result import Fault, Result, as_failure, failure, 
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import Duration
+from callboard.lib.json_types import JSON
 
 DECORRELATION = 3.0
 """How much longer than the last one a decorrelated delay may become."""

@@ -6,8 +6,8 @@ what a provider takes) is `callboard.languages.flow.structure`'s to say.
 
 from typing import Any
 
-from callboard.bus.effects import JsonSchema
 from callboard.languages.flow.structure import FLOW_SCHEMA
+from callboard.lib.json_types import JsonSchema
 
 _EXPRESSION: JsonSchema = {
     "type": "string",

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from callboard.bus.effects import JsonSchema
 from callboard.languages.provider_contract import CALL, MIDDLEWARE, Contract, PhaseContract
+from callboard.lib.json_types import JsonSchema
 
 MOCK = f"{CALL}mwl/mock/v1"
 RETRY = f"{MIDDLEWARE}mwl/retry/v1"

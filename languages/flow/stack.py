@@ -8,7 +8,6 @@ the entry is left (specification: *Middleware mechanics*).
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.document import Entry, Phase
 from callboard.languages.flow.frame import (
     Frame,
@@ -26,6 +25,7 @@ from callboard.languages.flow.result import UNSET, Fault, Result, as_failure, bo
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled
+from callboard.lib.json_types import JSON
 
 Inner = Callable[[JSON], Awaitable[Result]]
 """Runs what is inside an entry with the value that is passed down, to its Result."""

@@ -1,12 +1,12 @@
 """What single actions compute: the clause of a Match, the end of a Sleep, the failure of a Raise, a Gather's work."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.document import Call, Clause, GatherStep, MatchStep, RaiseStep, SleepStep
 from callboard.languages.flow.frame import checked_envelope, predicate, refuse
 from callboard.languages.flow.result import Result, bounded, failure
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import parse_duration, parse_instant
 from callboard.languages.language import Instant, Stage
+from callboard.lib.json_types import JSON
 
 
 async def selected(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:

@@ -7,7 +7,6 @@ not meant, or will fail when it is reached, is a warning. A definition without e
 from collections.abc import Mapping
 from functools import partial
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.cel.embedding import expression_body, expressions_in
 from callboard.languages.flow.actions import route, step
@@ -29,6 +28,7 @@ from callboard.languages.flow.targets import stack
 from callboard.languages.flow.validation import Schema, schema_faults
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.provider_contract import Contract
+from callboard.lib.json_types import JSON
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
 """What a document's ``$schema`` is: the version of the language that it is written in."""

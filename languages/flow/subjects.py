@@ -5,13 +5,13 @@ A subject that an expression makes is not known before the call; the worker chec
 
 from collections.abc import Iterator
 
-from callboard.bus.effects import JSON
-from callboard.bus.outgoing import Addressed
+from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
 from callboard.languages.flow.template import written
+from callboard.lib.json_types import JSON
 
 
 def subjects(flow: Flow) -> Iterator[Addressed]:

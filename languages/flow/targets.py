@@ -7,7 +7,6 @@ import re
 from functools import partial
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.bindings import Roots, at_arm, at_call, at_phase
 from callboard.languages.flow.clauses import failure_code, failure_type, policies, retryable
 from callboard.languages.flow.inspection import (
@@ -28,6 +27,7 @@ from callboard.languages.flow.inspection import (
 from callboard.languages.flow.specified import FINALLY, LOOP, RETRY
 from callboard.languages.problems import hint_at, kind_of
 from callboard.languages.provider_contract import CALL, MIDDLEWARE, PHASES, Contract
+from callboard.lib.json_types import JSON
 
 OWN_NAMESPACES = ("mwl", "callboard")
 """Whose providers are all known here; what others have is the worker's to say."""

@@ -7,8 +7,6 @@ A string that is one ``{{ … }}`` is an expression, and so is each such leaf of
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import TooManySteps
 from callboard.languages.cel import program
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.embedding import expression_body
@@ -16,6 +14,8 @@ from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unre
 from callboard.languages.flow.depth import excess
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import TooManySteps
 
 EXPRESSION_SHOWN_CHARS_MAX = 200
 

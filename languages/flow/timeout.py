@@ -1,11 +1,11 @@
 """Timeout: bounds the time that what is inside may take, over all its runs."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.result import Result, as_envelope, as_failure, failure
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Expired, Instant, Ok, Unwound
+from callboard.lib.json_types import JSON
 
 
 class Timeout(Plain):

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.cel.embedding import expressions_in
 from callboard.languages.flow.clauses import covers
 from callboard.languages.flow.inspection import Here
 from callboard.languages.flow.shipped import FINAL
 from callboard.languages.flow.specified import RETRY
+from callboard.lib.json_types import JSON
 
 ANY = "*"
 """The pattern of those who want every failure tried again, and are believed."""

@@ -14,12 +14,12 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON, JsonSchema
-from callboard.bus.schemas import checking
-from callboard.bus.schemas import patterns as schema_patterns
-from callboard.bus.schemas.checking import TOO_DEEP
 from callboard.languages.flow.formats import FORMATS
 from callboard.languages.problems import Location, kind_of
+from callboard.lib.json_schema import checking
+from callboard.lib.json_schema import patterns as schema_patterns
+from callboard.lib.json_schema.checking import TOO_DEEP
+from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_SOUGHT_MAX = 100
 """After how many violations of one value no further ones are looked for."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.build import FINALLY
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.carried import Carried
@@ -14,6 +13,7 @@ from callboard.languages.flow.retry import Retry
 from callboard.languages.flow.stack import Around, Behaviour, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.timeout import Timeout
+from callboard.lib.json_types import JSON
 
 ENTRIES_IN_A_TASK = 32
 """How many entries of a stack share a task; a higher stack costs no more depth than these do."""

@@ -5,7 +5,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from callboard.bus.commands import Scheduled, StartRun
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.rules import LATEST
@@ -15,6 +14,7 @@ from callboard.languages.graph.turn_parameters import wanted_parameters
 from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import RULES, Definition, Needs, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, from_pydantic, hint_at
+from callboard.lib.json_types import JSON
 
 
 class Trigger(BaseModel):

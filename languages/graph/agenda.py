@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON
 from callboard.bus.paths import child, encode_id
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.wiring import Graph, Wire
+from callboard.lib.json_types import JSON
 
 
 class Rank(Struct, frozen=True, eq=False):

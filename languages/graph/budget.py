@@ -7,9 +7,9 @@ A step is about what one node of an expression takes, and the same work takes th
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.bus.effects import JSON
-from callboard.bus.patterns import Patterns
-from callboard.bus.steps import CHARS_PER_STEP, Steps, TooManySteps
+from callboard.lib.json_types import JSON
+from callboard.lib.patterns import Patterns
+from callboard.lib.step_limits import CHARS_PER_STEP, Steps, TooManySteps
 
 STEPS_MAX = 20_000_000
 """How many steps one piece of work may take, such as a whole DATA_TRANSFORMATION: some tens of seconds."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.language import Failed, Node
+from callboard.lib.json_types import JSON
 
 PYTHON = "python"
 

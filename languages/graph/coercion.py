@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
-from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.node_types import Field, ValueType
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 UNFIT: Any = object()
 """What `coerced` returns for a value that cannot be converted."""

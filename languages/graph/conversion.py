@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.wiring import Wire
 from callboard.languages.language import Node
+from callboard.lib.json_types import JSON
 
 FAILED = "graph.conversion_failed"
 """The code of the warning."""

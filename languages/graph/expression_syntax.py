@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.json_text import plain_number
+from callboard.lib.json_types import JSON
 
 CHARS_MAX = 10_000
 """The longest expression."""

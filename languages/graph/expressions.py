@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON
-from callboard.bus.patterns import BadPattern
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.graph.budget import SCANNED_MAX, Budget
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
 from callboard.languages.json_text import plain_number
+from callboard.lib.json_types import JSON
+from callboard.lib.patterns import BadPattern
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 __all__ = [
     "ExpressionInvalid",

@@ -5,7 +5,7 @@ The first node that fails ends the execution; whatever else was queued is droppe
 
 from typing import Any
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
 from callboard.languages.computing import computed
 from callboard.languages.graph.agenda import Agenda, Task
@@ -19,6 +19,7 @@ from callboard.languages.graph.wiring import Graph
 from callboard.languages.graph.work import Context
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
 from callboard.languages.language import Task as Running
+from callboard.lib.json_types import JSON
 
 TASKS_IN_A_TURN_MAX = 200
 """Nodes that a graph visits in one turn at most, that is without a delivered event; then it sleeps for `BREATH_S`."""

@@ -7,10 +7,10 @@ a node, or something else that expressions see, has that name.
 import re
 from collections.abc import Callable
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.expressions import Scope, evaluate, parse, step_into
 from callboard.languages.graph.rules import MEMBER_PATHS
+from callboard.lib.json_types import JSON
 
 _NAMES = re.compile(r"""[^\s$.()\[\]{}<>=!&|,"'][^.()\[\]{}<>=!&|,"']*(\.[^.()\[\]{}<>=!&|,"']+)*""")
 

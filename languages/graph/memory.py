@@ -23,13 +23,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Message, ModelRequest, Text, user
+from callboard.bus.effects import Message, ModelRequest, Text, user
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.turn_parameters import exact_model
 from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.graph.work import Work
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn
+from callboard.lib.json_types import JSON
 
 HISTORY_MAX = 20
 """How many earlier messages precede the user's."""

@@ -8,10 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.node_types import Field, NodeSpec, NodeType, ValueType
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
+from callboard.lib.json_types import JSON
 
 NODE_TYPES = (
     "TRIGGER",

@@ -2,7 +2,6 @@
 
 from pydantic import ValidationError
 
-from callboard.bus.effects import canonical
 from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
 from callboard.languages.graph.first_version import problem_of_first_version
@@ -12,6 +11,7 @@ from callboard.languages.graph.wiring import Graph, GraphNode, Wire
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read
+from callboard.lib.canonical_json import canonical
 
 VERSION = "1.0"
 """The version of a workflow that does not say."""

@@ -8,14 +8,15 @@ from functools import cmp_to_key
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.paths import activation_id
-from callboard.bus.steps import Steps
 from callboard.languages.graph.agenda import Task
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.language import Instant
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 EXCEPTION = "NODE_EXEC_ERROR"
 """Code of a node's error that its runner raised."""

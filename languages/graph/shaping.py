@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import CHARS_PER_STEP, Steps
 from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
 from callboard.languages.graph.wiring import GraphNode, Wire
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import CHARS_PER_STEP, Steps
 
 Ports = dict[str, JSON]
 """What a node puts out, by port; null is a port that was not taken."""

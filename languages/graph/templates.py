@@ -6,8 +6,8 @@ that is still to be filled in. One pass over a text fills it in: what it costs g
 
 from collections.abc import Iterator
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, written
+from callboard.lib.json_types import JSON
 
 PLACEHOLDER = "{{$placeholder}}"
 

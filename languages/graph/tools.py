@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, McpTools, ScriptedTools, ToolSource, ToolSpec
+from callboard.bus.effects import McpTools, ScriptedTools, ToolSource, ToolSpec
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.graph.work import Context
+from callboard.lib.json_types import JSON
 
 SERVER_URL = "http://localhost:8000/api/v1/mcp"
 """Where the server is of a node that does not say."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.triggers import Begun, PassedOver, Received
+from callboard.lib.json_types import JSON
 
 _BRANCH = "refs/heads/"
 _ANY = ("", "*", "{{$placeholder}}")

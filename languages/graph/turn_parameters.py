@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.language import TurnParameters
+from callboard.lib.json_types import JSON
 
 PROVIDERS = {"OPENAI_CHATGPT": "openai", "ANTHROPIC_CLAUDE": "anthropic", "GOOGLE_GEMINI": "gemini"}
 """The provider of each subtype of AI_AGENT, by its name at the model port."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.graph.coercion import UNFIT, coerced, plain, plain_by_type
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
@@ -25,6 +24,7 @@ from callboard.languages.graph.node_specs import (
 from callboard.languages.graph.wiring import Graph, GraphNode, cycle_of
 from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
+from callboard.lib.json_types import JSON
 
 CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loop_condition", "wait_condition")
 """Configurations of FLOW nodes that are expressions."""

@@ -7,8 +7,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.steps import Steps
+from callboard.bus.effects import Failure
 from callboard.languages.computing import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
@@ -21,6 +20,8 @@ from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
 from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 TOO_DEEP = "graph.too_deep"
 """The code of the failure of a node whose output nests deeper."""

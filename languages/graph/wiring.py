@@ -9,8 +9,8 @@ from functools import cached_property
 
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON
 from callboard.languages.node_types import NodeSpec
+from callboard.lib.json_types import JSON
 
 ITERATION = "iteration"
 """The output key that fans out: a list on this port runs the successor once for each item."""

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, Usage
+from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.computing import computed
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
@@ -22,6 +22,7 @@ from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.wiring import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
+from callboard.lib.json_types import JSON
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON, NatsTools
+from callboard.bus.effects import NatsTools
 from callboard.bus.events import Problem
-from callboard.bus.outgoing import Addressed
+from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
 from callboard.languages.playbook.borrowing import borrowed
@@ -26,6 +26,7 @@ from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.rules import LATEST
 from callboard.languages.playbook.state import State
 from callboard.languages.problems import Tree, from_pydantic
+from callboard.lib.json_types import JSON
 
 M = TypeVar("M", bound=BaseModel)
 

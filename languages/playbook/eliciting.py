@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from callboard.bus.answer_schemas import TEXT, answer_schema
-from callboard.bus.effects import JSON
 from callboard.languages.playbook.document import Elicitation, Playbook, Step
 from callboard.languages.playbook.names import text_of
+from callboard.lib.json_types import JSON
 
 _YES = frozenset({"yes", "y", "true"})
 _NO = frozenset({"no", "n", "false"})

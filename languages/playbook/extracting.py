@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.steps import Steps, TooManySteps
 from callboard.languages.playbook.json_objects import outermost_objects
 from callboard.languages.playbook.names import text_of
 from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST, OUTERMOST_OBJECTS
+from callboard.lib.step_limits import Steps, TooManySteps
 
 BRACES_TRIED_MAX = 2_000
 """Opening braces that were looked at, from the end, before all were."""

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from callboard.bus.effects import JSON
 from callboard.languages.playbook.directives import scheme_of
 from callboard.languages.playbook.document import Playbook
 from callboard.languages.playbook.names import text_of
 from callboard.languages.playbook.patterns import PLACEHOLDER
 from callboard.languages.playbook.prompts import is_outside
+from callboard.lib.json_types import JSON
 
 _GLOB = re.compile(r"([*?\[])")
 _MANY = re.compile(r"\*{2,}")

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.playbook.document import Input, Playbook
 from callboard.languages.playbook.names import text_of
 from callboard.languages.playbook.state import State
 from callboard.languages.problems import kind_of
+from callboard.lib.json_types import JSON
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")

@@ -10,8 +10,8 @@ agree with one of them, so the work grows with the length of the text alone.
 import re
 from collections.abc import Iterator
 
-from callboard.bus.steps import Steps
 from callboard.languages.nesting import VALUE_DEPTH_MAX
+from callboard.lib.step_limits import Steps
 
 _TOKEN = re.compile(
     r"[ \t\n\r]*+(?:"

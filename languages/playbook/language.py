@@ -1,7 +1,6 @@
 """The playbook language as the runtime sees it."""
 
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import canonical
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.playbook.admit import admit
@@ -10,6 +9,7 @@ from callboard.languages.playbook.findings import UNREADABLE
 from callboard.languages.playbook.interpret import interpret
 from callboard.languages.playbook.near_misses import near_misses
 from callboard.languages.playbook.parse import parse
+from callboard.lib.canonical_json import canonical
 
 
 class PlaybookLanguage:

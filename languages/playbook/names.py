@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from callboard.bus.effects import JSON
+from callboard.lib.json_types import JSON
 
 
 class Names:

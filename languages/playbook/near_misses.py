@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.playbook.document import Elicitation, Playbook, Step
 from callboard.languages.playbook.findings import ELICITED
@@ -25,6 +24,7 @@ from callboard.languages.playbook.patterns import ELICIT, PLACEHOLDER, STEP, SUB
 from callboard.languages.playbook.sections import Line, Section, sections
 from callboard.languages.problems import did_you_mean, hints_within
 from callboard.languages.variables import REFERENCE, references
+from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 200
 """How many near misses of a text are told."""

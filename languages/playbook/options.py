@@ -7,11 +7,12 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from callboard.bus.effects import JSON, ToolSource
+from callboard.bus.effects import ToolSource
 from callboard.bus.model_parameters import NAMES, given_parameters
 from callboard.languages.playbook.document import Part
 from callboard.languages.playbook.durations import seconds_of
 from callboard.languages.problems import kind_of
+from callboard.lib.json_types import JSON
 
 EXPIRES_AFTER_S = 24 * 60 * 60.0
 """How long a run waits for somebody, if its start does not say."""

@@ -8,9 +8,9 @@ from re import Match
 
 from msgspec import Struct
 
-from callboard.bus.steps import Steps
 from callboard.languages.playbook.patterns import PLACEHOLDER
 from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST
+from callboard.lib.step_limits import Steps
 
 Find = Callable[[str], str | None]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import canonical
 from callboard.languages.hosting import Code, Entry
 from callboard.languages.python import guard
 from callboard.languages.python.workflows import Workflow
+from callboard.lib.canonical_json import canonical
 
 
 class Hosted(Struct, frozen=True):

@@ -12,9 +12,6 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
-from callboard.bus.json_errors import JSON_ERRORS
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed
@@ -23,6 +20,9 @@ from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, plain_json
 from callboard.languages.python.workflows import Workflow, told
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
 

@@ -13,13 +13,14 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from uuid import uuid4
 
-from callboard.bus.durations import DURATION, seconds_of
-from callboard.bus.effects import JSON, Failure, PythonTools
+from callboard.bus.effects import Failure, PythonTools
 from callboard.bus.work import WORK, Work, WorkContext
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.python.errors import StepFailed
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.values import parameters_of
+from callboard.lib.durations import DURATION, seconds_of
+from callboard.lib.json_types import JSON
 
 P = ParamSpec("P")
 R = TypeVar("R")

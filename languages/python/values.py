@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, JsonSchema
-from callboard.bus.finite import NotFinite, encoded
+from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON, JsonSchema
 
 
 class NoJsonForm(TypeError):

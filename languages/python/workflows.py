@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from callboard.bus.effects import JSON, JsonSchema
 from callboard.languages.python.values import parameters_of
+from callboard.lib.json_types import JSON, JsonSchema
 
 P = ParamSpec("P")
 R = TypeVar("R")

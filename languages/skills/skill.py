@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from callboard.bus.durations import DURATION
-from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, JsonSchema, ToolLimits
+from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX, ToolLimits
 from callboard.languages.json_schema import schema_fault
 from callboard.languages.parts import Maybe, Part, Text, Whole, complaint, one_of
+from callboard.lib.durations import DURATION
+from callboard.lib.json_types import JsonSchema
 
 CATEGORIES = ("general", "git", "tasks", "notification", "observability", "data")
 Category = Literal["general", "git", "tasks", "notification", "observability", "data"]

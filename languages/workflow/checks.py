@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from callboard.bus.effects import JSON
-from callboard.bus.javascript import regex
-from callboard.bus.steps import Steps, TooManySteps
 from callboard.languages.parts import Maybe, Part, Text, complaint
 from callboard.languages.workflow.comparison import as_text, same
 from callboard.languages.workflow.lookup import Unresolved, resolve_path
 from callboard.languages.workflow.rules import BOUNDED_CHECKS, LATEST, UTF16_UNITS
+from callboard.lib.javascript import regex
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps, TooManySteps
 
 OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
 """The operators of a comparison: field to the name in documents."""

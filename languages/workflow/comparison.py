@@ -4,8 +4,8 @@ from itertools import repeat
 
 import msgspec
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import Steps
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 
 def same(one: JSON, other: JSON, steps: Steps) -> bool:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from callboard.bus.effects import JSON
 from callboard.languages.parts import Maybe, Part, Text, complaint, one_of, variant_by
 from callboard.languages.problems import VARIANT
 from callboard.languages.workflow.checks import OutputMatch, unmet_matches, unmet_required
 from callboard.languages.workflow.rules import LATEST
+from callboard.lib.json_types import JSON
 
 REASONING_CHARS_MAX = 500
 """How long the reasoning in a result may be."""

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
-from callboard.bus.steps import Steps
 from callboard.languages.parts import Maybe, Number, Part, complaint, one_of, variant_by
 from callboard.languages.problems import VARIANT, Tree, dotted, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 MEANINGFUL = ("rules", "context", "dryRun")
 """Inputs that mean something to every workflow (specification, *Workflow: Inputs*), declared or not."""

@@ -9,9 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import Steps
 from callboard.languages.problems import kind_of
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import Steps
 
 _SEGMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[\*\])?")
 _PREFIX = re.compile(r"([a-z]+):")

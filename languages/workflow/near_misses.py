@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.problems import Location, Tree
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.variables import outside_code, references
 from callboard.languages.workflow.document import Workflow
+from callboard.lib.json_types import JSON
 
 CHAIN_EDGES_MAX = 6
 """How many edges of a chain a problem writes out."""

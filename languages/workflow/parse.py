@@ -2,13 +2,13 @@
 
 from pydantic import ValidationError
 
-from callboard.bus.effects import canonical
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.validate import beyond_schema, structure
+from callboard.lib.canonical_json import canonical
 
 
 def parse(source: str) -> Definition[Workflow] | list[Problem]:

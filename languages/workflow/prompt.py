@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from callboard.bus.effects import JSON, Former, Message, Part, Recall, Text
+from callboard.bus.effects import Former, Message, Part, Recall, Text
 from callboard.languages.skills.skill import Skill
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
 from callboard.languages.workflow.usage import Layers, effective
+from callboard.lib.json_types import JSON
 
 RULES_HEADING = "## Rules — You MUST Follow These"
 CONTEXT_HEADING = "## Background Context"

@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import GetJsonSchemaHandler, model_validator
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.languages.language import Failed, Ok, Stage, Unwound
 from callboard.languages.parts import Part, complaint
 from callboard.languages.problems import kind_of
 from callboard.languages.workflow.rules import INLINE_AS_IT_IS
+from callboard.lib.json_types import JSON
 
 HASH_CHARS = 16
 """How much of the sha256, in hex, a resolved source is identified by."""

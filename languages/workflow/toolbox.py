@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.bus.durations import seconds_of
 from callboard.bus.effects import McpTools, NatsTools, PythonTools, ScriptedTools, ToolLimits, ToolSource, ToolSpec
 from callboard.languages.skills.skill import McpServer, Skill, SkillTool
 from callboard.languages.workflow.document import ToolFilter
+from callboard.lib.durations import seconds_of
 
 
 class Offer(Struct, frozen=True):

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.problems import Tree, from_pydantic
 from callboard.languages.workflow.document import Node, NodeSources, Workflow
 from callboard.languages.workflow.sources import Source
+from callboard.lib.json_types import JSON
 
 AUGMENTATIONS = ("rules", "context")
 

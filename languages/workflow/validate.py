@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.bus.events import Problem
-from callboard.bus.javascript import regex
 from callboard.languages.problems import Location, Tree, did_you_mean, hint_at
 from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
 from callboard.languages.workflow.lookup import Unresolved, parse_path
 from callboard.languages.workflow.near_misses import ambiguous, near_misses
+from callboard.lib.javascript import regex
 
 _MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
 

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import Outline
-from callboard.projections.diagram import Direction, entry_of
 from callboard.projections.drawing.cards import Label, label
+from callboard.projections.drawing.diagram import Direction, entry_of
+from callboard.projections.drawing.edges import CAUGHT
 from callboard.projections.drawing.graph import Size
 from callboard.projections.drawing.layout import Point
 from callboard.projections.drawing.scene import Drawn, Mark, Placed, Stage
 from callboard.projections.drawing.strokes import way
-from callboard.projections.edges import CAUGHT
 
 
 class Node(Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from callboard.projections.diagram import Diagram, NodeLook, look_of
+from callboard.projections.drawing.diagram import Diagram, NodeLook, look_of
 from callboard.projections.drawing.shapes import is_caught
 from callboard.projections.drawing.text import width_of
 

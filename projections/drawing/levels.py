@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from callboard.projections.places import above
+from callboard.projections.trace.node_tree import above
 
 DEPTH_MAX = 8
 """The maximum depth. Deeper levels are drawn on this one."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from callboard.projections.diagram import Diagram, NodeLook, look_of
 from callboard.projections.drawing.cards import (
     ASIDE_LINE_PX,
     ASIDE_PX,
@@ -12,11 +11,12 @@ from callboard.projections.drawing.cards import (
     NAME_PX,
     Label,
 )
+from callboard.projections.drawing.diagram import Diagram, NodeLook, look_of
+from callboard.projections.drawing.edges import CAUGHT
 from callboard.projections.drawing.scene import Drawn, Mark, Placed, Scene, head_px
 from callboard.projections.drawing.strokes import number, rectangle, way
 from callboard.projections.drawing.text import escaped
-from callboard.projections.edges import CAUGHT
-from callboard.projections.places import above
+from callboard.projections.trace.node_tree import above
 
 _BADGES: dict[NodeLook, str] = {
     "success": "M-4 0.3 L-1.2 3.2 L4.2 -3",

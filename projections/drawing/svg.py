@@ -7,8 +7,8 @@ drawing has a description for screen readers.
 import zlib
 from collections.abc import Iterator
 
-from callboard.projections.diagram import Diagram, Direction
 from callboard.projections.drawing.cards import label
+from callboard.projections.drawing.diagram import Diagram, Direction
 from callboard.projections.drawing.graph import Size
 from callboard.projections.drawing.legend import legend
 from callboard.projections.drawing.scene import Stage

@@ -10,14 +10,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Outline, RunAccepted, RunEnd
 from callboard.bus.paths import last_id
-from callboard.projections.outlined import Shown
+from callboard.lib.json_types import JSON
+from callboard.projections.drawing.outline_paths import Shown
 from callboard.projections.projection import known
 from callboard.projections.results.view import View
-from callboard.projections.trace import TraceFold
-from callboard.projections.tree import Attempt, Effect, Node, Step
+from callboard.projections.trace.trace import TraceFold
+from callboard.projections.trace.tree import Attempt, Effect, Node, Step
 
 
 class Work(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Failure, Usage
+from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import (
     EffectResult,
     Event,
@@ -29,12 +29,13 @@ from callboard.bus.events import (
     TimerSet,
 )
 from callboard.bus.paths import activation_id, last_id
-from callboard.projections.intents import Opened
-from callboard.projections.parting import PartingFold
+from callboard.lib.json_types import JSON
 from callboard.projections.projection import known
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
 from callboard.projections.results.view import View
-from callboard.projections.status import RunStatus, StatusFold
+from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.intents import Opened
+from callboard.projections.run.status import RunStatus, StatusFold
 
 _STATUS: dict[RunStatus, str] = {
     "accepted": "NEW",

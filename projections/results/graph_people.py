@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsked, HumanClosed, Payload, TimerFired
 from callboard.bus.paths import interaction_id, last_id
+from callboard.lib.json_types import JSON
 
 HUMAN = "human_interaction"
 """The reason of a pause for a person."""

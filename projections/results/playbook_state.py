@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.events import (
     Event,
     HumanAsked,
@@ -33,8 +33,9 @@ from callboard.bus.events import (
     ToolResult,
 )
 from callboard.bus.paths import decode_id, last_id
+from callboard.lib.json_types import JSON
 from callboard.projections.projection import known
-from callboard.projections.status import RunStatus, StatusFold
+from callboard.projections.run.status import RunStatus, StatusFold
 
 STEP, SUB_STEP = "step", "substep"
 

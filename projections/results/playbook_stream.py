@@ -15,7 +15,7 @@ from callboard.bus.events import Event, ModelCall, ModelResult, NodeExit
 from callboard.bus.paths import last_id
 from callboard.projections.projection import known
 from callboard.projections.results.playbook_state import PlaybookState, StepState
-from callboard.projections.streaming import Piece, Told
+from callboard.projections.trace.live_stream import Piece, Told
 
 
 class _Turn(Struct):

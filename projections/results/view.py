@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from callboard.bus.events import Event
 from callboard.projections.projection import Projection
-from callboard.projections.streaming import RunStream
+from callboard.projections.trace.live_stream import RunStream
 
 
 class StepRow(NamedTuple):

@@ -1,7 +1,7 @@
 """A run of a SWEny workflow in the specification's own shapes: ExecutionResult and the stream of ExecutionEvents.
 
 They are defined in the sections *Trace*, *Execution result* and *Observer events* of the specification's execution
-page. They have no times, models or tokens; `callboard.projections.trace` has those.
+page. They have no times, models or tokens; `callboard.projections.trace.trace` has those.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from callboard.bus.events import (
     ToolResult,
 )
 from callboard.bus.paths import last_id
-from callboard.projections.edges import edge_index
+from callboard.projections.drawing.edges import edge_index
 from callboard.projections.projection import known
 from callboard.projections.results.view import View
 

@@ -23,23 +23,24 @@ from callboard.bus.commands import (
     Registration,
     StartRun,
 )
-from callboard.bus.damage import UNREADABLE
-from callboard.bus.discretion import be_discreet
-from callboard.bus.erasing import erase
 from callboard.bus.errors import LogUnreadable, RunLost, StoreFull
 from callboard.bus.events import Problem, encode_event
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
-from callboard.bus.outgoing import OutgoingPolicy
-from callboard.bus.purging import Gone, gone, purge_again
-from callboard.bus.queue import Delivery, Outbox
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.port import Full, NoAnswer, OriginGone, Recorded, Shares, unreadable, whole
+from callboard.bus.log.private_logging import be_discreet
+from callboard.bus.nats.erasure import erase
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import Gone, gone, purge_again
+from callboard.bus.nats.queue import Delivery, Outbox
+from callboard.bus.nats.tenant_requests import TenantRequests
+from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import TOKEN_BYTES_MAX, RunRef, is_name, token
-from callboard.bus.tenant_requests import TenantRequests
 from callboard.bus.tracecontext import TraceContext
+from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Definition, Plan
-from callboard.projections.span_ids import SpanIds, effect_address
+from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.admission.continuing import begun_anew, going_on_or_anew, is_no_fork
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import no_origin
@@ -52,7 +53,6 @@ from callboard.runtime.admission.start_message import Examined, decoded, examine
 from callboard.runtime.admission.tells import Tells, illegible
 from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
 from callboard.runtime.admission.versions import meant
-from callboard.runtime.budgets.allowances import Allowances
 from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog, utc_now

@@ -7,8 +7,8 @@ admission, or be routed and not delivered: after a time without workers the alar
 import datetime as dt
 
 from callboard.bus.commands import TELLS
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.queue import ack_floor, stored_at
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import ack_floor, stored_at
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.admission.decided import verdict_of_tell

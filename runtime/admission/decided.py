@@ -5,10 +5,10 @@ that it comes from, a routed command the tell, a refusal either. All of them nam
 """
 
 from callboard.bus import events as ev
-from callboard.bus.damage import UNREADABLE
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import whole
-from callboard.bus.queue import ack_floor
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.port import whole
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.admission.refusals import read_refusal

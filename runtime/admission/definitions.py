@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Problem
 from callboard.bus.subjects import token
-from callboard.bus.turns import quick_turns
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.languages.planning import planned
 from callboard.languages.problems import hints_within
 from callboard.languages.titles import title_of
+from callboard.lib.threads import quick_turns
 
 T = TypeVar("T")
 

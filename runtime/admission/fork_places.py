@@ -4,9 +4,9 @@ that it takes along."""
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import is_lost
-from callboard.bus.purging import gone
+from callboard.bus.log.port import is_lost
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import gone
 from callboard.bus.subjects import RunRef, is_name
 
 

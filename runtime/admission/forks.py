@@ -12,17 +12,17 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Fork, StartRun
-from callboard.bus.damage import UNREADABLE
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON
 from callboard.bus.errors import ReplayDiverged
 from callboard.bus.events import Environment, Event, ForkedFrom, Problem
-from callboard.bus.forks import origin_of, prefix
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import Recorded, whole
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.forks import origin_of, prefix
+from callboard.bus.log.port import Recorded, whole
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.kit import kits
 from callboard.languages.language import RULES, Plan
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import place_problems
 from callboard.runtime.admission.tells import key_missing

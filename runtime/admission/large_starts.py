@@ -14,12 +14,12 @@ import msgspec
 from anyio import to_thread
 from msgspec import Struct, field
 
-from callboard.bus.blobs import TooLarge
-from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.nats.blobs import TooLarge
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, token
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 BLOBS = "blobs"
 

@@ -9,14 +9,14 @@ from contextlib import aclosing
 import msgspec
 import structlog
 
-from callboard.bus.commit import Message
-from callboard.bus.copying import copied
-from callboard.bus.decoding import decode_json
 from callboard.bus.events import RunRejected
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.queue import Delivery
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import copied
+from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, is_name
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.verdicts import Verdict, presentable
 
 log = structlog.get_logger(__name__)

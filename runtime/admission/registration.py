@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.asking import api
 from callboard.bus.commands import Bundle, Registration
 from callboard.bus.events import Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import TOKEN_BYTES_MAX, name_of, token
 from callboard.languages.language import Definition
 from callboard.runtime.admission.definitions import Definitions

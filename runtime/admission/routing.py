@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
-from callboard.bus.commit import MESSAGE_ID, Message, guarded
-from callboard.bus.decoding import decode_json
-from callboard.bus.jetstream import JetStreamLog, Stored
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import Refused
-from callboard.bus.queue import Delivery
+from callboard.bus.log.port import Refused
+from callboard.bus.nats.commit import MESSAGE_ID, Message, guarded
+from callboard.bus.nats.jetstream import JetStreamLog, Stored
+from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 
 class Note(Struct, frozen=True, omit_defaults=True):

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from callboard.bus.commands import StartRun
-from callboard.bus.encryption import HIDDEN, Key, Lack
-from callboard.bus.erasing import erase, erase_all
 from callboard.bus.events import Problem, RunAccepted
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, Recorded
+from callboard.bus.log.encryption import HIDDEN, Key, Lack
+from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.nats.erasure import erase, erase_all
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
 from callboard.runtime.admission.large_starts import BLOB_MISSING, beside
 from callboard.runtime.admission.verdicts import Verdict

@@ -9,11 +9,11 @@ from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callboard.bus.commands import Limits, StartRun
-from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
-from callboard.bus.json_errors import JSON_ERRORS
 from callboard.bus.subjects import TOKEN_BYTES_MAX, token
-from callboard.projections.attributes import PATH, ROOTS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.projections.run.attributes import PATH, ROOTS
 
 MODEL_SCRIPTED = "scripted"
 

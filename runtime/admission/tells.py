@@ -4,16 +4,16 @@ import msgspec
 
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, TELLS
-from callboard.bus.decoding import decode_json
-from callboard.bus.encryption import Key, encryptable
-from callboard.bus.erasing import erase
 from callboard.bus.errors import KeyMissing, LogUnreadable
 from callboard.bus.events import Event, Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import Recorded, unreadable
-from callboard.bus.queue import Delivery, ack_floor
+from callboard.bus.log.encryption import Key, encryptable
+from callboard.bus.log.port import Recorded, unreadable
+from callboard.bus.nats.erasure import erase
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
 from callboard.runtime.admission.start_message import too_deep

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
-from callboard.bus.jetstream import JetStreamLog, registration
-from callboard.bus.log import Refused
+from callboard.bus.log.port import Refused
+from callboard.bus.nats.jetstream import JetStreamLog, registration
 from callboard.runtime.admission.registration import VERSION_SIGN, Registered, registered, travels
 
 HASH_DIGITS_MIN = 6

@@ -6,7 +6,7 @@ Whoever gets it acknowledges it, in place of the one that read it. If it is lost
 from nats.aio.msg import Msg
 
 from callboard.bus.commands import REPLY_HEADER, TOLD_HEADER, WORKER_HEADER
-from callboard.bus.queue import Delivery, Replies
+from callboard.bus.nats.queue import Delivery, Replies
 from callboard.bus.tracecontext import TRACEPARENT, TRACESTATE
 
 _KEPT = (REPLY_HEADER, WORKER_HEADER, TOLD_HEADER, TRACEPARENT, TRACESTATE)

@@ -9,7 +9,7 @@ import anyio
 import structlog
 from nats.aio.client import Client
 
-from callboard.bus.backoff import backoff_s
+from callboard.lib.backoff import backoff_s
 from callboard.runtime.cluster.membership import Membership
 from callboard.runtime.cluster.ownership import owner
 

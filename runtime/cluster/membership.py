@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 
-from callboard.bus.connection import RECONNECT_PAUSE_S
-from callboard.bus.requests import NO_RESPONDERS
+from callboard.bus.nats.connection import RECONNECT_PAUSE_S
+from callboard.bus.nats.requests import NO_RESPONDERS
 from callboard.runtime.cluster.code_hosts import CodeHosts
 
 log = structlog.get_logger(__name__)

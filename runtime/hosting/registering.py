@@ -5,8 +5,8 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.registration import Registered, register
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.hosting.loading import Bundle
+from callboard.service.api.connection import Connection
 
 SOURCES_BYTES_MAX = 512 * 1024
 """Sources that have more together are not kept."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
-from callboard.bus.forks import origin_of
+from callboard.bus.log.forks import origin_of
 from callboard.languages.kit import kits
 from callboard.languages.registry import hosting
 

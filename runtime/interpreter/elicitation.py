@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from callboard.bus.effects import JSON
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.schemas import checking
-from callboard.bus.schemas.telling import told
 from callboard.languages.language import Ask, Node
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_schema import checking
+from callboard.lib.json_schema.telling import told
+from callboard.lib.json_types import JSON
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 

@@ -10,7 +10,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Instant
-from callboard.projections.warned import WarnedFold
+from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.computation import done_at_home
 from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.interpreter.execution import Execution

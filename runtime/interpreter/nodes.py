@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec, digest
+from callboard.bus.effects import Failure, McpTools, ModelReply, ModelRequest, ToolSource, ToolSpec
 from callboard.bus.events import Event, NodeOutcome, Payload, TimerPurpose
 from callboard.bus.paths import again_slot, effect_key, last_id
 from callboard.bus.work import Work
@@ -24,6 +24,8 @@ from callboard.languages.language import (
     Question,
     SignalArrived,
 )
+from callboard.lib.canonical_json import digest
+from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Asks
 from callboard.runtime.interpreter.driver import Wait
 from callboard.runtime.interpreter.elicitation import elicited

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event, NodeOutcome, Payload, Problem
 from callboard.bus.paths import encode_id, last_id
 from callboard.languages.language import (
@@ -25,6 +25,7 @@ from callboard.languages.language import (
     Settled,
     Unwound,
 )
+from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Asks, Parting
 from callboard.runtime.interpreter.collection import Collection
 from callboard.runtime.interpreter.computation import Computation

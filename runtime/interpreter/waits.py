@@ -13,11 +13,11 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
-from callboard.bus.effects import JSON
 from callboard.bus.events import Event, Payload
 from callboard.bus.work import Work
 from callboard.languages.language import Answered, Ask, Instant
 from callboard.languages.signals import is_meant
+from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.ledger import Ledger

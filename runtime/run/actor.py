@@ -26,11 +26,11 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected
 from callboard.bus.events import Event, Payload
-from callboard.bus.forks import origin_of
-from callboard.bus.log import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable, unreadable
+from callboard.bus.log.forks import origin_of
+from callboard.bus.log.port import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable, unreadable
 from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import sent_as, within
-from callboard.projections.span_ids import ids_of
+from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.ending import conclude, conclude_diverged, conclude_failed

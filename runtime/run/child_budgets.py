@@ -15,7 +15,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import ChildUsed, Hold
 from callboard.bus.effects import used_by
 from callboard.bus.events import Event
-from callboard.bus.log import RunMessage
+from callboard.bus.log.port import RunMessage
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Activation, Command
 from callboard.runtime.run.budget import ANCESTOR, REASON, Budget

@@ -15,15 +15,15 @@ import msgspec
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.backoff import backoff_s
-from callboard.bus.damage import UNREADABLE
 from callboard.bus.effects import Failure
-from callboard.bus.encryption import Key
 from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected
 from callboard.bus.events import Event, Problem
-from callboard.bus.log import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.encryption import Key
+from callboard.bus.log.port import APPEND_PATIENCE_S, EventLog, NoAnswer, Patience, Recorded, RunMessage, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
+from callboard.lib.backoff import backoff_s
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.activation import Children, Command
 from callboard.runtime.run.bundles import child_message

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, ReplayDiverged
 from callboard.bus.events import Event
-from callboard.bus.log import EventLog
+from callboard.bus.log.port import EventLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_digest
 from callboard.runtime.interpreter.replay import build_stage, replay

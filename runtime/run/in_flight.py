@@ -15,11 +15,11 @@ from callboard.actors.node import NodeActor, failed
 from callboard.actors.tools.shared import Shared
 from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
-from callboard.bus.effects import digest
 from callboard.bus.errors import unexpected
 from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
-from callboard.projections.span_ids import SpanIds, effect_address
+from callboard.lib.canonical_json import digest
+from callboard.projections.run.span_ids import SpanIds, effect_address
 from callboard.runtime.interpreter.waits import OpenEffect
 from callboard.runtime.run.activation import Activation
 from callboard.runtime.run.budget import Budget

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from callboard.bus.commands import TELLS
 from callboard.bus.events import Event
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.run.activation import Activation, Command, Heard
 from callboard.runtime.run.reactions import is_late, reactions
 

@@ -15,16 +15,17 @@ import structlog
 from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.commands import Cancel, Kill
-from callboard.bus.damage import UNREADABLE
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.encryption import Key, is_encrypted
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import EventLog, Recorded, RunMessage, guard_of, whole
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.encryption import Key, is_encrypted
+from callboard.bus.log.port import EventLog, Recorded, RunMessage, guard_of, whole
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
-from callboard.projections.warned import WarnedFold
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
+from callboard.projections.run.warnings import WarnedFold
 from callboard.runtime.interpreter.usage import UsageFold
 from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.log import RunLog

@@ -16,12 +16,10 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from callboard.bus import payloads
-from callboard.bus.decoding import decode_json
-from callboard.bus.encryption import Key, Undecipherable, is_encrypted
 from callboard.bus.events import SCHEMA_VERSION, Event, Payload, decode_payload, encode_event, encode_payload
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.log import (
+from callboard.bus.log import payloads
+from callboard.bus.log.encryption import Key, Undecipherable, is_encrypted
+from callboard.bus.log.port import (
     ROOM_PATIENCE_S,
     Beside,
     Entry,
@@ -34,10 +32,12 @@ from callboard.bus.log import (
     store_blob,
     whole,
 )
-from callboard.bus.redaction import Redaction
 from callboard.bus.subjects import RunRef
-from callboard.bus.turns import Beside as BesideLoop
-from callboard.bus.turns import on_a_thread
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.redaction import Redaction
+from callboard.lib.threads import Beside as BesideLoop
+from callboard.lib.threads import on_a_thread
 
 Clock = Callable[[], dt.datetime]
 
@@ -288,7 +288,7 @@ _RUN: Address = ("", 0, 0)
 async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
     """Read a run's events, at most so many, with their large values put back in; for those who only look.
 
-    Whoever acts upon them takes them through `callboard.bus.log.readable`.
+    Whoever acts upon them takes them through `callboard.bus.log.port.readable`.
     """
     found = await log.read(ref, after, limit)
     for place, recorded in enumerate(found):

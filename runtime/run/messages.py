@@ -9,8 +9,8 @@ import msgspec
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill, Wake
 from callboard.bus.effects import Failure
-from callboard.bus.encryption import Key
-from callboard.bus.log import RunMessage
+from callboard.bus.log.encryption import Key
+from callboard.bus.log.port import RunMessage
 from callboard.bus.subjects import RunRef
 
 RUN_MESSAGE_BYTES_MAX = 128 * 1024

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from callboard.bus.events import Event, Payload
-from callboard.bus.memory import MemoryLog
+from callboard.bus.log.memory import MemoryLog
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.log import RunLog
 

@@ -1,9 +1,9 @@
 """Orphans: forks of which what they share is not in the log. Nobody reads them; among many runs they are left out."""
 
 from callboard.bus.events import RunAccepted
-from callboard.bus.forks import origin_of
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, whole
+from callboard.bus.log.forks import origin_of
+from callboard.bus.log.port import NoAnswer, whole
+from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
 
 UNREADABLE = (NoAnswer, ValueError)

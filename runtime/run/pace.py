@@ -3,7 +3,7 @@
 Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
 piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
 comes to it meanwhile, so its log is the same. What an interpreter computes at length (`Driver.compute`) is carried out
-on a thread beside the loop; the loop waits for that thread at most `TURN_S` of `callboard.bus.turns` at a time.
+on a thread beside the loop; the loop waits for that thread at most `TURN_S` of `callboard.lib.threads` at a time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from anyio import from_thread
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 
-from callboard.bus.turns import Beside, on_a_thread, on_the_loop
+from callboard.lib.threads import Beside, on_a_thread, on_the_loop
 from callboard.runtime.interpreter.computation import Computation, at_home
 
 SLICE_S = 0.01

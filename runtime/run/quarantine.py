@@ -8,7 +8,7 @@ Emits: run.quarantined
 
 from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError, LogUnreadable
-from callboard.bus.log import EventLog, guard_of
+from callboard.bus.log.port import EventLog, guard_of
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog

@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from callboard.bus import events as ev
 from callboard.bus.commands import TELLS, Answer, Cancel, Kill, Pause, Resume, Signal, Tell
-from callboard.bus.decoding import decode_json
 from callboard.bus.effects import Failure
 from callboard.bus.events import Payload
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.interpreter.waits import OpenQuestion
 

@@ -9,9 +9,9 @@ import anyio
 import structlog
 
 from callboard.bus import events as ev
-from callboard.bus.log import Alarm
+from callboard.bus.log.port import Alarm
 from callboard.bus.subjects import partition_of
-from callboard.projections.status import standing
+from callboard.projections.run.status import standing
 from callboard.runtime.run.activation import Activation, Heard
 from callboard.runtime.run.budget import REASON, Budget
 from callboard.runtime.run.in_flight import InFlight

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import TypeAdapter
 
-from callboard.runtime.budgets.allowances import Allowance
+from callboard.features.budgets.allowances import Allowance
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 _SHAPE = TypeAdapter(dict[str, dict[str, Any]], config=DEFERRED)

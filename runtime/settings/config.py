@@ -17,13 +17,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import ErrorDetails
 
 from callboard.actors.models.waits import WAIT_MAX_S
-from callboard.bus.credentials import Credentials, without_secrets
 from callboard.bus.effects import TOOL_TIMEOUT_MAX_S, TOOL_TIMEOUT_S
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
-from callboard.bus.payloads import INLINE_BYTES_MAX
+from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.nats.credentials import Credentials, without_secrets
 from callboard.bus.prices import Prices, list_prices, read_prices
-from callboard.runtime.budgets.allowances import Allowance, Allowances
+from callboard.features.budgets.allowances import Allowance, Allowances
 from callboard.runtime.settings.budget_settings import BUDGETS
 from callboard.runtime.settings.cores import cores
 from callboard.runtime.settings.endpoint_settings import ENDPOINTS, EndpointSettings
@@ -243,7 +243,7 @@ class Config(BaseModel):
         return self.model_copy(update={**dict.fromkeys(_OF_A_SERVER), "nats_url": url, **_EMBEDDED})
 
     def credentials(self) -> Credentials:
-        """Return what `callboard.bus.connection.connect` presents to the server."""
+        """Return what `callboard.bus.nats.connection.connect` presents to the server."""
         return Credentials(
             user=self.nats_user,
             password=_revealed(self.nats_password),

@@ -16,9 +16,9 @@ import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
 from callboard.bus import tracecontext
-from callboard.bus.controls import visible
-from callboard.bus.discretion import discreet
-from callboard.bus.encryption import HIDDEN
+from callboard.bus.log.encryption import HIDDEN
+from callboard.bus.log.private_logging import discreet
+from callboard.lib.control_characters import visible
 from callboard.runtime.settings.log_redaction import redaction
 
 CHATTY = (

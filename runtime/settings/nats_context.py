@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from callboard.bus.events import Problem
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_errors import JSON_ERRORS
 
 URL = "nats://127.0.0.1:4222"
 """Where the tool goes if a context has no address."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from callboard.bus.durations import seconds_of
+from callboard.lib.durations import seconds_of
 from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Question, RuleName, Several
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 

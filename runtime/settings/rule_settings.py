@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from callboard.bus.durations import DURATION
-from callboard.projections.runs import STATUSES
-from callboard.projections.where import Where, WhereInvalid, where
+from callboard.lib.durations import DURATION
+from callboard.projections.lists.runs import STATUSES
+from callboard.projections.lists.where import Where, WhereInvalid, where
 
 RULES_MAX = 64
 """Rules of a table."""

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from callboard.bus.json_errors import JSON_ERRORS
-from callboard.bus.outgoing import EVERYONE, is_pattern
+from callboard.bus.outgoing_subjects import EVERYONE, is_pattern
+from callboard.lib.json_errors import JSON_ERRORS
 
 
 def _by_tenant(value: Any) -> Any:

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar, cast
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 
-from callboard.bus.decoding import decode_json
 from callboard.bus.events import Problem
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
 
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ import structlog
 from msgspec import Struct, field
 
 from callboard.actors.actor import Restart, Supervisor
-from callboard.bus.backoff import backoff_s
-from callboard.bus.discretion import discretion
 from callboard.bus.errors import (
     CallboardError,
     KeyMissing,
@@ -21,9 +19,11 @@ from callboard.bus.errors import (
     StoreFull,
 )
 from callboard.bus.events import Event
-from callboard.bus.log import EventLog, NoAnswer, Recorded
-from callboard.bus.queue import Delivery
+from callboard.bus.log.port import EventLog, NoAnswer, Recorded
+from callboard.bus.log.private_logging import discretion
+from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
+from callboard.lib.backoff import backoff_s
 from callboard.runtime.run.activation import Command, Services
 from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation

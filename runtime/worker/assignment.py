@@ -14,9 +14,9 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer
-from callboard.bus.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer, pending_acks, redeliver_now
 from callboard.bus.subjects import RunRef, partition_of
 from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.cluster.code_hosts import CodeHosts

@@ -14,16 +14,15 @@ from anyio import to_thread
 
 from callboard.actors.programs.sweeping import sweep
 from callboard.bus.errors import ClockSkewed
-from callboard.bus.log import NoAnswer
-from callboard.bus.queue import Outbox
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.queue import Outbox
+from callboard.features.budgets.following import Following
+from callboard.features.notify.office import telling
+from callboard.features.schedules.keeper import Keeper
+from callboard.features.telemetry.scraping import Scraped
 from callboard.runtime.admission.admission import Admission
-from callboard.runtime.api.connection import Connection
-from callboard.runtime.budgets.following import Following
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S
-from callboard.runtime.export.scraping import Scraped
-from callboard.runtime.notify.office import telling
-from callboard.runtime.schedules.keeper import Keeper
 from callboard.runtime.worker.figures import Figures
 from callboard.runtime.worker.purges import Purges
 from callboard.runtime.worker.readiness import unready
@@ -31,6 +30,7 @@ from callboard.runtime.worker.services import Services
 from callboard.runtime.worker.store_watch import StoreWatch
 from callboard.runtime.worker.watchdog import Watchdog
 from callboard.runtime.worker.worker import Worker
+from callboard.service.api.connection import Connection
 
 log = structlog.get_logger(__name__)
 

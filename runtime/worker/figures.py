@@ -5,9 +5,9 @@ from time import monotonic
 
 import anyio
 
-from callboard.bus.jetstream import JetStreamLog
-from callboard.runtime.export.prometheus import Family, Histogram, Kind, Sample
-from callboard.runtime.notify.office import Told
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.features.notify.office import Told
+from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sample
 from callboard.runtime.worker.worker import Worker
 
 LOOK_S = 0.25

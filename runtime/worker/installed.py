@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.bus.events import Problem
 from callboard.languages.provider_contract import CALL
 from callboard.languages.registry import provider_contracts
+from callboard.lib.json_types import JSON
 
 GROUP = "callboard.providers"
 """The group of entry points that name such classes."""

@@ -12,7 +12,7 @@ from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry
 from callboard.actors.models.pacing import Lanes
 from callboard.actors.models.recorded import RecordedModel
 from callboard.bus.effects import Failure, ModelReply
-from callboard.bus.log import EventLog, readable
+from callboard.bus.log.port import EventLog, readable
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.log import events_of, read_run
 

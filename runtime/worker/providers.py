@@ -9,7 +9,7 @@ from callboard.actors.providers.process import PROCESS, Process
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.events import Problem
-from callboard.bus.tenant_requests import TenantRequests
+from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.languages.language import Plan
 from callboard.languages.problems import Tree, hint_at
 from callboard.languages.provider_contract import contract_of

@@ -7,10 +7,10 @@ left, so none is forgotten, whoever dies, and however long the log is away.
 import anyio
 import structlog
 
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer
-from callboard.bus.purging import finish, goes_on
-from callboard.bus.queue import Delivery, Outbox, attend
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import finish, goes_on
+from callboard.bus.nats.queue import Delivery, Outbox, attend
 from callboard.bus.subjects import RunRef
 
 logger = structlog.get_logger(__name__)

@@ -1,7 +1,7 @@
 """Readiness: whether a worker can take runs just now, for those who start and stop workers."""
 
-from callboard.runtime.api.connection import Connection
 from callboard.runtime.worker.worker import Worker
+from callboard.service.api.connection import Connection
 
 
 def unready(worker: Worker, connection: Connection) -> str:

@@ -32,19 +32,19 @@ from callboard.actors.tools.tool import Keep, ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus import tracecontext
 from callboard.bus.commands import StartRun
-from callboard.bus.effects import JSON
 from callboard.bus.events import Environment, Event, Problem
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.outgoing import OutgoingPolicy
-from callboard.bus.queue import Outbox
-from callboard.bus.redaction import Redaction
-from callboard.bus.stream import bucket_of
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import Outbox
+from callboard.bus.nats.stream import bucket_of
+from callboard.bus.nats.tenant_requests import TenantRequests, other_prefixes
+from callboard.bus.outgoing_subjects import OutgoingPolicy
 from callboard.bus.subjects import RunRef
-from callboard.bus.tenant_requests import TenantRequests, other_prefixes
+from callboard.features.access.credentials import Wallet
+from callboard.features.access.keyring import keyring_of
+from callboard.features.access.links import Addresses
 from callboard.languages.language import Language, Plan
-from callboard.runtime.access.credentials import Wallet
-from callboard.runtime.access.keyring import keyring_of
-from callboard.runtime.access.links import Addresses
+from callboard.lib.json_types import JSON
+from callboard.lib.redaction import Redaction
 from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.arrivals import StoredTells
 from callboard.runtime.admission.definitions import Definitions

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 import anyio
 
-from callboard.bus.credentials import without_secrets
 from callboard.bus.errors import ServerFailed, StoreLocked
-from callboard.bus.server import EmbeddedServer
-from callboard.bus.serverstore import standing_by
-from callboard.bus.stream import stream_of
+from callboard.bus.nats.credentials import without_secrets
+from callboard.bus.nats.server.data_directory import standing_by
+from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.bus.nats.stream import stream_of
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
 

@@ -5,12 +5,12 @@ from typing import Any
 import anyio
 import structlog
 
-from callboard.bus.asking import api
 from callboard.bus.errors import StreamBounded
-from callboard.bus.log import Full, NoAnswer
-from callboard.bus.serverprogram import Usage
-from callboard.bus.stream import bounds_of, lost_bytes
-from callboard.runtime.api.connection import Connection
+from callboard.bus.log.port import Full, NoAnswer
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.server.program import Usage
+from callboard.bus.nats.stream import bounds_of, lost_bytes
+from callboard.service.api.connection import Connection
 
 logger = structlog.get_logger(__name__)
 

@@ -18,15 +18,15 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from callboard.bus import events as ev
-from callboard.bus.backoff import backoff_s
 from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
-from callboard.bus.discretion import discretion
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.jetstream import JetStreamLog
-from callboard.bus.log import NoAnswer, Recorded, recorded
-from callboard.bus.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
+from callboard.bus.log.port import NoAnswer, Recorded, recorded
+from callboard.bus.log.private_logging import discretion
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
+from callboard.lib.backoff import backoff_s
 from callboard.runtime.admission.admission import Admission, CodeElsewhere
 from callboard.runtime.cluster.forwarding import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load

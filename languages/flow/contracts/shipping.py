@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JsonSchema
 from callboard.languages.provider_contract import CALL, Contract
+from callboard.lib.json_types import JsonSchema
 
 NAMESPACE = "callboard"
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from callboard.bus.durations import DURATION
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX
 from callboard.languages.flow.contracts.shipping import NAME, TEXT, TEXTS, members, told
+from callboard.lib.durations import DURATION
 
 _SECONDS = told(
     {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},

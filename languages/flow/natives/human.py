@@ -3,11 +3,11 @@
 from typing import Any
 
 from callboard.bus.answer_schemas import answer_schema
-from callboard.bus.effects import JSON
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.result import UNSET, success
 from callboard.languages.language import Answered, Ask, Instant, Ok, Question
+from callboard.lib.json_types import JSON
 
 _YES = frozenset({"yes", "y", "true", "ok", "1"})
 _NO = frozenset({"no", "n", "false", "0"})

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
+from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.agent import Conversation, Policy, converse, structured
 from callboard.languages.computing import computed
@@ -16,6 +16,7 @@ from callboard.languages.flow.result import success
 from callboard.languages.flow.rules import LASTING_SETTINGS
 from callboard.languages.json_schema import schema_fault, violations
 from callboard.languages.language import Failed, Node, Ok
+from callboard.lib.json_types import JSON
 
 TURNS_WITH_TOOLS = 20
 """Turns of a conversation with tools, unless the call says otherwise."""

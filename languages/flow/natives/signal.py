@@ -1,10 +1,10 @@
 """The ``signal`` provider: waiting for a signal whose data matches."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
 from callboard.languages.flow.result import success
 from callboard.languages.language import Instant, Ok, SignalArrived
+from callboard.lib.json_types import JSON
 
 
 async def await_signal(request: Dispatch) -> Reply:

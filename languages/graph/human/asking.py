@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Iterator
 from typing import Any, Literal
 
-from callboard.bus.effects import JSON, Failure
+from callboard.bus.effects import Failure
 from callboard.bus.paths import interaction_id
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.human.classifying import classified
@@ -16,6 +16,7 @@ from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
+from callboard.lib.json_types import JSON
 
 WARNING_S = 15 * 60.0
 """So long before the time is up there is a warning, once."""

@@ -6,7 +6,7 @@ It decides only what the model says outright, and only from `RELEVANT` on. In an
 import re
 from collections.abc import Mapping
 
-from callboard.bus.effects import JSON, ModelReply, ModelRequest, user
+from callboard.bus.effects import ModelReply, ModelRequest, user
 from callboard.languages.agent import json_in
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.deciding import Decided, Reading, Unfit, label_of_option, options_text
@@ -24,6 +24,7 @@ from callboard.languages.graph.human.relevance import (
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import Work
 from callboard.languages.language import Answered, Failed, Instant
+from callboard.lib.json_types import JSON
 
 _DECISION = ("decision", "classification", "label", "verdict", "option")
 """Members of a reply that may say what the answer decides, the first that says so."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from callboard.bus.answer_schemas import choice
-from callboard.bus.effects import JSON
 from callboard.languages.graph.coercion import coerced
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import CONFIRMED, REJECTED, TEXTS, UNRELATED
 from callboard.languages.json_schema import violations
+from callboard.lib.json_types import JSON
 
 _CONFIRMS = frozenset({"approve", "approved", "yes", "y", "confirm", "confirmed", "accept", "accepted"})
 _REJECTS = frozenset({"reject", "rejected", "no", "n", "decline", "declined", "deny", "denied"})

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.bus.answer_schemas import answer_schema
-from callboard.bus.effects import JSON
 from callboard.languages.graph.human.interaction import Interaction
+from callboard.lib.json_types import JSON
 
 _TYPES = {
     "number": "number",

@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.rules import CONTENT_MEMBERS, OWN_TOKENS
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import NodeFailed, Work, number
+from callboard.lib.json_types import JSON
 
 INTERACTION_TYPES = ("approval", "input", "selection", "review")
 CHANNEL_TYPES = ("slack", "email", "webhook", "app")

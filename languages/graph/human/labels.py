@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.coercion import UNFIT, coerced
 from callboard.languages.graph.human.interaction import Interaction
+from callboard.lib.json_types import JSON
 
 CONFIRMED, REJECTED, UNRELATED, TIMEOUT = "confirmed", "rejected", "unrelated", "timeout"
 """Labels, which are ports too."""

@@ -7,7 +7,7 @@ filter, and so is one without a channel that leaves no doubt. Later ones need a 
 import re
 from collections.abc import Mapping
 
-from callboard.bus.effects import JSON, Failure, ModelReply, ModelRequest, user
+from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
 from callboard.languages.agent import json_in
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
@@ -16,6 +16,7 @@ from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import Work, number
 from callboard.languages.language import Answered, Failed, Instant
 from callboard.languages.patience import patient_turn
+from callboard.lib.json_types import JSON
 
 RELEVANT = 0.7
 """From here on an answer is taken."""

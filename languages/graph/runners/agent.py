@@ -5,9 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, ModelRequest, ToolSpec, Usage, user
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.effects import ModelRequest, ToolSpec, Usage, user
 from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
@@ -16,6 +14,9 @@ from callboard.languages.graph.tools import Served, served
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
 from callboard.languages.language import Failed
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 TURNS_MAX = 5
 """How many turns an agent has that does not say, with tools."""

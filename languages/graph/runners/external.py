@@ -11,7 +11,6 @@ It is answered with the node's payload; a service that refuses says ``{"success"
 that is ``{{$placeholder}}`` is left out.
 """
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.runners.passing import passthrough
@@ -19,6 +18,7 @@ from callboard.languages.graph.runners.requesting import ANY_STATUS, TIMEOUT_S, 
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
+from callboard.lib.json_types import JSON
 
 SERVICES = {
     "SLACK": "slack",

@@ -6,7 +6,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import (
@@ -24,6 +23,7 @@ from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.lib.json_types import JSON
 
 Test = Callable[[JSON], bool]
 """Whether an item passes; raises `ExpressionInvalid` if that cannot be said."""

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.runners.passing import passthrough
 from callboard.languages.graph.wiring import ITERATION
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.lib.json_types import JSON
 
 ROUNDS_MAX = 100_000
 """However many iterations a node allows itself."""

@@ -1,11 +1,12 @@
 """The runner of MERGE: everything that arrived, one after the other."""
 
-from callboard.bus.effects import JSON, canonical
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
 from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.work import Outputs, Work, result
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
 
 
 async def merge(work: Work) -> Outputs:

@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import request
 from callboard.languages.graph.rules import MEMORY_TEMPLATES
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
+from callboard.lib.json_types import JSON
 
 OPERATIONS = {
     "VECTOR_DATABASE": "search",

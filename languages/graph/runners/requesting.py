@@ -6,14 +6,15 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from callboard.bus.decoding import decode_json
-from callboard.bus.effects import JSON, Failure
-from callboard.bus.json_errors import JSON_ERRORS
+from callboard.bus.effects import Failure
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.rules import METHOD_BODIES
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.lib.json_types import JSON
 
 HTTP = "mwl:provider.call/callboard/http/v1"
 

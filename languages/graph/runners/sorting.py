@@ -2,10 +2,10 @@
 
 from functools import cmp_to_key
 
-from callboard.bus.effects import JSON
-from callboard.bus.steps import CHARS_PER_STEP
 from callboard.languages.graph.rules import NULLS_LAST
 from callboard.languages.graph.work import Outputs, Work, result
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import CHARS_PER_STEP
 
 
 async def sort(work: Work) -> Outputs:

@@ -1,11 +1,11 @@
 """The runner of TOOL nodes that stand in the graph themselves: one call of one tool."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.tools import served
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed
+from callboard.lib.json_types import JSON
 
 
 async def tool(work: Work) -> Outputs:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from callboard.bus.effects import JSON, canonical
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.code import run_code
 from callboard.languages.graph.document import RESULT
@@ -13,6 +12,8 @@ from callboard.languages.graph.runners.filtering import conditions_of, holding
 from callboard.languages.graph.runners.sorting import ordered
 from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, number, result
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
 
 _MAPPINGS = ("mapping_rules", "field_mappings", "field_mapping")
 _PATHS = ("transform_script", "jsonpath", "path", "transformation_script")

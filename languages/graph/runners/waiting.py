@@ -1,10 +1,10 @@
 """Runners that wait: WAIT, DELAY and TIMEOUT."""
 
-from callboard.bus.effects import JSON
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.times import iso, seconds_between
 from callboard.languages.graph.work import Await, Delay, NodeFailed, Outcome, Outputs, Work, number
 from callboard.languages.language import Instant
+from callboard.lib.json_types import JSON
 
 
 async def delay(work: Work) -> Outcome:

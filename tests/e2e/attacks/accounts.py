@@ -8,14 +8,14 @@ from typing import Any
 from msgspec import Struct
 from nats.aio.client import Client
 
-from callboard.runtime.api.connection import Connection, open_connection
-from callboard.runtime.api.service import open_service
-from callboard.runtime.cli import exits
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.cli_stage import ONE_NODE, Place
-from tests.test_connection import nats_server
-from tests.test_tenants import user
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.api.service import open_service
+from callboard.surfaces.cli import exits
+from tests.bus.nats.test_connection import nats_server
+from tests.service.api.test_tenants import user
+from tests.support.cli_stage import ONE_NODE, Place
 
 ATTACKER, VICTIM = "acme", "globex"
 SECRET = "the victim's own words"

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.bus import events as ev
-from callboard.runtime.api.connection import Connection, open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.http_server import http_server
+from callboard.service.api.connection import Connection, open_connection
+from tests.support.http_server import http_server
 
 PATIENCE_S = 60.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.bus.archive import MANIFEST, Archive, ArchiveInvalid
+from callboard.bus.nats.archive import MANIFEST, Archive, ArchiveInvalid
 
 EXPANDED_BYTES = 60 * 1024 * 1024
 

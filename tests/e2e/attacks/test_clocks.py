@@ -8,16 +8,16 @@ import anyio
 import pytest
 
 from callboard.bus import events as ev
-from callboard.bus import server_clock
-from callboard.bus.connection import connected
 from callboard.bus.errors import ClockSkewed
-from callboard.bus.jetstream import open_log
+from callboard.bus.nats import server_clock
+from callboard.bus.nats.connection import connected
+from callboard.bus.nats.jetstream import open_log
 from callboard.bus.subjects import Subjects
-from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.cluster import SERVERS, cluster
-from tests.flows import flow, returned
+from callboard.service.api.connection import open_connection
+from tests.support.cluster import SERVERS, cluster
+from tests.support.flows import flow, returned
 
 PATIENCE_S = 30.0
 HOUR = dt.timedelta(hours=1)

@@ -14,23 +14,23 @@ from structlog.testing import capture_logs
 
 from callboard.bus import events as ev
 from callboard.bus.commands import Cancel, Kill
-from callboard.bus.damage import require_first
 from callboard.bus.errors import LogUnreadable
+from callboard.bus.log.damage import require_first
 from callboard.bus.subjects import RunRef
-from callboard.projections.status import RunStatus
-from callboard.runtime.api.client import Client
-from callboard.runtime.api.connection import Connection, open_connection
-from callboard.runtime.api.forking import ForkRun, begun
-from callboard.runtime.api.verbs import ApiError
-from callboard.runtime.http.readings import Readings
-from callboard.runtime.http.shapes import OneMoment, OnePiece
-from callboard.runtime.operations.archiving import archive_runs
-from callboard.runtime.operations.listing import listings
-from callboard.runtime.operations.results import result_of
-from callboard.runtime.operations.verification import verify_store
+from callboard.projections.run.status import RunStatus
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.workflows import document
+from callboard.service.api.client import Client
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.api.forking import ForkRun, begun
+from callboard.service.api.verbs import ApiError
+from callboard.service.operations.archiving import archive_runs
+from callboard.service.operations.listing import listings
+from callboard.service.operations.results import result_of
+from callboard.service.operations.verification import verify_store
+from callboard.surfaces.http.readings import Readings
+from callboard.surfaces.http.shapes import OneMoment, OnePiece
+from tests.support.workflows import document
 
 PATIENCE_S = 30.0
 SOURCE = json.dumps(document({"a": {}, "b": {}}, [("a", "b")], id="w"))

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callboard.runtime.api.verbs import ApiError
-from callboard.runtime.http import bounded_protocol
-from callboard.runtime.http.bounded_protocol import BoundedProtocol, connections_max
-from callboard.runtime.http.receiving import ClientPlaces
-from callboard.runtime.http.serving import serve_app
+from callboard.service.api.verbs import ApiError
+from callboard.surfaces.http import bounded_protocol
+from callboard.surfaces.http.bounded_protocol import BoundedProtocol, connections_max
+from callboard.surfaces.http.receiving import ClientPlaces
+from callboard.surfaces.http.serving import serve_app
 
 PATIENCE_S = 10.0
 

@@ -10,8 +10,8 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from tests.cli_stage import ONE_NODE, Place
 from tests.e2e.attacks.accounts import ATTACKER, VICTIM, House, house
+from tests.support.cli_stage import ONE_NODE, Place
 
 PIECE_BYTES = 500_000
 

@@ -17,13 +17,13 @@ from nats.micro.request import Request
 
 from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
-from callboard.runtime.api.connection import open_connection
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from tests.cli_stage import Place
+from callboard.service.api.connection import open_connection
 from tests.e2e.attacks.accounts import ATTACKER, SECRET, VICTIM, House, house, victims_start
-from tests.flow_providers import flow_of, ours
-from tests.troupe import until_end
+from tests.support.cli_stage import Place
+from tests.support.flow_providers import flow_of, ours
+from tests.support.worker_processes import until_end
 
 RUN = "victims-run"
 KEY = "victims-key"

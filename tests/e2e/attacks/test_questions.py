@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from callboard.projections.runs import STATUSES
-from callboard.projections.where import WhereInvalid, where
-from callboard.runtime.api.bodies import CountRuns
-from callboard.runtime.api.verbs import ApiError, _wanted  # pyright: ignore[reportPrivateUsage]
-from callboard.runtime.index.following import QuestionFailed
-from tests.test_find import LOGS, following, put, runs_of, standing
+from callboard.features.index.following import QuestionFailed
+from callboard.projections.lists.runs import STATUSES
+from callboard.projections.lists.where import WhereInvalid, where
+from callboard.service.api.bodies import CountRuns
+from callboard.service.api.verbs import ApiError, _wanted  # pyright: ignore[reportPrivateUsage]
+from tests.features.index.test_find import LOGS, following, put, runs_of, standing
 
 ODD = ["a\0b", "\0", "x\ud83d"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.runtime.access.account import Account
-from callboard.runtime.access.credentials import Credentials
-from callboard.runtime.access.keyring import founded_keyring
+from callboard.features.access.account import Account
+from callboard.features.access.credentials import Credentials
+from callboard.features.access.keyring import founded_keyring
 from callboard.runtime.settings.config import Config
 from tests.e2e.attacks.stage import (
     CONNECTORS,
@@ -29,7 +29,7 @@ from tests.e2e.attacks.stage import (
     worker_env,
     workflow,
 )
-from tests.service_api import service_api
+from tests.support.service_api import service_api
 
 Attack = tuple[str, Any, dict[str, Any]]
 """The language, the definition and further fields of a start."""
@@ -304,10 +304,10 @@ async def test_what_permits_the_shipped_tools_permits_nothing_else_of_callboard(
 
 
 async def test_a_path_does_not_lead_through_a_module_into_another(tmp_path: Path) -> None:
-    source = {"type": "python", "functions": {"look": "tests.waiting:anyio.to_thread.sys.exit"}}
-    async with house(tmp_path, worker_env(), tools_allow_python=["tests.waiting:*"]) as connection:
+    source = {"type": "python", "functions": {"look": "tests.support.patience:anyio.to_thread.sys.exit"}}
+    async with house(tmp_path, worker_env(), tools_allow_python=["tests.support.patience:*"]) as connection:
         outcome = await attack(connection, "r", "flow", flow(source))
-    assert "leads through tests.waiting into the module anyio" in outcome.text
+    assert "leads through tests.support.patience into the module anyio" in outcome.text
 
 
 async def test_a_single_user_uses_other_variables_and_the_run_shows_where_they_went(tmp_path: Path) -> None:

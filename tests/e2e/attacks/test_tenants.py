@@ -11,18 +11,18 @@ import pytest
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.errors import ConfigInvalid
 from callboard.languages.skills.shipped import shipped_functions
-from callboard.runtime.api.connection import open_connection
-from callboard.runtime.api.service import open_service
-from callboard.runtime.cli import exits
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.lending import Lender
-from tests.cli_stage import Place
+from callboard.service.api.connection import open_connection
+from callboard.service.api.service import open_service
+from callboard.surfaces.cli import exits
+from tests.bus.nats.test_connection import nats_server
 from tests.e2e.attacks.stage import attack, attacker, flow, house, leaks, script, value_of, worker_env, workflow
-from tests.graphs import graph, node
-from tests.service_api import service_api
-from tests.test_connection import nats_server
-from tests.test_tenants import asked, user
+from tests.service.api.test_tenants import asked, user
+from tests.support.cli_stage import Place
+from tests.support.graphs import graph, node
+from tests.support.service_api import service_api
 
 START = StartRun(DefinitionSource(source=""))
 

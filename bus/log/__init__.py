@@ -1,0 +1,1 @@
+"""The event log: its interface, an implementation in memory, forks, large values and encryption."""

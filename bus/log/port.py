@@ -1,0 +1,499 @@
+"""The event log: the interface of every implementation, and the only function that appends to a run.
+
+An append contains the stream sequence of the run's previous event (0 for the first event). The log refuses the append
+if another event has been stored in between. So only one worker can append to a run at a time, even if two workers have
+claimed it, and event n+1 cannot exist without event n.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import anyio
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from callboard.bus.errors import KeyMissing, LogUnavailable, LogUnreadable, RunLost, StoreFull
+from callboard.bus.events import SCHEMA_VERSION, TYPES, Event, decode_event, decode_payload, encode_event
+from callboard.bus.log import payloads
+from callboard.bus.log.damage import UNREADABLE, Unreadable
+from callboard.bus.log.encryption import Key, KeyRing, Lack, Undecipherable, is_encrypted, key_of
+from callboard.bus.log.private_logging import be_discreet
+from callboard.bus.subjects import RunRef
+from callboard.lib.backoff import backoff_s
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+
+APPEND_PATIENCE_S = 60.0
+"""How long an append is repeated while the log does not answer. An election of a leader takes up to 10 s."""
+
+ROOM_PATIENCE_S = 24 * 3600.0
+"""How long an append waits while the store is full. It waits for an operator, because without the append the effects
+that the run has carried out would have to be repeated."""
+
+RETRY_PAUSE_S = 0.1
+"""First pause between two attempts of an append; doubled up to `RETRY_PAUSE_MAX_S`."""
+
+RETRY_PAUSE_MAX_S = 2.0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An encoded event to append. ``id`` is unique for each entry, so that its writer recognizes it in the log."""
+
+    n: int
+    epoch: int
+    type: str
+    definition: str
+    id: str
+    data: bytes
+
+
+_NEVER = dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+class Recorded(Struct, frozen=True):
+    """An event as it was read from the log. ``data`` are the appended bytes; for an event that a fork shares with its
+    origin, they contain the fork's run id.
+
+    ``key`` is the key that the event was decrypted with. ``encrypted`` means that it is not decrypted, because the
+    reader has no key or did not ask for it. ``missing`` means that the key is not available, but was not destroyed.
+    ``moved`` means that the event has an earlier time than its bytes, like a fork's first event before the shared ones.
+
+    Clients that may publish to a run's subjects can store anything there. A message that is not an event has the type
+    `UNREADABLE`, the number 0 and an `Unreadable` as its payload, so that readers of many runs can skip it.
+    """
+
+    sequence: int
+    ref: RunRef
+    id: str
+    data: bytes
+    event: Event
+    key: Key | None = None
+    encrypted: bool = False
+    missing: bool = False
+    moved: bool = False
+
+    @property
+    def told(self) -> bytes:
+        """The encoded form of ``event``."""
+        return encode_event(self.event) if self.key is not None or self.moved else self.data
+
+    @property
+    def readable(self) -> bool:
+        return self.event.type != UNREADABLE
+
+
+def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> Recorded:
+    """Decode a message from the subjects of a run's events."""
+    try:
+        event = decode_event(data)
+        if not event.blobs and event.type in TYPES:
+            # A payload with large values is checked later, when they are put back in.
+            decode_payload(event.type, event.payload)
+    except JSON_ERRORS as error:
+        event = _unreadable(subject, sequence, ref, str(error))
+    return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
+
+
+async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
+    """Decrypt an event. Return it unchanged if the key is not available.
+
+    :raises NoAnswer: if no answer came
+    """
+    event = item.event
+    be_discreet()
+    try:
+        key = await keys.get(item.ref.tenant, key_of(event.payload))
+        if isinstance(key, Lack):
+            return replace(item, missing=key is Lack.MISSING)
+        payload = Raw(key.decrypted_payload(event.type, event.n, bytes(event.payload)))
+        if not event.blobs and event.type in TYPES:
+            decode_payload(event.type, payload)
+    except (*JSON_ERRORS, Undecipherable) as error:
+        event = _unreadable(event.type, item.sequence, item.ref, str(error))
+        return replace(item, event=event, encrypted=False)
+    return replace(item, event=msgspec.structs.replace(event, payload=payload), key=key, encrypted=False)
+
+
+def _unreadable(subject: str, sequence: int, ref: RunRef, reason: str, n: int = 0) -> Event:
+    """Make the event that represents an unreadable one. ``n`` is its number, 0 if that is unknown."""
+    payload = msgspec.json.encode(Unreadable(sequence, subject, reason))
+    return Event(
+        type=UNREADABLE,
+        run=ref.run,
+        n=n,
+        epoch=0,
+        v=SCHEMA_VERSION,
+        time=_NEVER,
+        path="",
+        payload=msgspec.Raw(payload),
+    )
+
+
+def lost_last(ref: RunRef, n: int = 0, sequence: int = 0) -> Recorded:
+    """Make the item that represents a run's damaged last event.
+
+    The server returns the events before it, and reports that there is no last one. The sequence is 0 by default,
+    because the server compares a guard with 0 in that state.
+    """
+    reason = "the message of the run's last event is damaged, and the server cannot read it"
+    event = _unreadable(f"the last event of run {ref.run}", sequence, ref, reason, n)
+    return Recorded(sequence, ref, "", b"", event)
+
+
+def is_lost(last: Recorded | None) -> bool:
+    """Return whether a run's last event is damaged, given what ``EventLog.last`` returned."""
+    return last is not None and not last.readable and last.sequence == 0
+
+
+def guard_of(items: Sequence[Recorded], last: Recorded | None) -> int:
+    """Return the sequence for the guard of the next event, given all messages of a run, and the last one as the leader
+    has it."""
+    if is_lost(last):
+        return 0
+    return max(item.sequence for item in items)
+
+
+def readable(items: Sequence[Recorded]) -> Sequence[Recorded]:
+    """Return a run's events if all messages are events, beginning with the first one and without a gap.
+
+    :raises LogUnreadable: names the first message that is not an event, or that follows a gap
+    :raises KeyMissing: if they are encrypted, and the key is currently not available
+    """
+    before = 0
+    for item in items:
+        if not item.readable:
+            raise unreadable(item)
+        if item.encrypted:
+            raise _locked_error(item)
+        if item.event.n != before + 1:
+            subject = f"{item.event.type} of run {item.ref.run}"
+            reason = f"it is number {item.event.n}, after " + (f"number {before}" if before else "none")
+            raise LogUnreadable(item.ref, item.sequence, subject, reason)
+        before = item.event.n
+    return items
+
+
+def _locked_error(item: Recorded) -> KeyMissing | LogUnreadable:
+    """Return the error for an event that could not be decrypted."""
+    key = key_of(item.event.payload)
+    if item.missing:
+        return KeyMissing(item.ref, key)
+    reason = f"it is encrypted with the key {key!r}, which was destroyed, or is not available to this reader"
+    return LogUnreadable(item.ref, item.sequence, f"{item.event.type} of run {item.ref.run}", reason)
+
+
+def unreadable(item: Recorded) -> LogUnreadable:
+    """Return the error for an unreadable message."""
+    found = decode_json(item.event.payload, type=Unreadable)
+    return LogUnreadable(item.ref, found.sequence, found.subject, found.reason)
+
+
+class Alarm(Struct, frozen=True):
+    """The timer of a parked run. It is set together with an event, and arrives as a command when it is due."""
+
+    due: dt.datetime
+    partition: int
+
+
+class RunMessage(Struct, frozen=True):
+    """A command of one run to another, stored together with the event that causes it."""
+
+    to: RunRef
+    verb: str
+    body: bytes
+
+
+class Shares(Struct, frozen=True):
+    """A note that a run is a fork of ``origin``. It is stored only if the origin has not been purged."""
+
+    origin: RunRef
+
+
+class RunMessages(Struct, frozen=True):
+    """Several commands of one run to others."""
+
+    all: tuple[RunMessage, ...]
+
+
+Beside = Alarm | RunMessage | RunMessages | Shares
+"""Messages that are stored atomically with an event: both are stored, or neither."""
+
+
+class Refused(Exception):
+    """The guard did not hold: the run's last event is another one. ``actual`` is its sequence, if known."""
+
+    def __init__(self, actual: int | None = None) -> None:
+        super().__init__(f"the run's last event has sequence {actual}")
+        self.actual = actual
+
+
+class OriginGone(Exception):
+    """The origin of a fork has been purged. Nothing of the fork is stored."""
+
+
+class NoAnswer(Exception):
+    """The log did not answer. The entry may be stored or not."""
+
+
+class Behind(NoAnswer):
+    """A read returned fewer events than the log contains, because a replica lags. A later read returns the rest."""
+
+
+class Full(NoAnswer):
+    """The log currently accepts no writes. Either it reports that it is full, and has stored nothing; or (``failing``)
+    it answers reads, but no append. Code that repeats requests can handle it like any other `NoAnswer`."""
+
+    def __init__(self, reason: str, *, failing: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.failing = failing
+
+    def told(self, what: str = "") -> StoreFull:
+        """Return the error to show to people; ``what`` is the message that should be stored."""
+        return StoreFull(self.reason, failing=self.failing, what=what)
+
+
+class Reading(Protocol):
+    """A source that runs can be read from: every `EventLog`, and `callboard.bus.nats.archive.ArchivedLog`."""
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        """Return a run's last event, read from the leader, so that it is up to date.
+
+        :raises NoAnswer: if no answer came
+        """
+        ...
+
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        """Return a run's events in order, those after the sequence ``after``, at most ``limit``.
+
+        With ``bytes_max`` the read stops when the events together have this many bytes. To get the rest, the caller
+        reads again after the last one, until the result is empty. The events of a fork include those that it shares
+        with its origin (`callboard.bus.log.forks`). The result may lack the latest appends.
+        """
+        ...
+
+    async def get_blob(self, ref: RunRef, digest: str) -> bytes:
+        """Return a large value.
+
+        :raises KeyError: if there is no value with that digest
+        """
+        ...
+
+
+class EventLog(Reading, Protocol):
+    """A store of events. Implementations: `callboard.bus.nats.jetstream`, `callboard.bus.log.memory`.
+
+    Events that are read or followed are decrypted if their key is available.
+    """
+
+    @property
+    def keys(self) -> KeyRing:
+        """The keys that events are decrypted with."""
+        ...
+
+    def now(self) -> dt.datetime:
+        """Return the current time, on the clock that all writers of this log share."""
+        ...
+
+    def without_keys(self) -> Reading:
+        """Return the same log for readers that must not see the texts of encrypted runs."""
+        ...
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        """Store entries in order if the run's last event has the sequence ``after``; return the last one's sequence.
+
+        If this fails, some entries may be stored, but only from the first one on, without gaps. With ``beside`` there
+        must be one entry, and both are stored or neither. Use `append`, which handles the exceptions.
+
+        :raises Refused: if the run's last event is another one
+        :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+        :raises Full: if the store is full
+        :raises NoAnswer: if no answer came
+        """
+        ...
+
+    def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
+        """Follow the events whose subjects match, first the stored ones after a stream sequence, then live ones.
+
+        With ``after`` None, only live events are yielded. Two filters must not match the same subject.
+
+        :raises NoAnswer: if the log does not answer at the beginning for too long
+        """
+        ...
+
+    async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        """Store a large value under its digest. Storing it twice is allowed.
+
+        :raises Full: if the store is full
+        :raises NoAnswer: if no answer came
+        """
+        ...
+
+
+def within(items: list[Recorded], bytes_max: int | None) -> list[Recorded]:
+    """Return the first items, up to and including the one with which they reach ``bytes_max`` bytes."""
+    size = 0
+    for place, item in enumerate(items, 1):
+        size += len(item.data)
+        if is_full(size, bytes_max):
+            return items[:place]
+    return items
+
+
+def is_full(size: int, bytes_max: int | None) -> bool:
+    """Return whether events of ``size`` bytes reach the limit of one read."""
+    return bytes_max is not None and size >= bytes_max
+
+
+async def append(
+    log: EventLog,
+    ref: RunRef,
+    entries: Sequence[Entry],
+    after: int,
+    beside: Beside | None = None,
+    *,
+    patience_s: float = APPEND_PATIENCE_S,
+    room_patience_s: float = ROOM_PATIENCE_S,
+) -> int:
+    """Append entries to a run and return the last one's sequence. Only this function writes to ``cb.run.``.
+
+    It repeats the append while the result is unknown, and while the store is full. After a refusal it reads the last
+    event from the leader. If that is one of these entries, it was stored before and its acknowledgement was lost.
+
+    :raises RunLost: if another writer has appended to the run
+    :raises OriginGone: if ``beside`` is a `Shares` whose origin was purged
+    :raises LogUnreadable: if the run's last message is not an event
+    :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    :raises StoreFull: if the store was full for ``room_patience_s`` seconds
+    """
+    patience = Patience(ref, entries[0].n, patience_s, room_patience_s)
+    while True:
+        full: Full | None = None
+        try:
+            return await log.put(ref, entries, after, beside)
+        except Refused:
+            try:
+                last = await log.last(ref)
+            except NoAnswer:
+                last = None
+            else:
+                stored = _count_stored(entries, last)
+                if last is not None and stored == len(entries):
+                    return last.sequence
+                if last is not None and stored:
+                    entries, after = entries[stored:], last.sequence
+                    continue
+                if last is not None and not last.readable and last.sequence != after:
+                    raise unreadable(last) from None
+                if (last.sequence if last is not None else 0) != after:
+                    raise RunLost(ref, entries[0].n, last.event if last else None) from None
+                # The run's last event is the expected one: another write was in flight and has failed. Try again.
+        except Full as error:
+            full = error
+        except NoAnswer:
+            pass
+        await patience.pause(full)
+
+
+def _count_stored(entries: Sequence[Entry], last: Recorded | None) -> int:
+    """Return how many entries are stored, given the run's last event: 0 if it is not one of them."""
+    return next((i for i, entry in enumerate(entries, 1) if last is not None and entry.id == last.id), 0)
+
+
+async def store_blob(
+    log: EventLog,
+    ref: RunRef,
+    n: int,
+    digest: str,
+    data: bytes,
+    *,
+    patience_s: float = APPEND_PATIENCE_S,
+    room_patience_s: float = ROOM_PATIENCE_S,
+) -> None:
+    """Store a large value of event ``n``. Repeat that as `append` does for events.
+
+    :raises LogUnavailable: if the log gave no answer for ``patience_s`` seconds
+    :raises StoreFull: if the store was full for ``room_patience_s`` seconds
+    """
+    patience = Patience(ref, n, patience_s, room_patience_s)
+    while True:
+        full: Full | None = None
+        try:
+            return await log.put_blob(ref, digest, data)
+        except Full as error:
+            full = error
+        except NoAnswer:
+            pass
+        await patience.pause(full)
+
+
+class Patience:
+    """Pauses between attempts, each longer than the previous one, up to a time limit.
+
+    The limit for a full store is separate from the limit for a log that does not answer, and is longer.
+    """
+
+    def __init__(self, ref: RunRef, n: int, patience_s: float, room_patience_s: float = ROOM_PATIENCE_S) -> None:
+        self._ref = ref
+        self._n = n
+        self._patience_s = patience_s
+        self._room_patience_s = room_patience_s
+        self._deadline: float | None = None
+        self._room_deadline: float | None = None
+        self._tried = 0
+
+    async def pause(self, full: Full | None = None) -> None:
+        """Wait before the next attempt, because there was no answer or the store is full.
+
+        :raises LogUnavailable: if the log gave no answer for too long
+        :raises StoreFull: if the store was full for too long
+        """
+        # The clock is read only after a failure, because nearly every append succeeds at once.
+        now = anyio.current_time()
+        self._tried += 1
+        pause_s = backoff_s(self._tried, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S)
+        if full is not None:
+            self._deadline = None
+            self._room_deadline = self._room_deadline or now + self._room_patience_s
+            if now + pause_s > self._room_deadline:
+                raise full.told(f"event {self._n} of {self._ref.run}") from full
+        else:
+            self._deadline = self._deadline or now + self._patience_s
+            if now + pause_s > self._deadline:
+                raise LogUnavailable(self._ref, self._n, self._patience_s)
+        await anyio.sleep(pause_s)
+
+
+async def whole(log: Reading, recorded: Recorded) -> Event:
+    """Return a recorded event with its large values inserted; of type `UNREADABLE` if that is not possible.
+
+    :raises NoAnswer: if no answer came
+    """
+    event = recorded.event
+    if not event.blobs or recorded.encrypted:
+        return event
+    try:
+        blobs = {digest: await log.get_blob(recorded.ref, digest) for digest in event.blobs}
+    except KeyError as error:
+        return _without_payload(recorded, f"its large value {error.args[0]} is missing")
+    payload = msgspec.Raw(payloads.join(bytes(event.payload), blobs))
+    try:
+        if event.type in TYPES:
+            decode_payload(event.type, payload)
+    except JSON_ERRORS as error:
+        return _without_payload(recorded, str(error))
+    return msgspec.structs.replace(event, payload=payload)
+
+
+def _without_payload(recorded: Recorded, reason: str) -> Event:
+    """Make the event that represents one whose payload cannot be read; keep the rest of the envelope."""
+    event = recorded.event
+    unreadable = Unreadable(recorded.sequence, f"{event.type}, event {event.n}", reason)
+    return msgspec.structs.replace(event, type=UNREADABLE, payload=Raw(msgspec.json.encode(unreadable)))

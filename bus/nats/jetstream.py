@@ -1,0 +1,513 @@
+"""The event log on NATS JetStream: guarded publishes, atomic batches, reading and following.
+
+Every append of a run has a guard of two headers: the filter ``cb.run.<tenant>.<run>.>``, and the sequence that must be
+the last one on this filter. All writers use the identical filter. A replicated stream needs this, because it tracks
+writes in flight per filter string.
+
+Headers: ``Nats-Expected-Last-Subject-Sequence`` and ``…-Subject`` (the guard), ``Nats-Schedule`` and
+``Nats-Schedule-Target`` (ADR-51, alarms), ``Nats-Batch-*`` (ADR-50, atomic batches). Our own headers are ``Cb-Id``,
+which identifies the writer of an event, and ``Cb-N``, the event's number.
+"""
+
+import base64
+import datetime as dt
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from time import monotonic
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import structlog
+from msgspec import Struct
+from nats.errors import Error as NatsError
+
+from callboard.bus.commands import Registration
+from callboard.bus.log.encryption import KeyRing, Lack, NoKeys, Undecipherable, key_of_value
+from callboard.bus.log.forks import with_origin
+from callboard.bus.log.port import (
+    Alarm,
+    Beside,
+    Entry,
+    Full,
+    NoAnswer,
+    OriginGone,
+    Recorded,
+    Refused,
+    RunMessage,
+    RunMessages,
+    Shares,
+    decrypted,
+    is_full,
+    lost_last,
+    recorded,
+)
+from callboard.bus.nats.blobs import Blobs
+from callboard.bus.nats.capacity import Room
+from callboard.bus.nats.client import Line
+from callboard.bus.nats.commit import (
+    Committer,
+    Message,
+    guarded,
+    publish,
+    publish_batch,
+    publish_chain,
+    publish_known,
+    publish_turn,
+)
+from callboard.bus.nats.feed import MARK, Feed
+from callboard.bus.nats.jetstream_api import api, direct_get
+from callboard.bus.nats.keys import Keys
+from callboard.bus.nats.requests import REQUEST_TIMEOUT_S, Requests, Silent
+from callboard.bus.nats.server_clock import ServerClock
+from callboard.bus.nats.staging_probe import batches_are_cheap
+from callboard.bus.nats.stream import ensure_stream, store_of, stream_of
+from callboard.bus.subjects import RunRef, Subjects, partition_of
+from callboard.lib.json_errors import JSON_ERRORS
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+READ_BATCH = 1_000
+READ_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum number of events, and of their bytes, in one request when a run is read."""
+
+READ_TOGETHER = 128
+"""Number of events to decode before other tasks get a turn."""
+
+BLOB_TRIES = 3
+BLOB_RETRY_S = 0.2
+"""Number of attempts to read a large value, and the pause between them. On a replica the value may arrive later than
+the event that refers to it."""
+
+NUMBER = "Cb-N"
+
+
+_NO_MESSAGE = 10037
+
+
+class Stored(Struct, frozen=True):
+    """A message of the stream that is not an event. ``time_ns`` is when it was stored, in nanoseconds since 1970."""
+
+    sequence: int
+    subject: str
+    time_ns: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def time(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self.time_ns / 1e9, dt.UTC)
+
+
+def at(moment: dt.datetime, target: str) -> dict[str, str]:
+    """Return headers with which the server publishes a message's body once, to a subject, at the given time."""
+    time = f"{moment.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return {"Nats-Schedule": f"@at {time}", "Nats-Schedule-Target": target}
+
+
+class JetStreamLog:
+    """An `EventLog` on one stream. Create it with `open_log`."""
+
+    def __init__(
+        self,
+        nc: Line,
+        subjects: Subjects,
+        stream: str,
+        partitions: int,
+        *,
+        group_commit: bool,
+        replicas: int = 1,
+    ) -> None:
+        self.nc = nc
+        self.subjects = subjects
+        self.stream = stream
+        self.partitions = partitions
+        self.store = ""
+        """A unique and permanent identifier of this stream (`store_of`)."""
+        self.requests = Requests(nc)
+        self.keys = Keys(self.requests, subjects, replicas=replicas)
+        self.ring: KeyRing = self.keys
+        """The keys that events and values are decrypted with."""
+        self.clock = ServerClock()
+        self.room = Room()
+        self._blobs = Blobs(nc, self.requests, stream, self.publish)
+        self.appended: Callable[[float], None] = lambda _seconds: None
+        """Called with the duration of each append, in seconds."""
+        self.batches = False
+        """Whether an atomic batch is cheaper than its messages one by one, because the server does not stage it in
+        files."""
+        self._committer = Committer(self.requests) if group_commit else None
+
+    async def choose_commit(self, *, group_commit: bool | None, batches: bool | None = None) -> None:
+        """Choose the cheapest way to append on this server.
+
+        ``group_commit`` merges the appends of many runs; None: if batches are cheap, or if the log was opened with
+        group commit. ``batches`` says whether batches are cheap; None: measure it.
+
+        :raises NoAnswer: if no answer came
+        """
+        self.batches = await batches_are_cheap(self.requests, self.subjects) if batches is None else batches
+        merges = self.batches or self._committer is not None if group_commit is None else group_commit
+        self._committer = Committer(self.requests, batches=self.batches) if merges else None
+
+    def now(self) -> dt.datetime:
+        return self.clock.now()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+        began = monotonic()
+        last = await self._put(ref, entries, after, beside)
+        self.appended(monotonic() - began)
+        return last
+
+    async def _put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None) -> int:
+        self.room.check()
+        messages = [self._message(ref, entry, after) for entry in entries]
+        if beside is not None:
+            try:
+                # The answer is the sequence of the batch's last message. The last event precedes the other messages.
+                others = [self._beside(ref, one) for one in _each(beside)]
+                return await self.publish_together([*messages, *others]) - len(others)
+            except Refused:
+                # Either guard can be the reason: that of the run, or that of the message that goes with it.
+                if isinstance(beside, Shares) and await self.last_message(self.subjects.gone(beside.origin)):
+                    raise OriginGone from None
+                raise
+        if self._committer is not None:
+            return await self._await_publish(self._committer.put(messages))
+        if self.batches and len(messages) > 1:
+            return await self._await_publish(publish_turn(self.requests, messages))
+        return await self._await_publish(publish_chain(self.requests, messages))
+
+    async def publish(self, message: Message, *, frees_room: bool = False) -> int:
+        """Publish a message that is not an event; return its stream sequence.
+
+        A message that ``frees_room``, such as the marker of a purge, is published even while the store is full.
+
+        :raises Refused: if it has a guard that does not hold
+        :raises Full: if the store is full
+        :raises NoAnswer: if no answer came
+        """
+        if not frees_room:
+            self.room.check()
+        return await self._await_publish(publish(self.requests, message))
+
+    async def publish_once(self, message: Message, id: str) -> int:
+        """Publish a message that is not an event, under an id; return its stream sequence. Raises as `publish`.
+
+        Repeated calls store the message once and return the same sequence. Ids belong to the whole stream, and clients
+        also publish to it: if a client's message already has this id, we use the next one of a fixed series of ids.
+        """
+        self.room.check()
+        while True:
+            sequence, known = await self._await_publish(publish_known(self.requests, message, id))
+            stored = await self._get({"seq": sequence}) if known else None
+            if stored is None or stored["subject"] == message.subject:
+                return sequence
+            id = f"{id}+{sequence}"
+
+    async def publish_together(self, messages: Sequence[Message]) -> int:
+        """Publish several messages, all or none of them; return the sequence of the last. Raises as `publish`."""
+        self.room.check()
+        return await self._await_publish(publish_batch(self.requests, messages))
+
+    async def _await_publish(self, publishing: Awaitable[T]) -> T:
+        """Return the result of a publish, and report a full or failing store to `room`.
+
+        If the server does not answer, check whether its store fails.
+        """
+        try:
+            taken = await publishing
+        except Full as full:
+            self.room.refused(full)
+            raise
+        except Silent as silence:
+            if self._is_denied(silence.subject) or not await self._stores_nothing():
+                raise
+            full = Full(f"the server answers, but has stored nothing within {REQUEST_TIMEOUT_S:g} s", failing=True)
+            self.room.refused(full)
+            raise full from silence
+        if self.room.in_doubt:
+            self.room.took()
+        return taken
+
+    def _is_denied(self, subject: str) -> bool:
+        """Return whether the server has denied a publish to this subject. It reports that on the connection only, so
+        the request gets no answer."""
+        return f'"{subject.lower()}"' in str(self.nc.last_error).lower()
+
+    async def _stores_nothing(self) -> bool:
+        """Return whether the stream exists and has a leader, but has stored nothing lately.
+
+        A server whose disk is full or fails does not answer a publish, but answers all other requests. A server that is
+        only busy still stores messages.
+        """
+        try:
+            # Ask only once: the caller of the append is waiting, and repeats the append anyway.
+            answer = msgspec.json.decode(await self.requests.request(self.nc.js(f"STREAM.INFO.{self.stream}"), b"{}"))
+        except NoAnswer:
+            return False
+        cluster = answer.get("cluster")
+        if "error" in answer or (cluster and not cluster.get("leader")):
+            return False
+        now, last = (msgspec.convert(time, dt.datetime) for time in (answer["ts"], answer["state"]["last_ts"]))
+        return (now - last).total_seconds() >= REQUEST_TIMEOUT_S
+
+    def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
+        headers = guarded(after, self.subjects.run(ref))
+        headers[MARK] = entry.id
+        headers[NUMBER] = str(entry.n)
+        return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
+
+    def _beside(self, ref: RunRef, beside: Alarm | RunMessage | Shares) -> Message:
+        match beside:
+            case Alarm(due=due, partition=partition):
+                return Message(self.subjects.timer(ref), b"{}", at(due, self.subjects.due(partition, ref)))
+            case RunMessage(to=to, verb=verb, body=body):
+                # Without an id for the server's deduplication: the event's guard already prevents repetitions, and the
+                # server refuses a batch that contains a known id.
+                return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
+            case Shares(origin=origin):
+                unmarked = guarded(0, self.subjects.gone(origin))
+                return Message(self.subjects.forked(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def last(self, ref: RunRef) -> Recorded | None:
+        filter = self.subjects.run(ref)
+        found = await self._last(ref, filter)
+        if found is None and await self.next_sequence(filter, 1) is not None:
+            return lost_last(ref)
+        return found
+
+    async def last_of_type(self, ref: RunRef, event_type: str) -> Recorded | None:
+        """Return a run's last event of a type, as `last`."""
+        return await self._last(ref, self.subjects.events(ref.tenant, ref.run, event_type=event_type))
+
+    async def _last(self, ref: RunRef, filter: str) -> Recorded | None:
+        stored = await self._get({"last_by_subj": filter})
+        if stored is None:
+            return None
+        mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
+        found = recorded(stored["subject"], stored["seq"], ref, mark, data)
+        return await decrypted(self.ring, found) if found.encrypted else found
+
+    async def last_sequence(self) -> int:
+        """Return the sequence of the last message that was stored in the stream, 0 if there never was one.
+
+        :raises NoAnswer: if no answer came
+        """
+        answer = await self._api(f"STREAM.INFO.{self.stream}", {})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"]))
+        return answer["state"]["last_seq"]
+
+    async def next_sequence(self, filter: str, start: int) -> int | None:
+        """Return the sequence of the first message at or after ``start`` that matches a filter, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        stored = await self._get({"next_by_subj": filter, "seq": start, "no_hdr": True})
+        return stored["seq"] if stored is not None else None
+
+    async def next_message(self, filter: str, start: int) -> Stored | None:
+        """Return the first message at or after a sequence that matches a filter, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        return _read_stored(await self._get({"next_by_subj": filter, "seq": start}))
+
+    async def last_message(self, filter: str) -> Stored | None:
+        """Return the last message that matches a filter, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        return _read_stored(await self._get({"last_by_subj": filter}))
+
+    async def message(self, sequence: int) -> Stored | None:
+        """Return the message with a sequence, None if there is none.
+
+        :raises NoAnswer: if no answer came
+        """
+        return _read_stored(await self._get({"seq": sequence}))
+
+    async def _get(self, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return one message of the stream, from its leader."""
+        answer = await self._api(f"STREAM.MSG.GET.{self.stream}", wanted)
+        if "error" not in answer:
+            return answer["message"]
+        if answer["error"].get("err_code") == _NO_MESSAGE:
+            return None
+        raise NoAnswer(str(answer["error"]))
+
+    async def read(
+        self, ref: RunRef, after: int = 0, limit: int | None = None, bytes_max: int | None = None
+    ) -> list[Recorded]:
+        own = await self._read(ref, after, limit, bytes_max)
+        return await with_origin(self, ref, own, after, limit, bytes_max)
+
+    async def _read(self, ref: RunRef, after: int, limit: int | None, bytes_max: int | None) -> list[Recorded]:
+        found: list[Recorded] = []
+        filter, size = self.subjects.run(ref), 0
+        at_once = READ_BYTES_MAX if bytes_max is None else min(READ_BYTES_MAX, bytes_max)
+        while True:
+            batch = READ_BATCH if limit is None else min(READ_BATCH, limit - len(found))
+            request = {"next_by_subj": filter, "seq": after + 1, "batch": batch, "max_bytes": at_once}
+            messages, pending = await direct_get(self.nc, self.stream, request)
+            for message in messages:
+                headers = message.headers or {}
+                subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
+                item = recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
+                found.append(await decrypted(self.ring, item) if item.encrypted else item)
+                size += len(message.data)
+                if len(found) % READ_TOGETHER == 0:
+                    await anyio.lowlevel.checkpoint()
+            if not messages or not pending or len(found) == limit or is_full(size, bytes_max):
+                return found
+            after = found[-1].sequence
+
+    def without_keys(self) -> "JetStreamLog":
+        log = copy(self)
+        log.ring = NoKeys()
+        return log
+
+    @asynccontextmanager
+    async def follow(
+        self, filter: str | Sequence[str], after: int | None = None
+    ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        filters = (filter,) if isinstance(filter, str) else filter
+        feed = Feed(self.requests, self.subjects, self.stream, filters, after, self.ring)
+        try:
+            await feed.begin()
+            with self.nc.back(feed.lose):
+                yield feed.events()
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(REQUEST_TIMEOUT_S), suppress(NatsError):
+                await feed.close()
+
+    # -- large values -------------------------------------------------------------------------------------------------
+
+    async def put_blob(self, ref: RunRef, digest: str, data: bytes) -> None:
+        await self._blobs.put(self.subjects.blob(ref, digest), data)
+
+    async def get_blob(self, ref: RunRef, digest: str, bytes_max: int | None = None) -> bytes:
+        """Return a large value as `EventLog.get_blob`, reading at most ``bytes_max`` bytes.
+
+        :raises TooLarge: if the value is larger
+        """
+        for again in range(BLOB_TRIES):
+            if again:
+                await anyio.sleep(BLOB_RETRY_S)
+            found = await self._blobs.get(self.subjects.blob(ref, digest), bytes_max)
+            if found is not None:
+                return await self._decrypted_value(ref, digest, found)
+        raise KeyError(digest)
+
+    async def stored_blob(self, ref: RunRef, digest: str) -> bytes:
+        """Return a large value as it is stored: encrypted, if its run is.
+
+        :raises KeyError: if the value, or a piece of it, is missing
+        """
+        found = await self._blobs.get(self.subjects.blob(ref, digest))
+        if found is None:
+            raise KeyError(digest)
+        return found
+
+    async def _decrypted_value(self, ref: RunRef, digest: str, stored: bytes) -> bytes:
+        if (name := key_of_value(stored)) is None:
+            return stored
+        key = await self.ring.get(ref.tenant, name)
+        if key is Lack.MISSING:
+            raise NoAnswer(f"the key {name!r} is missing")
+        if key is Lack.DESTROYED:
+            raise KeyError(digest)
+        try:
+            return key.decrypted_value(stored)
+        except Undecipherable:
+            raise KeyError(digest) from None
+
+    # -- registered definitions ---------------------------------------------------------------------------------------
+
+    async def definition(self, tenant: str, name: str) -> Registration | None:
+        """Return the definition that was registered last under a name or hash; None if there is none.
+
+        None also means that it was withdrawn, or that the last message on its subject is not a valid registration.
+
+        :raises NoAnswer: if no answer came
+        """
+        stored = await self.last_message(self.subjects.definition(tenant, name))
+        kept = registration(stored) if stored is not None else None
+        return kept if kept is not None and kept.source is not None else None
+
+    async def register(self, tenant: str, kept: Registration, after: int | None = None) -> None:
+        """Store a definition under its hash and, if it has one, its name, in one batch. Raises as `publish`.
+
+        With ``after`` it is stored only if that is the sequence of the name's last registration.
+        """
+        body = msgspec.json.encode(kept)
+        messages = [Message(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key]
+        if after is not None:
+            messages[-1].headers |= guarded(after, messages[-1].subject)
+        await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
+
+    # -- plumbing -----------------------------------------------------------------------------------------------------
+
+    async def _api(self, verb: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return await api(self.requests, verb, body)
+
+
+def _read_stored(found: Mapping[str, Any] | None) -> Stored | None:
+    if found is None:
+        return None
+    data = base64.b64decode(found.get("data", ""))
+    return Stored(found["seq"], found["subject"], _nanoseconds(found["time"]), _headers(found), data)
+
+
+def _nanoseconds(time: str) -> int:
+    """Return a time of the JetStream API, ``2026-01-02T03:04:05.123456789Z``, in nanoseconds since 1970."""
+    whole, _, fraction = time.removesuffix("Z").partition(".")
+    return int(dt.datetime.fromisoformat(f"{whole}+00:00").timestamp()) * 1_000_000_000 + int(fraction.ljust(9, "0"))
+
+
+def registration(stored: Stored) -> Registration:
+    """Decode a registration. If it cannot be decoded, return an empty one, which withdraws the name."""
+    try:
+        return msgspec.json.decode(stored.data, type=Registration)
+    except JSON_ERRORS as error:
+        logger.warning("a registration cannot be decoded", subject=stored.subject, error=str(error))
+        return Registration()
+
+
+def _headers(stored: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers of a message of the JetStream API."""
+    lines = base64.b64decode(stored.get("hdrs", "")).decode(errors="replace").split("\r\n")[1:]
+    return {name: value.strip() for name, colon, value in (line.partition(":") for line in lines) if colon}
+
+
+async def open_log(
+    nc: Line,
+    subjects: Subjects,
+    *,
+    partitions: int,
+    replicas: int = 1,
+    group_commit: bool = False,
+    ours: bool = False,
+) -> JetStreamLog:
+    """Open the stream of the log; create it if it does not exist.
+
+    Raises as `callboard.bus.nats.stream.ensure_stream`, which also describes ``ours``.
+    """
+    log = JetStreamLog(nc, subjects, stream_of(subjects), partitions, group_commit=group_commit, replicas=replicas)
+    made = await ensure_stream(log.requests, subjects, partitions=partitions, replicas=replicas, ours=ours)
+    log.store = store_of(log.stream, made)
+    await log.clock.measure(log.requests, log.stream)
+    return log
+
+
+def _each(beside: Beside) -> Sequence[Alarm | RunMessage | Shares]:
+    return beside.all if isinstance(beside, RunMessages) else [beside]

@@ -1,0 +1,47 @@
+"""News: whether a log contains new messages for a follower, and the sequence of the last one."""
+
+from collections.abc import Sequence
+
+from callboard.bus.nats.jetstream import JetStreamLog
+
+LOOK_AGAIN_S = 1.0
+"""How often a reader that waits for a message checks whether the message still exists. It may have been purged, and the
+server does not report that to followers."""
+
+
+class News:
+    """Checks whether a log contains messages that match filters after a sequence. Repeated checks are cheap, no matter
+    how long the log is.
+
+    To find the last message of a filter with wildcards, the server searches all subjects. To find that there is none,
+    it searches all messages. With 100,000 runs this takes 30 and 12 ms. So each check begins where the previous one
+    ended.
+    """
+
+    def __init__(self, log: JetStreamLog, filters: Sequence[str]) -> None:
+        self._log = log
+        self._filters = filters
+        self._looked = 0
+        """The sequence up to which an earlier check found no further messages."""
+
+    async def behind(self, sequence: int) -> bool:
+        """Return whether there is a matching message after a sequence. Each call's sequence must not be smaller than
+        that of the previous call.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        last = await self._log.last_sequence()
+        start = max(sequence, self._looked) + 1
+        for filter in self._filters:
+            if await self._log.next_sequence(filter, start) is not None:
+                return True
+        self._looked = last
+        return False
+
+    async def last(self) -> int:
+        """Return the sequence of the last message that matches, 0 if there is none.
+
+        :raises NoAnswer: if the log does not answer
+        """
+        found = [await self._log.last_message(filter) for filter in self._filters]
+        return max((one.sequence for one in found if one is not None), default=0)

@@ -1,0 +1,242 @@
+"""Purging: removing a run from the stream permanently. A mark remains, so that the run's id is not used again.
+
+The mark is stored first. If the purge is interrupted, no other run can be started with this id, and repeating the purge
+completes it.
+
+A fork stores a note at its origin in one batch with its first event. The server accepts either the note or the mark:
+the guard of the mark is the last note that the purge has seen, and the guard of the note is that there is no mark. The
+guards' subjects have no wildcards, so they also hold for writes in flight on a replicated stream.
+
+A purge removes only messages before the mark. A run that is imported from an archive removes the mark, and is stored
+after it. So a purge that is still running does not remove anything of the imported run.
+"""
+
+from collections.abc import Collection
+from contextlib import aclosing
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.events import AT_REST, RunAccepted
+from callboard.bus.log.port import Full
+from callboard.bus.nats.commit import Message, guarded
+from callboard.bus.nats.erasure import erase, erase_all
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import copied
+from callboard.bus.run_ids import derived_run_id, named_run_id
+from callboard.bus.subjects import RunRef, is_name
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+
+MARK_TRIES = 5
+"""How often to free space for a mark in a full store. Other writers may use the freed space first."""
+
+FORKS_MAX = 3
+"""Maximum number of a run's forks to look for. One fork is enough to keep the run."""
+
+
+class Gone(Struct, frozen=True, omit_defaults=True):
+    """The mark of a purged run: its id, the client that purged it, and the reason."""
+
+    run: str = ""
+    by: str | None = None
+    reason: str = ""
+
+
+class _Note(Struct):
+    """The note that a fork stores at its origin."""
+
+    fork: str = ""
+
+
+class _Origin(Struct):
+    run: str
+
+
+class _Born(Struct):
+    """The only member of ``run.accepted`` that this module decodes."""
+
+    forked_from: _Origin | None = None
+
+
+async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
+    """Return the mark of a run, if it has been purged.
+
+    :raises NoAnswer: if no answer came
+    """
+    found = await log.last_message(log.subjects.gone(ref))
+    return marked(log, found.subject, found.data) if found is not None else None
+
+
+def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
+    """Decode a mark. The run's id comes from the subject, so a mark with an invalid body is still valid.
+
+    Return None if the subject does not contain a valid run id.
+    """
+    try:
+        run = log.subjects.parse_gone(subject).run
+    except ValueError:
+        return None
+    try:
+        return msgspec.structs.replace(decode_json(body, type=Gone), run=run)
+    except JSON_ERRORS:
+        return Gone(run)
+
+
+async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
+    """Return the sequence of the last note that a fork of this run stored, 0 if there is none.
+
+    :raises NoAnswer: if no answer came
+    """
+    found = await log.last_message(log.subjects.forked(ref))
+    return found.sequence if found is not None else 0
+
+
+async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -> list[str]:
+    """Return up to `FORKS_MAX` forks that share a run's events, without those in ``besides``.
+
+    Each fork has stored a note. Clients may also store notes, so a note counts only if the fork that it names exists.
+
+    :raises NoAnswer: if no answer came
+    """
+    found: list[str] = []
+    async with aclosing(copied(log, log.subjects.forked(ref))) as notes:
+        async for note in notes:
+            fork = _fork(note.data)
+            if is_name(fork) and fork not in (*besides, *found) and await _shares(log, RunRef(ref.tenant, fork), ref):
+                found.append(fork)
+                if len(found) == FORKS_MAX:
+                    break
+    return found
+
+
+async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> None:
+    """Mark a run as purged, if ``forked`` is still the last note of a fork. After that it cannot be forked.
+
+    :raises Refused: if there is a newer note
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if no answer came
+    """
+    await _publish_mark(log, ref, _mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
+
+
+async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+    """Mark a purged run again, so that messages stored since the first mark are removed too.
+
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if no answer came
+    """
+    await _publish_mark(log, ref, _mark(log, ref, mark, {}))
+
+
+async def _publish_mark(log: JetStreamLog, ref: RunRef, message: Message) -> None:
+    """Store a mark. If the store is full, free space first by erasing messages that an ended run does not need.
+
+    If the purge is interrupted after that, the run is complete except for these messages.
+    """
+    for attempt in range(MARK_TRIES):
+        try:
+            await log.publish(message, frees_room=True)
+        except Full:
+            if not await _make_room(log, ref) and attempt:
+                raise
+        else:
+            return
+    await log.publish(message, frees_room=True)
+
+
+async def _make_room(log: JetStreamLog, ref: RunRef) -> int:
+    """Erase messages that an ended run does not need: its start message, and its commands. Return their number."""
+    first = await log.last_of_type(ref, RunAccepted.type)
+    removed = 0
+    if first is not None and await _started_by(log, ref, first.event.cause):
+        removed += await erase(log, first.event.cause)
+    for filter in log.subjects.pointless(ref):
+        removed += await erase_all(log, filter)
+    return removed
+
+
+async def finish(log: JetStreamLog, ref: RunRef) -> int:
+    """Remove all messages of a run before its mark: events, large values, commands, and the start message.
+
+    Return the number of removed messages.
+
+    :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
+    """
+    mark = await log.last_message(log.subjects.gone(ref))
+    if mark is None:
+        return 0  # The run was imported again.
+    first = await log.last_of_type(ref, RunAccepted.type)
+    started = first is not None and first.sequence < mark.sequence and await _started_by(log, ref, first.event.cause)
+    removed = int(await erase(log, first.event.cause)) if first is not None and started else 0
+    for filter in log.subjects.belonging(ref):
+        removed += await erase_all(log, filter, before=mark.sequence)
+    return removed
+
+
+async def come_back(log: JetStreamLog, ref: RunRef) -> None:
+    """Allow a purged run to be stored again: remove its remaining messages, and then its mark.
+
+    :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
+    """
+    await finish(log, ref)
+    await erase_all(log, log.subjects.gone(ref))
+
+
+async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
+    """Remove the remaining messages of a purged run, if there are any.
+
+    There are some if a client used the run's id during the purge, or if the purge was interrupted. The run is marked
+    again before, so that followers that have seen new messages of it see that it is purged. An open run that a worker
+    has claimed is not removed, even if it is marked.
+
+    :raises Full: if there is no room for the mark
+    :raises NoAnswer: if no answer came; calling this again completes the removal
+    """
+    if await log.last_of_type(ref, RunAccepted.type) is not None and not await goes_on(log, ref):
+        await mark_again(log, ref, mark)
+        await finish(log, ref)
+
+
+async def goes_on(log: JetStreamLog, ref: RunRef) -> bool:
+    """Return whether a worker runs this run: it has more than its first event, and has not ended.
+
+    :raises NoAnswer: if no answer came
+    """
+    last = await log.last(ref)
+    return last is not None and last.readable and last.event.n > 1 and last.event.type not in AT_REST
+
+
+async def _started_by(log: JetStreamLog, ref: RunRef, cause: int) -> bool:
+    """Return whether the message with sequence ``cause`` started a run.
+
+    The cause of an imported run is a sequence of the stream where the run was recorded. In this stream, that sequence
+    may be another client's message."""
+    found = await log.message(cause) if cause else None
+    if found is None or found.subject != log.subjects.start(ref.tenant):
+        return False
+    return ref.run == (named_run_id(found.data) or derived_run_id(log.stream, found.sequence, found.time_ns))
+
+
+def _fork(note: bytes) -> str:
+    """Return the id of the fork that stored a note, empty if the note is invalid."""
+    try:
+        return decode_json(note, type=_Note).fork
+    except JSON_ERRORS:
+        return ""
+
+
+async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
+    """Return whether a run exists that is, or may be, a fork of another."""
+    first = await log.last_of_type(fork, RunAccepted.type)
+    if first is None:
+        return False
+    try:
+        forked = decode_json(first.event.payload, type=_Born).forked_from
+    except msgspec.ValidationError:
+        return True  # Its origin is stored separately, as a large value.
+    return forked is not None and forked.run == origin.run
+
+
+def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:
+    return Message(log.subjects.gone(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard)

@@ -1,0 +1,1 @@
+"""The embedded nats-server: its program, its data directory and its limits."""

@@ -1,0 +1,50 @@
+"""The server's clock: the common time of all workers.
+
+A deadline can outlive the worker that set it, and the server fires the alarms of parked runs. So the times of events
+are those of the server's clock, even if a worker's clock is wrong. A process measures the difference when it connects
+and then every few seconds. A difference below `IGNORED_S` is ignored.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.requests import Requests
+
+IGNORED_S = 0.25
+"""Smaller differences are ignored, because they are similar to the duration of a request."""
+
+
+def local_now() -> dt.datetime:
+    """Return the time by the clock of this machine."""
+    return dt.datetime.now(dt.UTC)
+
+
+class ServerClock:
+    """Computes the server's time. ``ahead_s`` is how far the local clock is ahead of it; negative if it is slow."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        self._offset = dt.timedelta(0)
+
+    def now(self) -> dt.datetime:
+        """Return the time by the server's clock."""
+        return local_now() - self._offset
+
+    async def measure(self, requests: Requests, stream: str) -> Mapping[str, Any]:
+        """Compare both clocks. Return the server's info about the stream, which contains its time.
+
+        :raises NoAnswer: if no answer came
+        """
+        asked = local_now()
+        answer = await api(requests, f"STREAM.INFO.{stream}", {})
+        if "ts" in answer:
+            self._compare(answer, asked + (local_now() - asked) / 2)
+        return answer
+
+    def _compare(self, answer: Mapping[str, Any], middle: dt.datetime) -> None:
+        self.ahead_s = (middle - msgspec.convert(answer["ts"], dt.datetime)).total_seconds()
+        self._offset = dt.timedelta(seconds=self.ahead_s if abs(self.ahead_s) >= IGNORED_S else 0.0)

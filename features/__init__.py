@@ -1,0 +1,1 @@
+"""Features that run beside runs: schedules, budgets, retention, notices, the index, access and telemetry."""

@@ -1,0 +1,208 @@
+"""Credentials: what services are reached with, of a tenant or of one of its users, encrypted in the store of keys.
+
+A credential is a set of the variables that a provider's adapter reads, such as ``SLACK_BOT_TOKEN``. They are decrypted
+where an action is carried out, and nowhere else; no event has them.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from callboard.actors.credentials import ACCOUNTS, AccountUnreadable
+from callboard.bus.errors import CallboardError
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.features.access.account import Account, OAuthFailed
+from callboard.features.access.keyring import Keyring, Sealed
+from callboard.features.access.store import TRIES_MAX, DeskStore, StoreSilent
+from callboard.runtime.settings.oauth_settings import OAuthSettings
+
+VALUE_BYTES_MAX = 64 * 1024
+
+SENDER = "webhook:"
+"""The provider of secrets of those who call in begins so; the trigger follows, ``<definition>/<trigger>``."""
+
+
+class Credential(Struct, frozen=True, omit_defaults=True):
+    """A credential as it is kept; ``user`` is empty for the tenant's own. Only ``sealed`` is secret."""
+
+    provider: str
+    user: str
+    variables: list[str]
+    changed_at: dt.datetime
+    sealed: Sealed
+
+
+class Found(NamedTuple):
+    """An account, whose it is, and the document that it was read from."""
+
+    whose: str
+    account: Account
+    document: bytes
+
+
+class CredentialUnknown(CallboardError):
+    """There is no such credential."""
+
+    def __init__(self, provider: str, user: str) -> None:
+        whose = f" of {user!r}" if user else ""
+        remedy = "See `callboard credentials list`."
+        super().__init__("credentials.unknown", f"there is no credential for {provider}{whose}", remedy=remedy)
+
+
+class Credentials:
+    """The credentials of one tenant."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
+        self._store = DeskStore(log, tenant, "credential", replicas)
+        self._tenant = tenant
+
+    async def put(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> None:
+        """Keep a credential, in the place of the one before.
+
+        :raises StoreSilent: if no answer came
+        """
+        await self._store.put(self._document(keyring, provider, user, account, now), user, provider)
+
+    async def replace(self, keyring: Keyring, provider: str, found: Found, account: Account, now: dt.datetime) -> bool:
+        """Keep another account in the place of one, unless that was changed or removed meanwhile; say whether it is.
+
+        :raises StoreSilent: if no answer came
+        """
+        document = self._document(keyring, provider, found.whose, account, now)
+        return await self._store.replace(found.document, document, found.whose, provider)
+
+    async def all(self) -> list[Credential]:
+        """Return what there is.
+
+        :raises StoreSilent: if no answer came
+        """
+        found = [msgspec.json.decode(each, type=Credential) for each in await self._store.all()]
+        return sorted(found, key=lambda one: (one.provider, one.user))
+
+    async def remove(self, provider: str, user: str) -> None:
+        """Forget a credential.
+
+        :raises CredentialUnknown: if there is none
+        :raises StoreSilent: if no answer came
+        """
+        if not await self._store.remove(user, provider):
+            raise CredentialUnknown(provider, user)
+
+    async def found(self, keyring: Keyring, provider: str, user: str) -> Found | None:
+        """Return the account of a user, or else the tenant's own; None if there is none.
+
+        :raises KeyringUnusable: if it cannot be decrypted
+        :raises StoreSilent: if no answer came
+        """
+        for whose in dict.fromkeys((user, "")):
+            kept = await self._store.get(whose, provider)
+            if kept is not None:
+                found = msgspec.json.decode(kept, type=Credential)
+                said = keyring.open(found.sealed, self._place(provider, whose))
+                return Found(whose, msgspec.json.decode(said, type=Account), kept)
+        return None
+
+    async def of_sender(self, keyring: Keyring, name: str) -> list[str]:
+        """Return the secrets by which senders prove themselves to a trigger, ``<definition>/<trigger>``.
+
+        :raises KeyringUnusable: if they cannot be decrypted
+        :raises StoreSilent: if no answer came
+        """
+        found = await self.found(keyring, f"{SENDER}{name}", "")
+        return list(found.account.values.values()) if found is not None else []
+
+    async def rotate(self, keyring: Keyring) -> int:
+        """Encrypt with the current key whatever was encrypted with an older one; return how many there were.
+
+        What is changed or removed meanwhile stays so, and is looked at again.
+
+        :raises KeyringUnusable: if one cannot be decrypted
+        :raises StoreSilent: if no answer came, or others change them all the time
+        """
+        count = 0
+        for _ in range(TRIES_MAX):
+            kept = [(each, msgspec.json.decode(each, type=Credential)) for each in await self._store.all()]
+            older = [(each, one) for each, one in kept if one.sealed.key != keyring.current]
+            if not older:
+                return count
+            for each, one in older:
+                place = self._place(one.provider, one.user)
+                sealed = keyring.seal(keyring.open(one.sealed, place), place)
+                anew = msgspec.json.encode(msgspec.structs.replace(one, sealed=sealed))
+                count += await self._store.replace(each, anew, one.user, one.provider)
+        raise StoreSilent("others change credentials all the time")
+
+    def _document(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> bytes:
+        sealed = keyring.seal(msgspec.json.encode(account), self._place(provider, user))
+        return msgspec.json.encode(Credential(provider, user, sorted(account.values), now, sealed))
+
+    def _place(self, provider: str, user: str) -> str:
+        return msgspec.json.encode([self._tenant, user, provider]).decode()
+
+
+class Wallet:
+    """Looks accounts up for the actions of a worker, and renews them; ``keyring`` is asked each time: its file may come
+    later. ``oauth`` are the applications that accounts are connected by."""
+
+    def __init__(
+        self,
+        log: JetStreamLog,
+        keyring: Callable[[], Keyring | None],
+        replicas: int = 1,
+        oauth: Mapping[str, OAuthSettings] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._log = log
+        self._keyring = keyring
+        self._replicas = replicas
+        self._oauth = oauth or {}
+        self._clock = clock
+        self._renewing = anyio.Lock()
+
+    async def account(self, tenant: str, user: str, provider: str) -> Mapping[str, str] | None:
+        """Return the variables of an account; None if there is none.
+
+        :raises AccountUnreadable: if it cannot be read just now, or with these keys, or has ended
+        """
+        if provider not in ACCOUNTS:
+            return None
+        try:
+            keyring = self._keyring()
+            if keyring is None:
+                return None
+            credentials = Credentials(self._log, tenant, self._replicas)
+            found = await credentials.found(keyring, provider, user)
+            if found is not None and found.account.refresh_token and found.account.ends_soon(self._clock()):
+                async with self._renewing:
+                    found = await self._renewed(credentials, keyring, provider, user)
+            return found.account.values if found is not None else None
+        except OAuthFailed as error:
+            raise AccountUnreadable(error.code, error.message, again=not error.refused) from error
+        except CallboardError as error:
+            raise AccountUnreadable(error.code, error.message, again=error.code == "log.unavailable") from error
+
+    async def _renewed(self, credentials: Credentials, keyring: Keyring, provider: str, user: str) -> Found | None:
+        """Renew an account, unless somebody else has meanwhile, or has put another in its place, or removed it."""
+        # What speaks HTTP is imported where it is needed: most workers renew nothing.
+        from callboard.features.access.oauth import renewed
+
+        now = self._clock()
+        found = await credentials.found(keyring, provider, user)
+        if found is None or not found.account.ends_soon(now) or (settings := self._oauth.get(provider)) is None:
+            return found
+        try:
+            account = await renewed(provider, settings, found.account, now)
+        except OAuthFailed:
+            # Another worker may have been faster, and have used up what renews it.
+            found = await credentials.found(keyring, provider, user)
+            if found is not None and found.account.expires_at > now:
+                return found
+            raise
+        if await credentials.replace(keyring, provider, found, account, dt.datetime.fromtimestamp(now, dt.UTC)):
+            return found._replace(account=account)
+        return await credentials.found(keyring, provider, user)

@@ -1,0 +1,134 @@
+"""Answer links: addresses by which one person can answer one question, and do nothing else.
+
+A link is what it says and a signature of that, with a key of the tenant that lies in the store of keys; nothing of it
+is kept. It holds as long as its question is open, and no longer than `LINK_DAYS_MAX`; a question is answered once.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import hmac
+import secrets
+from hashlib import sha256
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.features.access.store import DeskStore, StoreSilent
+
+LINK_DAYS_MAX = 30
+LINK_CHARS_MAX = 2_048
+KEY_BYTES = 32
+
+logger = structlog.get_logger(__name__)
+
+_PURPOSE = b"callboard answer link 1\0"
+"""What is signed begins so: a signature made for anything else is none of a link."""
+
+
+class Link(Struct, frozen=True, array_like=True):
+    """Lets whoever holds it answer the question ``key`` of a run, as ``by``, until a time (seconds since 1970)."""
+
+    tenant: str
+    run: str
+    key: str
+    by: str
+    until: int
+
+
+class BadLink(Exception):
+    """Raised for what is no link of ours, or no longer; ``late`` says that it was one."""
+
+    def __init__(self, *, late: bool = False) -> None:
+        super().__init__("too late" if late else "no link")
+        self.late = late
+
+
+class Links:
+    """Makes and reads the links of one tenant."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, replicas: int = 1) -> None:
+        self._store = DeskStore(log, tenant, "links", replicas)
+        self._tenant = tenant
+        self._key: bytes | None = None
+
+    async def made(self, run: str, key: str, by: str, now: dt.datetime, until: dt.datetime | None = None) -> str:
+        """Return what a link's address ends with; ``until`` is when its question closes by itself.
+
+        :raises StoreSilent: if no answer came
+        """
+        longest = now + dt.timedelta(days=LINK_DAYS_MAX)
+        end = int(min(until or longest, longest).timestamp())
+        said = msgspec.json.encode(Link(self._tenant, run, key, by, end))
+        return f"{_text(said)}.{_text(await self._signature(said))}"
+
+    async def read(self, text: str, now: dt.datetime) -> Link:
+        """Read what the address of a request ends with.
+
+        :raises BadLink: if it is none of ours, or too late
+        :raises StoreSilent: if no answer came
+        """
+        said, _, signature = text.partition(".")
+        if len(text) > LINK_CHARS_MAX:
+            raise BadLink
+        try:
+            body, brought = _bytes(said), _bytes(signature)
+        except (binascii.Error, ValueError):
+            raise BadLink from None
+        if not hmac.compare_digest(brought, await self._signature(body)):
+            raise BadLink
+        link = msgspec.json.decode(body, type=Link)
+        if link.tenant != self._tenant:
+            raise BadLink
+        if now.timestamp() >= link.until:
+            raise BadLink(late=True)
+        return link
+
+    async def _signature(self, said: bytes) -> bytes:
+        if self._key is None:
+            if (kept := await self._store.get("key")) is None:
+                # Whoever else makes one at the same moment: the first one counts.
+                await self._store.add(secrets.token_bytes(KEY_BYTES), "key")
+                kept = await self._store.get("key")
+            assert kept is not None
+            self._key = kept
+        return hmac.digest(self._key, _PURPOSE + said, sha256)
+
+
+class Addresses:
+    """The addresses of links, for those who write to people; ``url`` is where they reach us, None if nowhere."""
+
+    def __init__(self, log: JetStreamLog, url: str | None, replicas: int = 1) -> None:
+        self._log = log
+        self._url = url
+        self._replicas = replicas
+
+    async def to(self, tenant: str, run: str, key: str, by: str, until: str | None) -> str:
+        """Return an address at which somebody can answer; empty where there is none: the message goes without."""
+        if self._url is None:
+            return ""
+        try:
+            end = dt.datetime.fromisoformat(until) if until else None
+            link = await Links(self._log, tenant, self._replicas).made(run, key, by, self._log.now(), end)
+        except (StoreSilent, ValueError) as error:
+            logger.warning("a question is asked without a link", run=run, error=str(error))
+            return ""
+        return address(self._url, link)
+
+
+def address(url: str, link: str) -> str:
+    """The address of a link."""
+    return f"{url.rstrip('/')}/answer/{link}"
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if _text(found) != text:
+        raise ValueError("there are other ways to write this")
+    return found

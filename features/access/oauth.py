@@ -1,0 +1,177 @@
+"""OAuth 2: connecting somebody's account at a service by a code that they bring back (with PKCE), and renewing it.
+
+What the provider gives is an access token, and perhaps a refresh token and a time. Nothing of that is told to anybody.
+"""
+
+import base64
+import hmac
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx
+from msgspec import Struct
+
+from callboard.features.access.account import Account, OAuthFailed
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.runtime.settings.oauth_settings import OAuthSettings
+
+ANSWER_WAIT_S = 10.0
+ANSWER_BYTES_MAX = 64 * 1024
+
+
+class Provider(Struct, frozen=True):
+    """Where a provider asks people, where it gives tokens, and which variable of its account a token is.
+
+    ``more`` is asked besides. Where the application's secret goes ``in_header``, it does not stand in the body.
+    """
+
+    authorize_url: str
+    token_url: str
+    variable: str
+    scopes: str = ""
+    more: tuple[tuple[str, str], ...] = ()
+    in_header: bool = False
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "github": Provider(
+        "https://github.com/login/oauth/authorize",
+        "https://github.com/login/oauth/access_token",
+        "GITHUB_TOKEN",
+        "repo",
+    ),
+    "google_calendar": Provider(
+        "https://accounts.google.com/o/oauth2/v2/auth",
+        "https://oauth2.googleapis.com/token",
+        "GOOGLE_ACCESS_TOKEN",
+        "https://www.googleapis.com/auth/calendar",
+        # Else Google gives no refresh token.
+        (("access_type", "offline"), ("prompt", "consent")),
+    ),
+    "notion": Provider(
+        "https://api.notion.com/v1/oauth/authorize",
+        "https://api.notion.com/v1/oauth/token",
+        "NOTION_TOKEN",
+        more=(("owner", "user"),),
+        in_header=True,
+    ),
+    "slack": Provider(
+        "https://slack.com/oauth/v2/authorize",
+        "https://slack.com/api/oauth.v2.access",
+        "SLACK_BOT_TOKEN",
+        "chat:write",
+    ),
+}
+
+
+class Connecting:
+    """One person's way to the provider and back."""
+
+    def __init__(self, provider: str, settings: OAuthSettings, redirect_url: str) -> None:
+        self._name = provider
+        self._provider = PROVIDERS[provider]
+        self._settings = settings
+        self._redirect_url = redirect_url
+        self._state = secrets.token_urlsafe(24)
+        self._verifier = secrets.token_urlsafe(48)
+
+    @property
+    def url(self) -> str:
+        """Where the person has to go."""
+        challenge = base64.urlsafe_b64encode(sha256(self._verifier.encode()).digest()).rstrip(b"=").decode()
+        scopes = self._settings.scopes if self._settings.scopes is not None else self._provider.scopes
+        asked = {
+            "response_type": "code",
+            "client_id": self._settings.client_id,
+            "redirect_uri": self._redirect_url,
+            "state": self._state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            **({"scope": scopes} if scopes else {}),
+            **dict(self._provider.more),
+        }
+        return f"{self._settings.authorize_url or self._provider.authorize_url}?{urlencode(asked)}"
+
+    def code_in(self, came_back: str) -> str:
+        """Return the code in the address that the person came back to.
+
+        :raises OAuthFailed: if it is not the way back of this way there, or they were refused
+        """
+        query = {name: values[0] for name, values in parse_qs(urlsplit(came_back.strip()).query).items()}
+        if not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
+            raise OAuthFailed(self._name, "what came back belongs to another request")
+        if "code" not in query:
+            raise OAuthFailed(self._name, query.get("error", "no code came back")[:200])
+        return query["code"]
+
+    async def account(self, came_back: str, now: float, transport: httpx.AsyncBaseTransport | None = None) -> Account:
+        """Return the account that somebody has let us have.
+
+        :raises OAuthFailed: if they have not, or the provider gives no token
+        """
+        asked = {
+            "grant_type": "authorization_code",
+            "code": self.code_in(came_back),
+            "redirect_uri": self._redirect_url,
+            "code_verifier": self._verifier,
+        }
+        given = await _given(self._name, self._settings, asked, transport)
+        return _account(self._name, given, now, "")
+
+
+async def renewed(
+    provider: str,
+    settings: OAuthSettings,
+    account: Account,
+    now: float,
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> Account:
+    """Return an account with a new token.
+
+    :raises OAuthFailed: if the provider gives none
+    """
+    asked = {"grant_type": "refresh_token", "refresh_token": account.refresh_token}
+    given = await _given(provider, settings, asked, transport)
+    return _account(provider, given, now, account.refresh_token)
+
+
+async def _given(
+    name: str, settings: OAuthSettings, asked: dict[str, str], transport: httpx.AsyncBaseTransport | None
+) -> dict[str, Any]:
+    provider, secret = PROVIDERS[name], settings.client_secret.get_secret_value()
+    body, headers = {**asked, "client_id": settings.client_id}, {"Accept": "application/json"}
+    if provider.in_header:
+        both = base64.b64encode(f"{settings.client_id}:{secret}".encode()).decode()
+        headers["Authorization"] = f"Basic {both}"
+    elif secret:
+        body["client_secret"] = secret
+    url = settings.token_url or provider.token_url
+    try:
+        async with httpx.AsyncClient(transport=transport, timeout=ANSWER_WAIT_S, follow_redirects=False) as client:
+            answer = await client.post(url, data=body, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise OAuthFailed(name, f"it does not answer ({type(error).__name__})", refused=False) from None
+    try:
+        found = decode_json(answer.content[:ANSWER_BYTES_MAX])
+    except JSON_ERRORS:
+        raise OAuthFailed(name, f"its answer ({answer.status_code}) is no JSON", refused=False) from None
+    if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
+        error = found.get("error") if isinstance(found, dict) else None
+        # Only its word for it: a provider may repeat what it was given.
+        reason = error[:80] if isinstance(error, str) and error.replace("_", "").isalnum() else "without saying why"
+        raise OAuthFailed(name, reason, refused=answer.status_code < 500)
+    return found
+
+
+def _account(provider: str, given: Mapping[str, Any], now: float, refresh_token: str) -> Account:
+    lasts = given.get("expires_in")
+    refresh = given.get("refresh_token")
+    return Account(
+        {PROVIDERS[provider].variable: given["access_token"]},
+        refresh if isinstance(refresh, str) else refresh_token,
+        int(now + lasts) if isinstance(lasts, int | float) else 0,
+    )

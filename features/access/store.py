@@ -1,0 +1,149 @@
+"""The store of keys and credentials: a key-value bucket beside the log, with hashes and what is encrypted."""
+
+import base64
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from callboard.actors.memory.jetstream import KeyValueStore
+from callboard.actors.memory.store import Conflict, Unavailable
+from callboard.bus.errors import CallboardError
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.stream import bucket_of
+from callboard.bus.subjects import is_name, token
+
+T = TypeVar("T")
+
+NOTHING_THERE = frozenset({10037, 10059})
+"""What the server says of a message, and of a stream, that is not there."""
+
+REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
+"""Headers of what stands in the place of a document that was removed."""
+
+TRIES_MAX = 10
+"""How often a document is changed anew because somebody else did."""
+
+
+class StoreSilent(CallboardError):
+    """The bucket of keys and credentials does not answer."""
+
+    def __init__(self, why: str) -> None:
+        message = f"the store of keys and credentials does not answer: {why}"
+        super().__init__("log.unavailable", message, remedy="Check the NATS server, and try again.")
+
+
+class DeskStore:
+    """The documents of one kind (``key``, ``credential`` …) that a tenant has, by name."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, kind: str, replicas: int = 1) -> None:
+        self._log = log
+        self._bucket = bucket_of(log.subjects, "DESK")
+        self._kept = KeyValueStore(log.nc, self._bucket, replicas)
+        self._prefix = f"{kind}.{token(tenant)}"
+
+    async def get(self, *names: str) -> bytes | None:
+        """Return a document, None if there is none.
+
+        :raises StoreSilent: if no answer came
+        """
+        if not all(map(is_name, names)):
+            return None  # nothing can be kept under it
+        found = await self._answered(self._kept.get(self._key(names)))
+        return found.value if found is not None else None
+
+    async def put(self, value: bytes, *names: str) -> None:
+        """Keep a document, in the place of one of this name.
+
+        :raises ValueError: if nothing can be called so
+        :raises StoreSilent: if no answer came, or others change it all the time
+        """
+        for _ in range(TRIES_MAX):
+            before = await self._answered(self._kept.get(self._key(names)))
+            try:
+                revision = before.revision if before is not None else 0
+                return await self._answered(self._kept.put(self._key(names), value, revision))
+            except Conflict:
+                continue
+        raise StoreSilent("others change the same document all the time")
+
+    async def replace(self, before: bytes, value: bytes, *names: str) -> bool:
+        """Keep a document in the place of one of this name that is still as it was ``before``; say whether it was.
+
+        :raises StoreSilent: if no answer came
+        """
+        found = await self._answered(self._kept.get(self._key(names)))
+        if found is None or found.value != before:
+            return False
+        try:
+            await self._answered(self._kept.put(found.key, value, found.revision))
+        except Conflict:
+            return False
+        return True
+
+    async def add(self, value: bytes, *names: str) -> bool:
+        """Keep a document unless there is one of this name; say whether it is kept.
+
+        :raises ValueError: if nothing can be called so
+        :raises StoreSilent: if no answer came
+        """
+        try:
+            await self._answered(self._kept.put(self._key(names), value, 0))
+        except Conflict:
+            return False
+        return True
+
+    async def remove(self, *names: str) -> bool:
+        """Forget a document; say whether there was one.
+
+        :raises StoreSilent: if no answer came, or others change it all the time
+        """
+        if not all(map(is_name, names)):
+            return False
+        for _ in range(TRIES_MAX):
+            found = await self._answered(self._kept.get(self._key(names)))
+            if found is None:
+                return False
+            try:
+                await self._answered(self._kept.delete(found.key, found.revision))
+            except Conflict:
+                continue
+            return True
+        raise StoreSilent("others change the same document all the time")
+
+    async def all(self) -> list[bytes]:
+        """Return all documents, each read by itself: whether there is any at all decides who is let in.
+
+        :raises StoreSilent: if no answer came
+        """
+        found: list[bytes] = []
+        after = 0
+        while (answer := await self._next(after + 1)) is not None:
+            after = answer["seq"]
+            headers = base64.b64decode(answer.get("hdrs", ""))
+            if not any(mark in headers for mark in REMOVED):
+                found.append(base64.b64decode(answer.get("data", "")))
+        return found
+
+    async def _next(self, sequence: int) -> dict[str, Any] | None:
+        """Return the next message of these documents, as the stream's leader has it; None if there is none."""
+        asked = {"seq": sequence, "next_by_subj": f"$KV.{self._bucket}.{self._prefix}.>"}
+        try:
+            answer = await api(self._log.requests, f"STREAM.MSG.GET.KV_{self._bucket}", asked)
+        except NoAnswer as error:
+            raise StoreSilent(str(error)) from error
+        error = answer.get("error")
+        if error is None:
+            return answer["message"]
+        if error.get("err_code") in NOTHING_THERE:
+            return None
+        raise StoreSilent(str(error.get("description")))
+
+    def _key(self, names: tuple[str, ...]) -> str:
+        return ".".join([self._prefix, *map(token, names)])
+
+    async def _answered(self, asked: Awaitable[T]) -> T:
+        try:
+            return await asked
+        except Unavailable as error:
+            raise StoreSilent(error.failure.message) from error

@@ -1,0 +1,150 @@
+"""The SQL of a query: a tree of tests as a condition on the index's table of runs, with separate values."""
+
+import re
+from typing import NamedTuple
+
+from callboard.projections.lists.runs import TOLD_BY_EVENTS
+from callboard.projections.lists.where import Both, Either, Not, Term, Where
+
+WARNING = "!"
+KEY = "*"
+"""The names of the entries for a run's warnings and its encryption key in the table of tags. Tags cannot have them."""
+
+Values = list[str | float | None]
+
+_COLUMNS = {
+    "run": "run",
+    "definition": "definition",
+    "hash": "hash",
+    "language": "language",
+    "error": "error",
+    "worker": "worker",
+    "origin": "origin",
+    "accepted": "accepted",
+    "started": "started",
+    "ended": "ended",
+    "duration": "duration",
+    "tokens": "tokens",
+    "cost": "cost",
+    "parent": "parent",
+    "claims": "claims",
+}
+
+
+class Condition(NamedTuple):
+    """An SQL condition on a row of ``runs``, and the values of its placeholders."""
+
+    sql: str
+    values: Values
+
+
+def condition(where: Where) -> Condition:
+    """Return the SQL condition of a tree of tests."""
+    match where:
+        case Term():
+            return _test(where)
+        case Not(inner):
+            found = condition(inner)
+            return Condition(f"NOT ({found.sql})", found.values)
+        case Both(parts):
+            return _joined(" AND ", parts, "1")
+        case Either(parts):
+            return _joined(" OR ", parts, "0")
+
+
+def _joined(word: str, parts: tuple[Where, ...], of_none: str) -> Condition:
+    found = [condition(part) for part in parts]
+    sql = word.join(f"({one.sql})" for one in found) or of_none
+    return Condition(sql, [value for one in found for value in one.values])
+
+
+def _test(test: Term) -> Condition:
+    match test.field:
+        case "status":
+            return _not(test, _status(str(test.value)))
+        case "tag":
+            return _not(test, _marked(test.name, test))
+        case "attr":
+            return _not(test, _attribute(test))
+        case "warning":
+            return _not(test, _marked(WARNING, test))
+        case "encryption_key":
+            return _not(test, _marked(KEY, test))
+        case "input" | "output" | "text":
+            columns = "input output error" if test.field == "text" else test.field
+            found = "place IN (SELECT rowid FROM texts WHERE texts MATCH ?)"
+            return _not(test, Condition(found, [f"{{{columns}}} : ({words(str(test.value))})"]))
+        case "any":
+            # The text of a search field: part of a name, or words of a text.
+            value = str(test.value)
+            if not re.search(r"\w", value):
+                return Condition("instr(words, ?) > 0", [value.casefold()])
+            found = "(instr(words, ?) > 0 OR place IN (SELECT rowid FROM texts WHERE texts MATCH ?))"
+            return Condition(found, [value.casefold(), words(value)])
+        case field:
+            return _column(_COLUMNS[field], test)
+
+
+def _status(status: str) -> Condition:
+    """Return the condition for a status or one of its kinds: ``waiting`` includes ``waiting:human``."""
+    if status not in TOLD_BY_EVENTS:
+        return Condition("status = ?", [status])
+    # The exact status of a run in progress is in the ``told`` column.
+    column = "coalesce(told, status)"
+    return Condition(f"({column} = ? OR substr({column}, 1, ?) = ?)", [status, len(status) + 1, f"{status}:"])
+
+
+def _not(test: Term, found: Condition) -> Condition:
+    """Return the condition, negated if the operator is a negation."""
+    return Condition(f"NOT {found.sql}", found.values) if test.op.startswith("!") else found
+
+
+def _marked(name: str, test: Term) -> Condition:
+    compared = _contains("value", test.value) if test.op.endswith("~") else Condition("value = ?", [test.value])
+    return Condition(f"place IN (SELECT place FROM tags WHERE name = ? AND {compared.sql})", [name, *compared.values])
+
+
+def _attribute(test: Term) -> Condition:
+    """Return the condition that one of an attribute's values matches, as a number for comparisons of numbers."""
+    match test.op:
+        case "~" | "!~":
+            compared = _contains("value", test.value)
+        case "=" | "!=":
+            number = as_number(str(test.value))
+            compared = Condition("(value = ? OR number = ?)", [test.value, number])
+        case _:
+            compared = Condition(f"number {test.op} ?", [test.value])
+    found = f"place IN (SELECT place FROM attributes WHERE name = ? AND {compared.sql})"
+    return Condition(found, [test.name, *compared.values])
+
+
+def as_number(text: str) -> float | None:
+    """Return the number that a text represents; None if it is not a number."""
+    return float(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
+
+
+def _contains(column: str, value: str | float) -> Condition:
+    """Return the condition that a column contains a text, ignoring case. For ASCII, use SQLite's faster function."""
+    fold = "lower" if str(value).isascii() else "casefold"
+    return Condition(f"(instr({fold}({column}), ?) > 0)", [str(value).casefold()])
+
+
+def _column(column: str, test: Term) -> Condition:
+    match test.op:
+        case "~" | "!~":
+            return _not(test, _contains(f"coalesce({column}, '')", test.value))
+        case "=" | "!=":
+            return _not(test, Condition(f"({column} IS ?)", [test.value]))
+        case _:
+            # A comparison with an unknown value is false.
+            return Condition(f"coalesce({column} {test.op} ?, 0)", [test.value])
+
+
+def words(text: str) -> str:
+    """Return a full-text query for all words of a text, in any order. A word that ends in an asterisk is a prefix."""
+    found: list[str] = []
+    for word in text.split():
+        bare = word.rstrip("*").replace('"', '""')
+        if re.search(r"\w", bare):
+            found.append(f'"{bare}"*' if word.endswith("*") else f'"{bare}"')
+    return " AND ".join(found)

@@ -1,0 +1,446 @@
+"""The store of the index: SQLite, in a file or in memory. Plain calls, for one thread at a time.
+
+``runs`` has a row per run, with the state of its fold; its place is the sequence of the run's first event. ``tags`` has
+the tags, warnings and encryption key of runs, ``attributes`` the values of their attributes, and ``texts`` their
+searchable texts. Events and the sequence up to which they were indexed are written in one transaction.
+"""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import msgspec
+
+from callboard.bus.effects import Usage
+from callboard.bus.events import Event, RunAccepted, RunEnd
+from callboard.bus.prices import Bill, Cost, Prices, list_prices
+from callboard.features.index.sql import KEY, WARNING, Values, condition
+from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted, unadmitted
+from callboard.projections.lists.where import Both, Where
+from callboard.projections.run.run_texts import Texts, texts
+
+VERSION = 10
+"""The version of the tables and of the folds in them. An index of another version is rebuilt."""
+
+FOLDS_KEPT_MAX = 2_000
+"""The maximum number of decoded folds in memory."""
+
+CACHE_KIB = 32 * 1024
+"""The size of SQLite's cache."""
+
+SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value);
+CREATE TABLE runs (
+  place INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, definition TEXT, hash TEXT, language TEXT, status TEXT,
+  told TEXT, at_work INTEGER, accepted REAL, started REAL, ended REAL, duration REAL, tokens INTEGER, cost REAL,
+  claims INTEGER, worker TEXT, error TEXT, words TEXT, origin TEXT, parent TEXT, state BLOB
+);
+CREATE INDEX runs_of_definition ON runs (definition, place);
+CREATE INDEX runs_of_status ON runs (status, place);
+CREATE INDEX runs_of_hash ON runs (hash);
+CREATE INDEX forks ON runs (origin) WHERE origin != '';
+CREATE INDEX forks_open ON runs (place) WHERE origin != '' AND ended IS NULL;
+CREATE INDEX runs_at_work ON runs (place) WHERE at_work;
+CREATE TABLE tags (name TEXT, value TEXT, place INTEGER, PRIMARY KEY (name, value, place)) WITHOUT ROWID;
+CREATE INDEX tags_of_run ON tags (place);
+CREATE TABLE attributes (
+  name TEXT, value TEXT, number REAL, place INTEGER, PRIMARY KEY (name, value, place)
+) WITHOUT ROWID;
+CREATE INDEX numbers ON attributes (name, number) WHERE number IS NOT NULL;
+CREATE INDEX attributes_of_run ON attributes (place);
+CREATE TABLE bills (
+  place INTEGER, model TEXT, input INTEGER, output INTEGER, pico INTEGER, unknown INTEGER, unmetered INTEGER,
+  PRIMARY KEY (place, model)
+) WITHOUT ROWID;
+CREATE VIRTUAL TABLE texts USING fts5 (input, output, error);
+"""
+
+_COLUMNS = (
+    "place, run, definition, hash, language, status, at_work, accepted, started, ended, duration, tokens, cost, "
+    "claims, worker, error, words, origin, parent, state"
+)
+_PUT = f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(_COLUMNS.split(',')))})"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RunFold).decode
+
+
+By = Literal["definition", "day", "model"]
+"""The property by which costs are grouped. The day (UTC) is that of a run's end."""
+
+_GROUPS: Mapping[By, str] = {
+    "definition": "runs.definition",
+    "day": "date(runs.ended, 'unixepoch')",
+    "model": "bills.model",
+}
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """The usage and the cost of a group of runs, which share ``name``."""
+
+    name: str
+    runs: int
+    usage: Usage
+    cost: Cost
+
+
+class Taken(NamedTuple):
+    """An event with its sequence and its resolved large values."""
+
+    sequence: int
+    event: Event
+
+
+class _Kept(NamedTuple):
+    place: int
+    fold: RunFold
+
+
+class RunIndex:
+    """The runs of one tenant, folded from the events up to `sequence`."""
+
+    def __init__(self, path: Path | None, source: str, runs_max: int, prices: Prices | None = None) -> None:
+        """Open the index in a file, or a new one in memory.
+
+        ``source`` identifies the stream, and the ``prices`` of the costs. An index of another source or version is
+        emptied, and so is a damaged one.
+
+        :raises sqlite3.Error: if the index cannot be opened
+        :raises OSError: if the index cannot be opened
+        """
+        self.runs_max = runs_max
+        self._prices = prices or list_prices()
+        self._folds: OrderedDict[str, _Kept] = OrderedDict()
+        self._db = self._opened(path, source)
+        self.sequence = int(self._meta("sequence"))
+        """The sequence of the last event in the index."""
+        self.mark = self._meta("mark")
+        """The identity of that event."""
+        self.gone = int(self._meta("gone"))
+        """The sequence of the latest purge mark that was applied."""
+        self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
+        """The number of runs."""
+
+    def _opened(self, path: Path | None, source: str) -> sqlite3.Connection:
+        if path is not None and path.exists():
+            if (db := _known(path, source)) is not None:
+                return db
+            remove(path)
+        db = _connected(path)
+        db.executescript(SCHEMA)
+        known = [("version", VERSION), ("source", source), ("sequence", 0), ("gone", 0), ("mark", "")]
+        db.executemany("INSERT INTO meta VALUES (?, ?)", known)
+        db.commit()
+        return db
+
+    def clear(self) -> None:
+        """Remove everything."""
+        for table in ("runs", "tags", "attributes", "bills", "texts"):
+            self._db.execute(f"DELETE FROM {table}")
+        self._db.execute("UPDATE meta SET value = 0 WHERE name = 'sequence'")
+        self._db.commit()
+        self._folds.clear()
+        self.sequence = self.count = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _meta(self, name: str) -> str:
+        return str(self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0])
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def take(self, taken: Sequence[Taken], sequence: int) -> list[Taken]:
+        """Index events, and record that the log was read up to a sequence, in one transaction.
+
+        Return the first event of each run whose admission is not in the index.
+        """
+        changed: dict[str, _Kept] = {}
+        unknown: dict[str, Taken] = {}
+        try:
+            for one in taken:
+                if one.sequence > self.sequence:
+                    self._take(one, changed, unknown)
+            self._db.executemany(_PUT, [_row(kept) for kept in changed.values()])
+            self._mark(changed.values())
+            self._bill(changed.values())
+            self._keep_newest()
+            mark = mark_of(taken[-1].event) if taken else self.mark
+            known = [(sequence, "sequence"), (mark, "mark")]
+            self._db.executemany("UPDATE meta SET value = ? WHERE name = ?", known)
+            self._db.commit()
+        except BaseException:
+            self._db.rollback()
+            self._folds.clear()
+            self.count = self._asked("SELECT count(*) FROM runs", [])[0][0]
+            raise
+        self.sequence, self.mark = sequence, mark
+        while len(self._folds) > FOLDS_KEPT_MAX:
+            self._folds.popitem(last=False)
+        return list(unknown.values())
+
+    def take_unadmitted(self, runs: Sequence[Taken]) -> None:
+        """Index runs whose first event the log has lost, each with the first event that exists."""
+        kept = [_Kept(one.sequence, unadmitted(one.event)) for one in runs]
+        self._db.executemany(_PUT, [_row(one) for one in kept])
+        self._db.commit()
+        self.count += len(kept)
+
+    def _take(self, one: Taken, changed: dict[str, _Kept], unknown: dict[str, Taken]) -> None:
+        event = one.event
+        if event.type == RunAccepted.type:
+            if (before := self._place(event.run)) is not None:
+                self._forget([before])
+            kept = _Kept(one.sequence, accepted(event))
+            self.count += 1
+        else:
+            known = self._fold(event.run)
+            if known is None:
+                unknown.setdefault(event.run, one)
+                return
+            kept = known
+            kept.fold.apply(event)
+            if event.type == RunEnd.type:
+                kept.fold.price(self._prices)
+        self._folds[event.run] = changed[event.run] = kept
+        self._folds.move_to_end(event.run)
+        if (said := texts(event)) is not None:
+            self._say(kept.place, said, new=event.type == RunAccepted.type)
+
+    def _fold(self, run: str) -> _Kept | None:
+        if run not in self._folds:
+            row = self._db.execute("SELECT place, state FROM runs WHERE run = ?", (run,)).fetchone()
+            return _Kept(row[0], _decode(row[1])) if row is not None else None
+        return self._folds[run]
+
+    def _place(self, run: str) -> int | None:
+        if run in self._folds:
+            return self._folds[run].place
+        row = self._db.execute("SELECT place FROM runs WHERE run = ?", (run,)).fetchone()
+        return row[0] if row is not None else None
+
+    def _say(self, place: int, said: Texts, *, new: bool) -> None:
+        if new:
+            self._db.execute(
+                "INSERT INTO texts (rowid, input, output, error) VALUES (?, ?, '', '')", (place, said.input)
+            )
+            return
+        given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+        if any(given.values()):
+            sets = ", ".join(f"{name} = ?" for name in given)
+            self._db.execute(f"UPDATE texts SET {sets} WHERE rowid = ?", (*given.values(), place))
+
+    def _mark(self, changed: Iterable[_Kept]) -> None:
+        kept = [(one.fold.row, one.place) for one in changed]
+        marks = [(name, value, place) for row, place in kept for name, value in _marks(row)]
+        self._db.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", marks)
+        values = [(*value, place) for row, place in kept for value in _values(row)]
+        self._db.executemany("INSERT OR IGNORE INTO attributes VALUES (?, ?, ?, ?)", values)
+
+    def _bill(self, changed: Iterable[_Kept]) -> None:
+        bills: list[tuple[Any, ...]] = []
+        for kept in changed:
+            row, sums = kept.fold.row, dict[str, tuple[Usage, Bill]]()
+            for one in row.models if row.ended_at is not None else []:
+                usage, bill = sums.get(one.model, (Usage(), Bill()))
+                sums[one.model] = usage + one.usage, bill + self._prices.bill([one], row.ended_at or row.accepted_at)
+            bills += [
+                (
+                    *(kept.place, model, usage.input_tokens, usage.output_tokens),
+                    *(bill.pico, bill.unknown_tokens, bill.unmetered),
+                )
+                for model, (usage, bill) in sums.items()
+            ]
+        self._db.executemany("INSERT OR REPLACE INTO bills VALUES (?, ?, ?, ?, ?, ?, ?)", bills)
+
+    def _keep_newest(self) -> None:
+        if (beyond := self.count - self.runs_max) > 0:
+            old = self._db.execute("SELECT place FROM runs ORDER BY place LIMIT ?", (beyond,))
+            self._forget([place for (place,) in old])
+            self._folds.clear()
+
+    def _forget(self, places: Sequence[int]) -> None:
+        self.count -= len(places)
+        for table, key in (
+            ("runs", "place"),
+            ("tags", "place"),
+            ("attributes", "place"),
+            ("bills", "place"),
+            ("texts", "rowid"),
+        ):
+            self._db.executemany(f"DELETE FROM {table} WHERE {key} = ?", [(place,) for place in places])
+
+    def forget(self, marks: Mapping[str, int], gone: int) -> None:
+        """Remove purged runs that are older than their purge mark's sequence. ``gone`` is the last mark's sequence."""
+        for run, mark in marks.items():
+            place = self._place(run)
+            if place is not None and place < mark:
+                self._folds.pop(run, None)
+                self._forget([place])
+        self._db.execute("UPDATE meta SET value = ? WHERE name = 'gone'", (gone,))
+        self._db.commit()
+        self.gone = gone
+
+    def tell(self, statuses: Mapping[str, RowStatus]) -> None:
+        """Record the exact statuses of runs in progress, from their own events, until their next event is indexed."""
+        told = [(status, run) for run, status in statuses.items()]
+        self._db.executemany("UPDATE runs SET told = ? WHERE run = ? AND at_work", told)
+        self._db.commit()
+
+    # -- queries ------------------------------------------------------------------------------------------------------
+
+    def select(self, where: Where, limit: int, before: str | None = None) -> list[RunRow]:
+        """Return up to ``limit`` matching rows, the newest first. ``before`` names a run after which to continue.
+
+        :raises KeyError: if that run is not in the index
+        """
+        found = condition(where)
+        sql, values = found.sql, found.values
+        if before is not None:
+            place = self._place(before)
+            if place is None:
+                raise KeyError(before)
+            sql, values = f"place < ? AND ({sql})", [place, *values]
+        rows = self._asked(f"SELECT state FROM runs WHERE {sql} ORDER BY place DESC LIMIT ?", [*values, limit])
+        return [_decode(state).row for (state,) in rows]
+
+    def matching(self, where: Where) -> int:
+        """Return the number of matching runs."""
+        found = condition(where)
+        return self._asked(f"SELECT count(*) FROM runs WHERE {found.sql}", found.values)[0][0]
+
+    def ids(self, where: Where) -> list[str]:
+        """Return the ids of all matching runs, the oldest first."""
+        found = condition(where)
+        return [run for (run,) in self._asked(f"SELECT run FROM runs WHERE {found.sql} ORDER BY place", found.values)]
+
+    def rows(self) -> list[RunRow]:
+        """Return the rows of all runs, the newest first."""
+        return self.select(Both(()), self.runs_max)
+
+    def at_work(self) -> list[str]:
+        """Return the ids of the runs in progress, whose exact status is only in their own events."""
+        return [run for (run,) in self._asked("SELECT run FROM runs WHERE at_work", [])]
+
+    def forks_open(self) -> list[str]:
+        """Return the ids of the forks that have not ended."""
+        sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
+        return [run for (run,) in self._asked(sql, [])]
+
+    def counts(self) -> dict[RowStatus, int]:
+        """Return the number of runs by status. The statuses of runs in progress are coarse."""
+        return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
+
+    def costs(self, where: Where, by: By) -> list[Spending]:
+        """Return the costs of the matching runs that have ended, grouped, the most expensive group first.
+
+        Child runs are not counted separately, because the ends of their parents include them.
+        """
+        found = condition(where)
+        # Sums in trillionths of a dollar would overflow an SQLite integer.
+        sql = (
+            f"SELECT {_GROUPS[by]}, count(DISTINCT runs.place), sum(input), sum(output), "
+            "sum(pico / 1000000), sum(pico % 1000000), sum(unknown), sum(unmetered) "
+            "FROM runs JOIN bills ON bills.place = runs.place "
+            f"WHERE runs.place IN (SELECT place FROM runs WHERE parent = '' AND ({found.sql})) GROUP BY 1 ORDER BY 1"
+        )
+        rows = [
+            Spending(name, runs, Usage(input, output), Bill(micro * 1_000_000 + pico, unknown, unmetered).cost)
+            for name, runs, input, output, micro, pico, unknown, unmetered in self._asked(sql, found.values)
+        ]
+        return rows if by == "day" else sorted(rows, key=lambda row: (-row.cost.usd, -row.cost.unknown_tokens))
+
+    def versions(self) -> dict[str, int]:
+        """Return the number of runs by hash of the definition."""
+        return dict(self._asked("SELECT hash, count(*) FROM runs GROUP BY hash", []))
+
+    def _asked(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
+        return self._db.execute(sql, values).fetchall()
+
+
+def mark_of(event: Event) -> str:
+    """Return a text that identifies an event."""
+    return f"{event.run} {event.n} {event.time.isoformat()}"
+
+
+def _connected(path: Path | None) -> sqlite3.Connection:
+    db = sqlite3.connect(path or ":memory:", check_same_thread=False)
+    db.create_function("casefold", 1, lambda text: cast("str", text).casefold(), deterministic=True)
+    # Writes that are lost in a crash are read again from the log. Only the file must stay valid.
+    try:
+        for pragma in (
+            *("journal_mode = WAL", "synchronous = NORMAL", "temp_store = MEMORY"),
+            f"cache_size = -{CACHE_KIB}",
+        ):
+            db.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def remove(path: Path) -> None:
+    """Remove the file of an index, and SQLite's files next to it."""
+    for part in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        part.unlink(missing_ok=True)
+
+
+def _marks(row: RunRow) -> Iterator[tuple[str, str]]:
+    yield from row.tags.items()
+    yield from ((WARNING, code) for code in row.warnings)
+    if row.encryption_key:
+        yield KEY, row.encryption_key
+
+
+def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
+    """Yield the attributes of a run: name, text, and the number if the value is one."""
+    for name, values in row.attributes.items():
+        for value in values if isinstance(values, list) else [values]:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            yield name, text, None if isinstance(value, str | bool) else float(value)
+
+
+def _known(path: Path, source: str) -> sqlite3.Connection | None:
+    """Open the index in a file; None if it is of another source or version, or not an index."""
+    try:
+        db = _connected(path)
+    except sqlite3.DatabaseError:
+        return None
+    try:
+        found = dict(db.execute("SELECT name, value FROM meta"))
+        if (found.get("version"), found.get("source")) == (VERSION, source):
+            return db
+    except sqlite3.DatabaseError:
+        pass
+    db.close()
+    return None
+
+
+def _row(kept: _Kept) -> tuple[Any, ...]:
+    row = kept.fold.row
+    started, ended = (at.timestamp() if at is not None else None for at in (row.started_at, row.ended_at))
+    return (
+        kept.place,
+        row.run,
+        row.definition,
+        row.definition_hash,
+        row.language,
+        row.status,
+        row.status in AT_WORK and not row.awaits,
+        row.accepted_at.timestamp(),
+        started,
+        ended,
+        row.duration_s,
+        row.tokens,
+        row.cost.usd if row.cost is not None else None,
+        row.claims,
+        row.worker,
+        row.error,
+        "\n".join((row.run, row.definition, row.error or "")).casefold(),
+        row.origin,
+        row.parent,
+        _encode(kept.fold),
+    )

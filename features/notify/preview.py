@@ -1,0 +1,56 @@
+"""The preview: what rules would have told of what is in the log, told to nobody."""
+
+import datetime as dt
+from collections.abc import Mapping
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from callboard.bus.log.port import recorded
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import Copied, copied
+from callboard.features.notify.judging import Judge, Later, filters
+from callboard.features.notify.notice import Notice
+from callboard.runtime.settings.notify_settings import NotifyRule
+
+
+class Foreseen(Struct, frozen=True):
+    """When a rule would have told what, or would tell it if nothing happens until then."""
+
+    at: dt.datetime
+    notice: Notice
+
+
+async def foreseen(
+    log: JetStreamLog, rules: Mapping[str, NotifyRule], since: dt.datetime, *, http_url: str | None = None
+) -> list[Foreseen]:
+    """Return what rules say of the events from an instant on, in the order in which they would have told it.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    found: list[Foreseen] = []
+    for name, rule in rules.items():
+        judge = Judge(log, name, rule, http_url)
+        for filter in filters(rule, log.subjects):
+            async with aclosing(copied(log, filter, since)) as events:
+                async for message in events:
+                    if (one := await _foreseen(log, judge, rule, message)) is not None:
+                        found.append(one)
+    return sorted(found, key=lambda one: (one.at, one.notice.rule))
+
+
+async def _foreseen(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: Copied) -> Foreseen | None:
+    if (tenant := log.subjects.tenant_of_rejection(message.subject)) is not None:
+        refusal = judge.judge_refusal(tenant, message.sequence, message.time, message.data)
+        return Foreseen(message.time, refusal) if refusal is not None else None
+    try:
+        ref = log.subjects.parse_event(message.subject).ref
+    except ValueError:
+        return None  # a stranger's, of no run that there could be
+    item = recorded(message.subject, message.sequence, ref, "", message.data)
+    if not item.readable:
+        return None
+    due = item.event.time + dt.timedelta(seconds=rule.wait_s)
+    # As it stood when it would have been looked at, or stands now if that is still to come.
+    told = await judge.judge(item, due, until=due)
+    return Foreseen(due, told) if told is not None and not isinstance(told, Later) else None

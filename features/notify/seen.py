@@ -1,0 +1,116 @@
+"""What is seen of a run that is judged: what is open in it, and whether a question holds for it.
+
+A run is read a page at a time, and what has been taken is let go of: one may have any number of events, and of bytes.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+
+from callboard.bus.events import Event
+from callboard.bus.log.port import NoAnswer, Reading, Recorded, whole
+from callboard.bus.subjects import RunRef
+from callboard.features.index.store import RunIndex, Taken
+from callboard.projections.lists.where import Where
+from callboard.projections.projection import known
+from callboard.projections.run.status import StatusFold
+from callboard.service.api.statuses import depends
+
+PAGE_EVENTS = 500
+PAGE_BYTES = 4 * 1024 * 1024
+"""Events, and about as many bytes of them, that are read and taken at once."""
+
+
+async def told_by(log: Reading, item: Recorded) -> Event:
+    """Return an event without its large values, unless one of them is a member that has to be there.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    try:
+        known(item.event)
+    except msgspec.ValidationError:
+        return await whole(log, item)
+    return item.event
+
+
+class Seen:
+    """One run, as far as it was read; ``wanted`` is the question about it. What happened after ``until`` is left out.
+
+    Close it: an index of one run is made for the question.
+    """
+
+    def __init__(self, ref: RunRef, wanted: Where | None, until: dt.datetime | None) -> None:
+        self._ref = ref
+        self._wanted = wanted
+        self._until = until
+        self._fold = StatusFold()
+        self._index = RunIndex(None, "", 1) if wanted is not None else None
+        self._last = 0
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._index is not None:
+            self._index.close()
+
+    @property
+    def open(self) -> set[int]:
+        """The numbers of the events that announced what is open still."""
+        return {each.event.n for each in self._fold.open}
+
+    def matches(self) -> bool:
+        """Whether the question holds for the run, as it does of all runs."""
+        if self._wanted is None or self._index is None:
+            return True
+        if depends(self._wanted):
+            self._index.tell({self._ref.run: self._fold.status})
+        return self._index.matching(self._wanted) > 0
+
+    async def read(self, log: Reading, n: int) -> None:
+        """Read the run up to an event of it at least; nothing if it has been purged.
+
+        :raises NoAnswer: if the log does not answer, or whoever answers has not come so far
+        """
+        after = 0
+        while page := await log.read(self._ref, after, PAGE_EVENTS, PAGE_BYTES):
+            after = page[-1].sequence
+            await self._take(log, page)
+        if self._last < n and await log.last(self._ref) is not None:
+            raise NoAnswer(f"event {n} of run {self._ref.run} is not there yet")
+
+    async def _take(self, log: Reading, page: Sequence[Recorded]) -> None:
+        """Take a page; the large values in it are at hand one event after the other."""
+        together: list[Recorded] = []
+        for item in page:
+            event = await self._looked_into(log, item)
+            together.append(replace(item, event=event))
+            if event is not item.event:
+                await self._take_together(together)
+                together = []
+        await self._take_together(together)
+
+    async def _looked_into(self, log: Reading, item: Recorded) -> Event:
+        # Large values of theirs are looked into by questions; few have any.
+        if self._index is not None and item.event.type.startswith("run."):
+            return await whole(log, item)
+        return await told_by(log, item)
+
+    async def _take_together(self, items: Sequence[Recorded]) -> None:
+        # Runs share the loop, and one may have many events.
+        if items:
+            await to_thread.run_sync(partial(self._take_all, items))
+
+    def _take_all(self, items: Sequence[Recorded]) -> None:
+        self._last = max(self._last, items[-1].event.n)
+        counted = [item for item in items if item.readable and (self._until is None or item.event.time <= self._until)]
+        for item in counted:
+            payload = known(item.event)
+            if payload is not None:
+                self._fold.apply(item.event, payload)
+        # What a fork shares with its origin stands in no row of its own.
+        taken = [Taken(item.sequence, item.event) for item in counted if item.ref == self._ref]
+        if self._index is not None and taken:
+            self._index.take(taken, taken[-1].sequence)

@@ -1,0 +1,152 @@
+"""The keeper of schedules: acts on the ticks of the server's clocks. Each worker has one; a tick comes to one of them.
+
+A tick that is acted on twice (its keeper died half way) starts nothing twice: the run of a due time has one id.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.log.port import Full, NoAnswer, Refused
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.queue import Delivery, Outbox, attend
+from callboard.bus.subjects import RunRef
+from callboard.features.schedules.schedule import Schedule, Tick
+from callboard.features.schedules.store import Kept, ScheduleStore
+from callboard.features.schedules.timetable import EVERY_MIN_S
+from callboard.lib.json_decoder import decode_json
+
+logger = structlog.get_logger(__name__)
+
+QUEUE = "schedules"
+"""The durable consumer of all ticks, which all workers read together."""
+
+ON_TIME_S = 60.0
+"""A due time that is acted on so late, beyond its jitter, was not missed: a server or a worker was only restarted."""
+
+ON_TIME_MAX = int(ON_TIME_S / EVERY_MIN_S) + 1
+"""Due times that are on time at once, at most."""
+
+TICKS_AT_ONCE = 16
+LOOK_AGAIN_S = 5.0
+"""How soon to look again whether the run before has ended."""
+
+RETRY_S = 1.0
+RETRY_MAX_S = 60.0
+"""How soon a tick that could not be acted on comes again, at first and at most."""
+
+
+class Keeper:
+    """Publishes the starts of schedules when they are due, until it is cancelled."""
+
+    def __init__(
+        self, log: JetStreamLog, outbox: Outbox, *, ack_wait_s: float, now: Callable[[], dt.datetime] | None = None
+    ) -> None:
+        self._log = log
+        self._outbox = outbox
+        self._store = ScheduleStore(log)
+        self._ack_wait_s = ack_wait_s
+        self._now = now or log.now
+        self._acting = anyio.CapacityLimiter(TICKS_AT_ONCE)
+
+    async def run(self) -> None:
+        """Act on ticks until cancelled; return at once if the stream has none to be read."""
+        log, ticks = self._log, [self._log.subjects.ticks()]
+        try:
+            await attend(
+                log.nc, log.requests, log.stream, QUEUE, ticks, self._take, self._outbox.send, self._ack_wait_s
+            )
+        except NoAnswer as error:
+            # Busy, without a leader, or made by a version that knew no schedules: runs are performed all the same.
+            logger.warning("schedules are not acted on as yet", error=str(error))
+
+    async def _take(self, delivery: Delivery) -> None:
+        try:
+            async with self._acting:
+                await self._act(delivery)
+        except Refused:
+            # It has been changed meanwhile, and its clock with it.
+            delivery.ack()
+        except (NoAnswer, Full) as error:
+            logger.warning("a schedule waits for the log", subject=delivery.subject, error=str(error))
+            delivery.nak(RETRY_S)
+        except (ValueError, RecursionError) as error:
+            # No clock of ours says that: it would come again for ever.
+            logger.error("no tick of a schedule, passed over", subject=delivery.subject, error=str(error))
+            delivery.ack()
+        except Exception:
+            # One schedule must not keep the others from being acted on.
+            logger.exception("a schedule could not be acted on", subject=delivery.subject)
+            delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
+        else:
+            delivery.ack()
+
+    async def _act(self, delivery: Delivery) -> None:
+        tenant, name = self._log.subjects.parse_tick(delivery.subject)
+        tick = decode_json(delivery.data, type=Tick)
+        kept = await self._store.get(tenant, name)
+        if kept is None or kept.schedule.paused or kept.schedule.removed or kept.schedule.version != tick.version:
+            return
+        schedule = kept.schedule
+        # The server's clock says so: ours may be behind.
+        now = max(self._now(), schedule.when.put_off(tick.due, name))
+        wanted, following = self._wanted(schedule, tick, now)
+        last, skipped, begun = tick.last, tick.skipped, False
+        for due in wanted:
+            if last != schedule.run_id(due) and not await self._is_free(tenant, schedule, last, begun):
+                if schedule.overlap != "skip":
+                    await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped, queued=True))
+                    return
+                logger.info("the run before goes on: passed over", schedule=name, due=due.isoformat(), run=last)
+                skipped += 1
+                continue
+            await self._start(tenant, schedule, due)
+            last, skipped, begun = schedule.run_id(due), 0, True
+        moment = schedule.when.put_off(following, name)
+        await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
+
+    def _wanted(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
+        """The due times to start a run for, those on time and those missed that are made up for; and the next one."""
+        queued = [tick.due] if tick.queued else []
+        passed = schedule.when.passed(tick.due, now, schedule.catch_up + ON_TIME_MAX)
+        passed = [due for due in passed if due not in queued]
+        late = [(now - schedule.when.put_off(due, schedule.name)).total_seconds() for due in passed]
+        # What is put off beyond now waits, and so does what comes behind it.
+        ready = next((i for i, late_s in enumerate(late) if late_s < 0), len(passed))
+        following = passed[ready] if ready < len(passed) else schedule.when.after(now)
+        passed, late = passed[:ready], late[:ready]
+        count = schedule.catch_up + sum(late_s <= ON_TIME_S for late_s in late)
+        if len(passed) > count:
+            logger.warning("due times were missed", schedule=schedule.name, first=passed[0].isoformat())
+        return [*queued, *(passed[-count:] if count else [])], following
+
+    async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
+        """Whether nothing stands against another run; the run before is cancelled if it is to give way.
+
+        ``begun`` says that it was started just now: its log may have nothing yet.
+        """
+        if schedule.overlap == "allow" or not last:
+            return True
+        event = await self._log.last(RunRef(tenant, last))
+        # One that is quarantined goes on as little as one that has ended.
+        if event.event.type in ev.AT_REST if event is not None else not begun:
+            return True
+        if schedule.overlap == "cancel":
+            cancel = Cancel(id=f"{schedule.name}-overlap", by=f"schedule {schedule.name}", reason="schedule.overlap")
+            subject = self._log.subjects.tell(RunRef(tenant, last), "cancel")
+            await self._log.publish(Message(subject, msgspec.json.encode(cancel), {}))
+        return False
+
+    async def _look_again(self, tenant: str, kept: Kept, tick: Tick) -> None:
+        moment = self._now() + dt.timedelta(seconds=LOOK_AGAIN_S)
+        await self._store.set_clock(tenant, kept, tick, moment)
+
+    async def _start(self, tenant: str, schedule: Schedule, due: dt.datetime) -> None:
+        body = msgspec.json.encode(schedule.start_of(due))
+        await self._log.publish(Message(self._log.subjects.start(tenant), body, {}))

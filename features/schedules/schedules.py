@@ -1,0 +1,249 @@
+"""The schedules of a tenant, for those who make and look at them: add, pause, resume, remove, list."""
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem
+from callboard.bus.log.port import Refused
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.purge import gone
+from callboard.bus.subjects import RunRef
+from callboard.features.schedules import timetable
+from callboard.features.schedules.prospects import prospects
+from callboard.features.schedules.schedule import Schedule, Tick, check
+from callboard.features.schedules.store import Kept, ScheduleStore
+from callboard.languages.language import Plan
+from callboard.runtime.admission.admission import distinct
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.refusals import refusal_of_start
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
+from callboard.runtime.admission.start_message import examine_object
+from callboard.runtime.admission.versions import meant
+from callboard.runtime.run.bundles import with_registered
+
+ROOM_BYTES = 16 * 1024
+"""What a schedule leaves free below the server's largest message: its starts bear headers, and words of their own."""
+
+REJECTED = "rejected"
+PENDING = "pending"
+"""The status of a last run whose start no worker has admitted or rejected yet."""
+
+PURGED = "purged"
+
+
+class ScheduleUnknown(CallboardError):
+    """There is no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        remedy = "`callboard schedule list` lists those that there are."
+        super().__init__("schedule.unknown", f"there is no schedule {name!r}", remedy=remedy)
+
+
+class ScheduleChanged(CallboardError):
+    """Somebody else has changed the schedule at the same moment."""
+
+    def __init__(self, name: str) -> None:
+        message = f"schedule {name!r} was changed by somebody else meanwhile"
+        super().__init__("schedule.changed", message, remedy="Look at it, and try again.")
+
+
+class ScheduleRow(Struct, frozen=True, omit_defaults=True):
+    """A schedule as it is told: ``next`` is its next due time, ``last`` the run that it started last, with its status.
+
+    ``last_problems`` say why the start of the last run was rejected. ``skipped`` is how many due times in a row, up to
+    the last, came to nothing because a run before them went on. ``warnings`` are for whoever adds the schedule.
+    """
+
+    name: str
+    when: str
+    definition: str
+    overlap: str
+    catch_up: int
+    paused: bool = False
+    next: dt.datetime | None = None
+    last: str = ""
+    last_status: str = ""
+    last_problems: list[Problem] = []
+    skipped: int = 0
+    warnings: list[Problem] = []
+
+
+class Schedules:
+    """What one tenant has scheduled."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, *, now: Callable[[], dt.datetime] | None = None) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._store = ScheduleStore(log)
+        self._now = now or log.now
+
+    async def add(self, wanted: Schedule, definitions: Definitions) -> ScheduleRow | list[Problem]:
+        """Keep a schedule, in place of one of the same name, or say what is wrong with it.
+
+        :raises ScheduleChanged: if somebody else does the same at once
+        :raises Full: if there is no room
+        :raises NoAnswer: if the stream does not answer
+        """
+        problems = [*check(wanted), *timetable.problems(wanted.when)]
+        problems = problems or self._too_large(wanted)
+        plan = problems or await self._planned(wanted, definitions)
+        if isinstance(plan, list):
+            return plan
+        before = await self._store.get(self._tenant, wanted.name)
+        called = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
+        kept = await self._put(_changed(wanted, definition=called), before)
+        needs_model = plan.needs.model and not wanted.start.get("model")
+        warnings = [*plan.definition.warnings, *plan.warnings, *await prospects(self._log, needs_model=needs_model)]
+        return msgspec.structs.replace(kept, warnings=distinct(warnings))
+
+    async def pause(self, name: str) -> ScheduleRow:
+        """Let nothing be due until the schedule is resumed. Raises as `remove`."""
+        before = await self._known(name)
+        return await self._put(_changed(before.schedule, paused=True), before)
+
+    async def resume(self, name: str) -> ScheduleRow:
+        """Let a paused schedule go on with its next due time; those in between are not made up for. As `remove`."""
+        before = await self._known(name)
+        return await self._put(_changed(before.schedule, paused=False), before)
+
+    async def remove(self, name: str) -> None:
+        """End a schedule; its runs stay.
+
+        :raises ScheduleUnknown: if there is none of this name
+        :raises ScheduleChanged: if somebody else changes it at once
+        :raises Full: if there is no room
+        :raises NoAnswer: if the stream does not answer
+        """
+        before = await self._known(name)
+        await self._put(_changed(before.schedule, removed=True), before)
+
+    async def rows(self) -> list[ScheduleRow]:
+        """Return all schedules, by name.
+
+        :raises NoAnswer: if the stream does not answer
+        """
+        kept = [await self._store.get(self._tenant, name) for name in await self._store.names(self._tenant)]
+        return [await self._row(one) for one in kept if one is not None and not one.schedule.removed]
+
+    async def row(self, name: str) -> ScheduleRow:
+        """Return one schedule.
+
+        :raises ScheduleUnknown: if there is none of this name
+        :raises NoAnswer: if the stream does not answer
+        """
+        return await self._row(await self._known(name))
+
+    async def _known(self, name: str) -> Kept:
+        try:
+            found = await self._store.get(self._tenant, name)
+        except ValueError:
+            found = None  # a name that no subject takes
+        if found is None or found.schedule.removed:
+            raise ScheduleUnknown(name)
+        return found
+
+    async def _put(self, schedule: Schedule, before: Kept | None) -> ScheduleRow:
+        tick = None
+        if before is not None:
+            last = before.tick.last if before.tick is not None else before.schedule.last
+            schedule = msgspec.structs.replace(schedule, last=last)
+        if not schedule.paused and not schedule.removed:
+            tick = Tick(schedule.version, schedule.when.after(self._now()), schedule.last)
+        after = before.sequence if before is not None else 0
+        try:
+            await self._store.put(self._tenant, schedule, after, tick)
+        except Refused:
+            raise ScheduleChanged(schedule.name) from None
+        return await self._row(Kept(schedule, 0, tick))
+
+    async def _row(self, kept: Kept) -> ScheduleRow:
+        schedule, tick = kept.schedule, kept.tick
+        standing = not schedule.paused and not schedule.removed
+        due = tick.due if tick is not None else schedule.when.after(self._now())
+        last = tick.last if tick is not None else schedule.last
+        status, problems = await self._outcome(last) if last else ("", [])
+        return ScheduleRow(
+            schedule.name,
+            schedule.when.text(),
+            schedule.definition,
+            schedule.overlap,
+            schedule.catch_up,
+            schedule.paused,
+            due if standing else None,
+            last,
+            status,
+            problems,
+            tick.skipped if tick is not None else 0,
+        )
+
+    async def _outcome(self, run: str) -> tuple[str, list[Problem]]:
+        """What has become of the start of a run: the status, and why the start was rejected if it was."""
+        ref = RunRef(self._tenant, run)
+        found = await self._log.last(ref)
+        if found is None:
+            return await self._not_begun(ref)
+        payload = ev.payload_of(found.event) if found.readable else None
+        match payload:
+            case ev.RunEnd():
+                return payload.status, []
+            case ev.RunQuarantined():
+                return "quarantined", []
+            case ev.RunDiverged():
+                return payload.status, []
+            case _:
+                return "running", []
+
+    async def _not_begun(self, ref: RunRef) -> tuple[str, list[Problem]]:
+        if (refused := await refusal_of_start(self._log, ref)) is not None:
+            return REJECTED, refused.problems
+        return (PURGED if await gone(self._log, ref) is not None else PENDING), []
+
+    def _too_large(self, wanted: Schedule) -> list[Problem]:
+        size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES
+        if size <= largest:
+            return []
+        message = f"the schedule, with its whole start, has {size} bytes"
+        expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by its name"
+        return [Problem("schedule.too_large", message, "start", expected=expected)]
+
+    async def _planned(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
+        """Make the plan of the start of a next due time, or say what is wrong with it."""
+        if "run_id" in wanted.start:
+            message = "each run of a schedule has an id of its own, made of its name and the due time"
+            return [Problem("schedule.run_id", message, "start.run_id", expected="a start without a run_id")]
+        message = wanted.start_of(wanted.when.after(self._now()))
+        size = len(msgspec.json.encode(message))
+        examined = await definitions.apart(partial(examine_object, message, size), size=size)
+        if examined.start is None or examined.problems:
+            return examined.problems
+        start, source = examined.start, examined.start.definition
+        if source.source is None:
+            found = await self._registered(start)
+            if isinstance(found, list):
+                return found
+            start, source = found
+        return await definitions.apart(partial(definitions.plan, source, start), size=size, source=source.source)
+
+    async def _registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
+        wanted = start.definition
+        name = wanted.name or wanted.hash or ""
+        kept = await meant(self._log, self._tenant, name)
+        if kept is None:
+            message = f"no definition {name!r} is registered"
+            expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"
+            return [Problem("definition.unknown", message, "start.definition", expected=expected)]
+        language = wanted.language or kept.language
+        return with_registered(start, kept), DefinitionSource(language, kept.source, name=kept.name)
+
+
+def _changed(schedule: Schedule, **members: Any) -> Schedule:
+    return msgspec.structs.replace(schedule, version=uuid4().hex, **members)

@@ -1,0 +1,172 @@
+"""JavaScript regular expressions with a limit on steps, so that no pattern can block a worker.
+
+A pattern is compiled to a program for a backtracking machine with an explicit stack, which counts its steps. The limit
+is in steps and not in time, so a replay gets the same result on any computer.
+"""
+
+import struct
+from typing import assert_never
+
+from callboard.lib.javascript.parser import WORD
+from callboard.lib.javascript.program import (
+    Again,
+    Assert,
+    Clear,
+    Done,
+    Instruction,
+    Jump,
+    Moved,
+    One,
+    Peek,
+    Save,
+    Split,
+    compiled,
+)
+from callboard.lib.javascript.syntax import BadPattern, Range
+from callboard.lib.step_limits import CHARS_PER_STEP, Steps, TooManySteps
+
+__all__ = ["BadPattern", "Search", "TooManySteps", "check", "units"]
+
+STEPS_MAX = 700_000
+"""Maximum number of steps of one check, some tenths of a second."""
+
+INSTRUCTION_STEPS = 5
+"""Steps for each executed instruction, besides the steps for the data that it reads or copies."""
+
+REGISTERS_PER_STEP = 4
+RANGES_PER_STEP = 3
+"""Number of copied registers, and of ranges compared with a character, that count as one step."""
+
+Registers = tuple[int | None, ...]
+"""The machine's memory: start and end of each group, and the start of each repetition's current iteration."""
+
+
+def units(text: str) -> str:
+    """Return a text whose characters are replaced by their UTF-16 units, which JavaScript matches without flags."""
+    if all(character <= "\uffff" for character in text):
+        return text
+    written = text.encode("utf-16-le", "surrogatepass")
+    return "".join(map(chr, struct.unpack(f"<{len(written) // 2}H", written)))
+
+
+def check(source: str) -> None:
+    """Check that a text is a valid pattern.
+
+    :raises BadPattern: if it is not a regular expression, or exceeds our limits
+    """
+    compiled(source)
+
+
+class Search:
+    """A search for a pattern in any number of texts, with one limit on steps for all of them together.
+
+    :raises BadPattern: if the source is not a regular expression, or exceeds our limits
+    :raises TooManySteps: if the program alone is longer than the limit
+    """
+
+    def __init__(self, source: str, steps: Steps | None = None) -> None:
+        self._program, registers = compiled(source)
+        self._empty: Registers = (None,) * registers
+        self._anchored = self._program[0] == Assert("start")
+        self._steps = steps or Steps(STEPS_MAX)
+        self._steps.take(len(self._program))
+
+    def found(self, text: str) -> bool:
+        """Return whether the pattern matches anywhere in a text.
+
+        :raises TooManySteps: if the search exceeds the limit
+        """
+        machine = _Machine(self._program, text, self._steps)
+        starts = 1 if self._anchored else len(text) + 1
+        return any(machine.run(0, start, self._empty) is not None for start in range(starts))
+
+
+class _Machine:
+    """Runs a program over a text."""
+
+    def __init__(self, program: tuple[Instruction, ...], text: str, steps: Steps) -> None:
+        self.program = program
+        self.text = text
+        self.steps = steps
+
+    def run(self, at: int, position: int, registers: Registers) -> Registers | None:
+        """Run from an instruction; return the registers at its `Done`, or None if there is no match."""
+        open_ways = [(at, position, registers)]
+        while open_ways:
+            way: tuple[int, int, Registers] | None = open_ways.pop()
+            while way is not None:
+                self.steps.take(INSTRUCTION_STEPS)
+                at, position, registers = way
+                match self.program[at]:
+                    case Done():
+                        return registers
+                    case Split(first, second):
+                        open_ways.append((second, position, registers))
+                        way = (first, position, registers)
+                    case instruction:
+                        way = self._step(instruction, at, position, registers)
+        return None
+
+    def _step(
+        self,
+        instruction: One | Jump | Save | Clear | Moved | Assert | Peek | Again,
+        at: int,
+        position: int,
+        registers: Registers,
+    ) -> tuple[int, int, Registers] | None:
+        match instruction:
+            case One(ranges, negated, step):
+                self.steps.take(len(ranges) // RANGES_PER_STEP)
+                index = position if step == 1 else position - 1
+                if not 0 <= index < len(self.text) or _within(ord(self.text[index]), ranges) == negated:
+                    return None
+                return at + 1, position + step, registers
+            case Jump(to):
+                return to, position, registers
+            case Save(register):
+                self.steps.take(len(registers) // REGISTERS_PER_STEP)
+                return at + 1, position, (*registers[:register], position, *registers[register + 1 :])
+            case Clear(cleared):
+                self.steps.take(len(registers) * (1 + len(cleared)) // REGISTERS_PER_STEP)
+                kept = tuple(None if n in cleared else value for n, value in enumerate(registers))
+                return at + 1, position, kept
+            case Moved(register):
+                return None if registers[register] == position else (at + 1, position, registers)
+            case Assert(kind):
+                return (at + 1, position, registers) if self._holds(kind, position) else None
+            case Peek(negated, then):
+                found = self.run(at + 1, position, registers)
+                if (found is None) != negated:
+                    return None
+                return then, position, registers if negated or found is None else found
+            case Again(start, end, step):
+                return self._again(registers[start], registers[end], step, at, position, registers)
+            case _:
+                assert_never(instruction)
+
+    def _again(
+        self, start: int | None, end: int | None, step: int, at: int, position: int, registers: Registers
+    ) -> tuple[int, int, Registers] | None:
+        if start is None or end is None:
+            return at + 1, position, registers
+        self.steps.take((end - start) // CHARS_PER_STEP)
+        wanted = self.text[start:end]
+        there = position if step == 1 else position - len(wanted)
+        if there < 0 or not self.text.startswith(wanted, there):
+            return None
+        return at + 1, position + step * len(wanted), registers
+
+    def _holds(self, kind: str, position: int) -> bool:
+        match kind:
+            case "start":
+                return position == 0
+            case "end":
+                return position == len(self.text)
+            case _:
+                before = position > 0 and _within(ord(self.text[position - 1]), WORD)
+                after = position < len(self.text) and _within(ord(self.text[position]), WORD)
+                return (before != after) == (kind == "boundary")
+
+
+def _within(code: int, ranges: tuple[Range, ...]) -> bool:
+    return any(first <= code <= last for first, last in ranges)

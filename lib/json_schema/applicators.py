@@ -1,0 +1,165 @@
+"""The keywords that apply schemas: to the value itself, to its members or to its items."""
+
+from typing import Any
+
+from callboard.lib.json_schema.application import Application, Check, Way
+from callboard.lib.json_schema.assertions import NAMES_PER_STEP
+from callboard.lib.json_types import JSON
+
+# -- to the value itself -----------------------------------------------------------------------------------------------
+
+
+def all_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    for index, inner in enumerate(wanted):
+        app.apply(inner, value, place, ((at, "allOf"), index))
+
+
+def any_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not any(app.fits(inner, value) for inner in wanted):
+        app.violated("anyOf", wanted, value, schema, place, at)
+
+
+def one_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if sum(app.fits(inner, value) for inner in wanted) != 1:
+        app.violated("oneOf", wanted, value, schema, place, at)
+
+
+def not_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if app.fits(wanted, value):
+        app.violated("not", wanted, value, schema, place, at)
+
+
+def if_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    branch = "then" if app.fits(wanted, value) else "else"
+    if branch in schema:
+        app.apply(schema[branch], value, place, (at, branch))
+
+
+def dependent_schemas(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict):
+        app.steps.take(len(wanted) // NAMES_PER_STEP)
+        for name, inner in wanted.items():
+            if name in value:
+                app.apply(inner, value, place, ((at, "dependentSchemas"), name))
+
+
+def referring(keyword: str) -> Check:
+    """Return the check of a keyword that applies the target of a reference."""
+
+    def check(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+        with app.referred(keyword, wanted) as inner:
+            app.apply(inner, value, place, (at, keyword))
+
+    return check
+
+
+# -- to members --------------------------------------------------------------------------------------------------------
+
+
+def properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict):
+        if len(wanted) > NAMES_PER_STEP:
+            app.steps.take(len(wanted) // NAMES_PER_STEP)
+        below = at, "properties"
+        for name, inner in wanted.items():
+            if name in value:
+                app.apply(inner, value[name], (place, name), (below, name))
+
+
+def pattern_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict):
+        for pattern, inner in wanted.items():
+            for name, member in value.items():
+                if app.patterns.found(pattern, name):
+                    app.apply(inner, member, (place, name), ((at, "patternProperties"), pattern))
+
+
+def additional_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not isinstance(value, dict):
+        return
+    extra = _find_undeclared(app, value, schema)
+    if isinstance(wanted, dict):
+        for name in extra:
+            app.apply(wanted, value[name], (place, name), (at, "additionalProperties"))
+    elif not wanted and extra:
+        app.violated("additionalProperties", wanted, value, schema, place, at, *extra)
+
+
+def _find_undeclared(app: Application, value: dict[str, Any], schema: Any) -> list[str]:
+    """Return, in order, the members that neither ``properties`` nor ``patternProperties`` declare."""
+    declared: Any = schema.get("properties", {})
+    by_pattern: Any = schema.get("patternProperties", {})
+    app.steps.take(1 + len(value) // NAMES_PER_STEP)
+    unknown = [name for name in value if name not in declared]
+    return [name for name in unknown if not any(app.patterns.found(pattern, name) for pattern in by_pattern)]
+
+
+def property_names(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict):
+        for name in value:
+            app.apply(wanted, name, place, (at, "propertyNames"))
+
+
+# -- to items ----------------------------------------------------------------------------------------------------------
+
+
+def prefix_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, list):
+        for index, (item, inner) in enumerate(zip(value, wanted, strict=False)):
+            app.apply(inner, item, (place, index), ((at, "prefixItems"), index))
+
+
+def items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check the items after those of ``prefixItems``."""
+    if not isinstance(value, list):
+        return
+    first = len(schema.get("prefixItems", ()))
+    if wanted is False and len(value) > first:
+        app.violated("items", wanted, value, schema, place, at)
+    elif wanted is not False:
+        for index in range(first, len(value)):
+            app.apply(wanted, value[index], (place, index), (at, "items"))
+
+
+def items_before_2020(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check items against one schema for all, or against an array of schemas for the first ones."""
+    if not isinstance(value, list):
+        return
+    if isinstance(wanted, list):
+        for index, (item, inner) in enumerate(zip(value, wanted, strict=False)):
+            app.apply(inner, item, (place, index), ((at, "items"), index))
+    else:
+        for index, item in enumerate(value):
+            app.apply(wanted, item, (place, index), (at, "items"))
+
+
+def additional_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check the items after those of an ``items`` array."""
+    first = schema.get("items", True)
+    if not isinstance(value, list) or not isinstance(first, list):
+        return
+    if isinstance(wanted, dict):
+        for index in range(len(first), len(value)):
+            app.apply(wanted, value[index], (place, index), (at, "additionalItems"))
+    elif not wanted and len(value) > len(first):
+        app.violated("additionalItems", wanted, value, schema, place, at)
+
+
+def contains(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not isinstance(value, list):
+        return
+    least, most = schema.get("minContains", 1), schema.get("maxContains", len(value))
+    count = 0
+    for item in value:
+        count += app.fits(wanted, item)
+        if count > most:
+            app.violated("maxContains", most, value, schema, place, at)
+            return
+    if count < least:
+        app.violated("minContains" if count else "contains", least if count else wanted, value, schema, place, at)
+
+
+def contains_any(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check ``contains`` in versions without ``minContains`` and ``maxContains``."""
+    if isinstance(value, list) and not any(app.fits(wanted, item) for item in value):
+        app.violated("contains", wanted, value, schema, place, at)

@@ -1,0 +1,219 @@
+"""The keywords that check a value without applying other schemas."""
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from callboard.lib.json_schema.application import Application, Way
+from callboard.lib.json_schema.equality import SCANNED_MAX, among, equal, key_of, unique
+from callboard.lib.json_types import JSON
+from callboard.lib.patterns import compile_steps
+
+FORMAT_CHARS_PER_STEP = 8
+"""Number of characters that count as one step when a format is checked."""
+
+NAMES_PER_STEP = 4
+"""Number of names of a keyword that count as one step when they are looked up in a value."""
+
+
+def is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: JSON) -> bool:
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TYPES: Mapping[str, Callable[[JSON], bool]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "number": is_number,
+    "integer": _is_whole,
+}
+
+
+def type_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(wanted, str):
+        fits = wanted in _TYPES and _TYPES[wanted](value)
+    else:
+        app.steps.take(len(wanted))
+        fits = any(_TYPES[name](value) for name in wanted if name in _TYPES)
+    if not fits:
+        app.violated("type", wanted, value, schema, place, at)
+
+
+def type_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check ``type`` in draft 4, where 1.0 is not an integer."""
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if isinstance(value, float) and "number" not in names:
+        app.violated("type", wanted, value, schema, place, at)
+    else:
+        type_(app, wanted, value, schema, place, at)
+
+
+def enum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not _is_listed(app, wanted, value):
+        app.violated("enum", wanted, value, schema, place, at)
+
+
+def _is_listed(app: Application, wanted: list[JSON], value: JSON) -> bool:
+    if len(wanted) <= SCANNED_MAX:
+        return among(value, wanted, app.steps)
+    known = app.keys.get(id(wanted))
+    if known is None:
+        known = app.keys[id(wanted)] = wanted, frozenset(key_of(each, app.steps) for each in wanted)
+    return key_of(value, app.steps) in known[1]
+
+
+def const(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not equal(value, wanted, app.steps):
+        app.violated("const", wanted, value, schema, place, at)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def multiple_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and not _is_multiple(value, wanted):
+        app.violated("multipleOf", wanted, value, schema, place, at)
+
+
+def _is_multiple(value: Any, of: Any) -> bool:
+    if not isinstance(of, float):
+        return value % of == 0
+    quotient = value / of
+    try:
+        return int(quotient) == quotient
+    except OverflowError:
+        return (Fraction(value) / Fraction(of)).denominator == 1
+
+
+def minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and value < wanted:
+        app.violated("minimum", wanted, value, schema, place, at)
+
+
+def maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and value > wanted:
+        app.violated("maximum", wanted, value, schema, place, at)
+
+
+def exclusive_minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and value <= wanted:
+        app.violated("exclusiveMinimum", wanted, value, schema, place, at)
+
+
+def exclusive_maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and value >= wanted:
+        app.violated("exclusiveMaximum", wanted, value, schema, place, at)
+
+
+def minimum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check ``minimum`` in draft 4, where ``exclusiveMinimum`` is a boolean that excludes the bound."""
+    if is_number(value) and (value < wanted or (value == wanted and schema.get("exclusiveMinimum", False))):
+        app.violated("minimum", wanted, value, schema, place, at)
+
+
+def maximum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if is_number(value) and (value > wanted or (value == wanted and schema.get("exclusiveMaximum", False))):
+        app.violated("maximum", wanted, value, schema, place, at)
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+
+
+def min_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, str) and len(value) < wanted:
+        app.violated("minLength", wanted, value, schema, place, at)
+
+
+def max_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, str) and len(value) > wanted:
+        app.violated("maxLength", wanted, value, schema, place, at)
+
+
+def pattern(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, str) and not app.patterns.found(wanted, value):
+        app.violated("pattern", wanted, value, schema, place, at)
+
+
+def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    check = app.formats.get(wanted) if isinstance(wanted, str) else None
+    if check is None or not isinstance(value, str):
+        return
+    app.steps.take(compile_steps(value) if wanted == "regex" else len(value) // FORMAT_CHARS_PER_STEP)
+    if not check(value):
+        app.violated("format", wanted, value, schema, place, at)
+
+
+# -- arrays and objects ------------------------------------------------------------------------------------------------
+
+
+def min_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, list) and len(value) < wanted:
+        app.violated("minItems", wanted, value, schema, place, at)
+
+
+def max_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, list) and len(value) > wanted:
+        app.violated("maxItems", wanted, value, schema, place, at)
+
+
+def unique_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if wanted and isinstance(value, list) and not unique(value, app.steps):
+        app.violated("uniqueItems", wanted, value, schema, place, at)
+
+
+def min_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict) and len(value) < wanted:
+        app.violated("minProperties", wanted, value, schema, place, at)
+
+
+def max_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict) and len(value) > wanted:
+        app.violated("maxProperties", wanted, value, schema, place, at)
+
+
+def required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if isinstance(value, dict):
+        if len(wanted) > NAMES_PER_STEP:
+            app.steps.take(len(wanted) // NAMES_PER_STEP)
+        for name in wanted:
+            if name not in value:
+                app.violated("required", wanted, value, schema, place, at, name)
+
+
+def dependent_required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    if not isinstance(value, dict):
+        return
+    app.steps.take(len(wanted) // NAMES_PER_STEP)
+    for name, names in wanted.items():
+        if name in value:
+            _depends(app, "dependentRequired", wanted, names, value, schema, place, at)
+
+
+def _depends(
+    app: Application, keyword: str, wanted: Any, names: list[str], value: Any, schema: Any, place: Way, at: Way
+) -> None:
+    app.steps.take(1 + len(names) // NAMES_PER_STEP)
+    for name in names:
+        if name not in value:
+            app.violated(keyword, wanted, value, schema, place, at, name)
+
+
+def dependencies(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
+    """Check ``dependencies`` of older versions, which requires members or applies a schema."""
+    if not isinstance(value, dict):
+        return
+    app.steps.take(len(wanted) // NAMES_PER_STEP)
+    for name, asked in wanted.items():
+        if name in value:
+            if isinstance(asked, list):
+                _depends(app, "dependencies", wanted, asked, value, schema, place, at)
+            else:
+                app.apply(asked, value, place, ((at, "dependencies"), name))

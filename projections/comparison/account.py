@@ -1,0 +1,209 @@
+"""Accounts: summaries of runs for comparison, with the input, the path taken and the results of each run.
+
+An account is folded from the trace and the run's first events. It leaves out values that differ between any two runs
+(ids, timestamps, workers) and keeps durations, tokens and costs apart, as measures. If the runs share their first
+events, as a fork and its origin do, the account covers only later events.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.bus.effects import Failure, Usage
+from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
+from callboard.bus.prices import Cost, Prices, added
+from callboard.lib.json_types import JSON
+from callboard.projections.projection import known
+from callboard.projections.run.run_result import Results
+from callboard.projections.trace.text_renderings import effect_label
+from callboard.projections.trace.trace import TraceFold
+from callboard.projections.trace.tree import Effect, Node, Step
+
+_GIVEN_ELSEWHERE = frozenset({"definition", "name", "run_id", "fork", "files", "input", "arguments", "options"})
+"""Members of a start message that an account reports separately, or that name the run or its origin."""
+
+
+class Measure(Struct, frozen=True):
+    """The duration, tokens and cost of a run or a node.
+
+    The duration is None until it ends. The cost is None if it used no tokens.
+    """
+
+    duration_s: float | None
+    input_tokens: int
+    output_tokens: int
+    cost: Cost | None = None
+
+
+class Execution(Struct, frozen=True):
+    """An execution of a node. ``effects`` counts its effects by label (``tool search``)."""
+
+    path: str
+    iteration: int
+    outcome: str
+    retries: int
+    input: JSON
+    result: JSON
+    error: Failure | None
+    effects: dict[str, int]
+    routes: list[Step]
+    measure: Measure
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """A run. ``start`` has the start message and the worker's environment. ``executions`` are in order of enters."""
+
+    run: str
+    status: str
+    definition: DefinitionRef
+    name: str
+    outline: Outline
+    start: dict[str, Any]
+    sources: dict[str, dict[str, JSON]]
+    executions: list[Execution]
+    models: dict[str, int]
+    tools: dict[str, int]
+    output: JSON
+    error: Failure | None
+    measure: Measure
+
+
+class Accounting:
+    """Folds one run into an `Account` of the events after number ``after``.
+
+    The account has the executions that were active after that event, with their later effects. It always includes the
+    start and the result of the run. ``prices`` defaults to the list prices.
+    """
+
+    def __init__(self, prices: Prices | None = None, after: int = 0) -> None:
+        self._after = after
+        self._parted_at: dt.datetime | None = None
+        self._inputs: dict[tuple[str, int], JSON] = {}
+        self._trace = TraceFold(prices)
+        self._results = Results(prices)
+        self._accepted = RunAccepted(DefinitionRef("", "", ""), {})
+        self._start: RunStart | None = None
+        self._output: JSON = None
+
+    def apply(self, event: Event) -> None:
+        self._trace.apply(event)
+        self._results.apply(event)
+        if event.n > self._after > 0 and self._parted_at is None:
+            self._parted_at = event.time
+        match known(event):
+            case RunAccepted() as accepted:
+                self._accepted = accepted
+            case RunStart() as start:
+                self._start = start
+            case NodeEnter(input=given):
+                self._inputs[event.path, event.iteration] = given
+            case RunEnd(output=output):
+                self._output = output
+            case _:
+                pass
+
+    def view(self) -> Account:
+        trace, result = self._trace.view(), self._results.view()
+        executions = [node for node in _walk(trace.root) if node.path and self._was_active(node)]
+        effects = [effect for node in _walk(trace.root) for effect in self._effects_after(node)]
+        models, tools = _count_uses(effects)
+        spent = _sum_usage(effects) if self._after else (result.usage, result.cost)
+        return Account(
+            run=trace.run or result.run,
+            status=result.status,
+            definition=self._accepted.definition,
+            name=trace.definition,
+            outline=self._accepted.outline,
+            start=self._describe_start(),
+            sources=trace.sources,
+            executions=[self._execution(node) for node in sorted(executions, key=lambda node: node.first_n)],
+            models=models,
+            tools=tools,
+            output=self._output,
+            error=result.error,
+            measure=self._measure(result.accepted_at, result.ended_at, *spent),
+        )
+
+    def _was_active(self, node: Node) -> bool:
+        parted_at = self._parted_at
+        routed = any(parted_at is not None and step.at >= parted_at for step in node.routes)
+        return not 0 < node.last_n <= self._after or routed or any(self._effects_after(node))
+
+    def _effects_after(self, node: Node) -> list[Effect]:
+        """Return the effects of a node that are still open or ended after ``after``."""
+        return [effect for effect in node.effects if not 0 < effect.last_n <= self._after]
+
+    def _execution(self, node: Node) -> Execution:
+        effects = self._effects_after(node)
+        return Execution(
+            path=node.path,
+            iteration=node.iteration,
+            outcome=node.outcome or "running",
+            retries=len(node.attempts),
+            input=self._inputs.get((node.path, node.iteration)),
+            result=node.result,
+            error=node.error,
+            # Leave out the ids of child runs, because they differ in every run.
+            effects=dict(Counter(effect_label(msgspec.structs.replace(effect, run=None)) for effect in effects)),
+            routes=node.routes,
+            measure=self._measure(node.entered_at, node.exited_at, *_sum_usage(effects)),
+        )
+
+    def _measure(
+        self, began: dt.datetime | None, ended: dt.datetime | None, usage: Usage, cost: Cost | None
+    ) -> Measure:
+        """Return the measure between two times. Time before the runs parted does not count."""
+        if began is not None and self._parted_at is not None:
+            began = max(began, self._parted_at)
+        # A node may have ended before the parting and routed after it.
+        lasted = max((ended - began).total_seconds(), 0.0) if began and ended else None
+        return Measure(lasted, usage.input_tokens, usage.output_tokens, cost)
+
+    def _describe_start(self) -> dict[str, Any]:
+        """Return the start of the run: input, effective arguments and options, other members, environment."""
+        message = self._accepted.start
+        others = {name: value for name, value in message.items() if name not in _GIVEN_ELSEWHERE}
+        if (forked := self._accepted.forked_from) is not None and forked.variables:
+            others["variables"] = {str(n): values for n, values in forked.variables.items()}
+        if self._start is None:
+            return {name: message[name] for name in ("input", "arguments", "options") if name in message} | others
+        return {
+            "input": self._start.input,
+            "arguments": self._start.arguments,
+            "options": self._start.options,
+            "environment": msgspec.to_builtins(self._start.environment),
+            "breakpoints": self._accepted.breakpoints,
+            "limits": self._accepted.limits,
+            **others,
+        }
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    stack = [node]
+    while stack:
+        here = stack.pop()
+        yield here
+        stack += here.children
+
+
+def _sum_usage(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
+    """Sum up the model usage of effects, and its cost."""
+    usage = sum((effect.usage for effect in effects if effect.usage), Usage())
+    costs = [effect.cost for effect in effects if effect.cost]
+    return usage, added(costs) if costs else None
+
+
+def _count_uses(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:
+    """Count the turns of each model and the calls of each tool."""
+    models: Counter[str] = Counter()
+    tools: Counter[str] = Counter()
+    for effect in effects:
+        if effect.type == ModelCall.type:
+            models[effect.name] += 1
+        elif effect.kind == "tool":
+            tools[effect.name] += 1
+    return dict(models), dict(tools)

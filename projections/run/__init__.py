@@ -1,0 +1,1 @@
+"""Views of one run: its status, its result, its causes, warnings and waits."""

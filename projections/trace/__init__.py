@@ -1,0 +1,1 @@
+"""Traces of runs, their timelines and their texts."""

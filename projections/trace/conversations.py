@@ -1,0 +1,74 @@
+"""Conversations: the whole requests to a run's models, rebuilt from events that hold only the new messages."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from callboard.bus.conversation import Left, Memory, Request, Spoken, news_of, request_of
+from callboard.bus.effects import Message
+from callboard.bus.events import Event, ModelCall, ModelResult, NodeEnter, NodeExit, Payload, ToolResult
+from callboard.bus.paths import call_key
+from callboard.projections.trace.node_tree import Place
+
+T = TypeVar("T")
+
+
+class _Spoken(Struct):
+    calls: dict[str, ModelCall] = field(default_factory=dict[str, ModelCall])
+    replies: dict[str, ModelResult] = field(default_factory=dict[str, ModelResult])
+    outputs: dict[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+
+
+class Conversations:
+    """Folds one run. `asked` and `news` are about the call that was folded last."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._entered: dict[Place, NodeEnter] = {}
+        self._spoken: dict[Place, _Spoken] = {}
+
+    def apply(self, event: Event, payload: Payload) -> None:
+        """Take the next event."""
+        place = Place(event.path, event.iteration)
+        match payload:
+            case NodeEnter():
+                self._entered[place] = payload
+            case NodeExit():
+                self._leave(place, payload)
+            case ModelCall():
+                self._of(place).calls[event.key] = payload
+            case ModelResult():
+                self._of(place).replies[event.key] = payload
+            case ToolResult():
+                self._of(place).outputs[call_key(event.key)] = payload
+            case _:
+                pass
+
+    def asked(self, event: Event) -> Request | None:
+        """Return the whole request of a ``model.call``; None if it refers to messages that this log does not have."""
+        return self._resolve(request_of, event)
+
+    def news(self, event: Event) -> list[Message] | None:
+        """Return the messages that a ``model.call`` adds to the turn it continues, including that turn's answer.
+
+        None in the same cases as `asked`.
+        """
+        return self._resolve(news_of, event)
+
+    def _resolve(self, resolve: Callable[[Spoken, str, Memory], T], event: Event) -> T | None:
+        try:
+            return resolve(self._of(Place(event.path, event.iteration)), event.key, self._memory)
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    def _of(self, place: Place) -> _Spoken:
+        return self._spoken.setdefault(place, _Spoken())
+
+    def _leave(self, place: Place, exit: NodeExit) -> None:
+        self._spoken.pop(place, None)
+        entered = self._entered.pop(place, None)
+        if entered is not None and entered.kind_ == "node":
+            self._memory.keep(str(place), entered.node, exit)
+        else:
+            self._memory.exits[str(place)] = Left(exit)

@@ -1,0 +1,1 @@
+"""The operations of Callboard, independent of the surface that offers them."""

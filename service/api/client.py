@@ -1,0 +1,265 @@
+"""The client: start runs, tell them things, read and follow their events. A convenience over plain messages.
+
+Everything here can be done with a bare NATS client; `docs/messages.md` shows how.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+from nats.aio.msg import Msg
+
+from callboard.bus import tracecontext
+from callboard.bus.commands import REPLY_HEADER, ROUTING_BYTES, WORKER_HEADER, Tell
+from callboard.bus.errors import CallboardError, StoreFull
+from callboard.bus.events import Event, Problem
+from callboard.bus.log.port import Full, NoAnswer, Recorded
+from callboard.bus.nats.commit import MESSAGE_ID, Message
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, LOSS_PAUSE_S
+from callboard.bus.run_ids import derived_run_id
+from callboard.bus.subjects import RunRef, is_name
+from callboard.lib.text import encode_json, normalise_json
+from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
+from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
+from callboard.runtime.admission.refusals import refusal_of_start
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.run.log import read_for_view
+
+VERDICT_WAIT_S = 10.0
+
+REASONS_MAX = 3
+"""Problems that are told of a start that was rejected."""
+
+Decided = Callable[[int], Awaitable[Verdict | None]]
+"""Says what the log holds of the verdict about the message of a stream sequence."""
+
+
+class NoVerdict(CallboardError):
+    """The message is in the stream, but nobody has admitted it yet: no worker is there."""
+
+    def __init__(self, what: str, run_id: str, waited_s: float) -> None:
+        super().__init__(
+            "client.no_verdict",
+            f"the {what} of run {run_id} is durably stored, but no worker has looked at it within {waited_s:g} s",
+            remedy="Start a worker (`callboard up` or `callboard worker`); the message waits.",
+        )
+        self.run_id = run_id
+
+
+class UnknownRun(CallboardError):
+    """There is no run of this id; ``rejected`` says why, if its start was rejected."""
+
+    def __init__(self, ref: RunRef, rejected: Sequence[Problem] = ()) -> None:
+        message = f"there is no run {ref.run!r}"
+        remedy = "List the runs with `callboard runs`; another tenant's with --tenant NAME."
+        if rejected:
+            told = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
+            more = f"; and {len(rejected) - REASONS_MAX} more problems" if len(rejected) > REASONS_MAX else ""
+            message = f"{message}: its start was rejected: {told}{more}"
+            remedy = "Correct that, and start it again."
+        super().__init__("run.unknown", message, where=f"tenant {ref.tenant}", remedy=remedy)
+
+
+async def unknown_run(log: JetStreamLog, ref: RunRef) -> UnknownRun:
+    """Return the error of a run that does not exist, with the reason if its start was rejected.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    refused = await refusal_of_start(log, ref)
+    return UnknownRun(ref, refused.problems if refused is not None else ())
+
+
+async def _as_yet(decided: Awaitable[Verdict | None]) -> Verdict | None:
+    """What the log holds of a verdict; nothing as yet, where it does not answer: the message is stored either way."""
+    try:
+        return await decided
+    except NoAnswer:
+        return None
+
+
+def _waits(what: str, verdict: Verdict) -> StoreFull:
+    """What a verdict says of which nothing can follow for lack of room."""
+    problem = verdict.problems[0]
+    run = f" of run {verdict.run_id}" if verdict.run_id else ""
+    return StoreFull(problem.message, failing=problem.code == "store.failing", what=f"the {what}{run}", waits=True)
+
+
+def new_run_id() -> str:
+    """A run id (UUIDv7) that no other run has."""
+    return derived_run_id(secrets.token_hex(), 0, time.time_ns())
+
+
+class Client:
+    """Speaks to the runtime as one tenant."""
+
+    def __init__(self, log: JetStreamLog, tenant: str) -> None:
+        self.log = log
+        self.tenant = tenant
+
+    def ref(self, run_id: str) -> RunRef:
+        return RunRef(self.tenant, run_id)
+
+    async def start(self, message: dict[str, Any], *, worker: str = "", wait_s: float = VERDICT_WAIT_S) -> Verdict:
+        """Publish a start message and wait for its verdict; ``worker`` is the one to perform it as long as it lives.
+
+        A run that is to have no id of the caller's gets one here, by which its verdict can be found.
+        Of a message that is too large for the server the largest parts are stored before, as large values of the run.
+
+        :raises NoVerdict: if no worker admitted or refused it in time
+        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises NoAnswer: if the stream did not answer
+        """
+        if message.get("run_id") is None:
+            message = {**message, "run_id": new_run_id()}
+        body = await self._body(message)
+        if isinstance(body, Problem):
+            return Verdict("rejected", problems=[body])
+
+        async def decided(sequence: int) -> Verdict | None:
+            run_id = message["run_id"]
+            # What is no id is refused, and nothing in the log could name it.
+            return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
+
+        headers = {**tracecontext.headers(), **({WORKER_HEADER: worker} if worker else {})}
+        said = Message(self.log.subjects.start(self.tenant), body, headers)
+        return await self._say(said, "start", message["run_id"], wait_s, decided)
+
+    async def store(self, message: dict[str, Any]) -> Problem | None:
+        """Publish a start message, which has a run id, and wait for no verdict: it is durable then.
+
+        Return what keeps it from being published, if something does.
+
+        :raises StoreFull: if there is no room for it
+        :raises NoAnswer: if the stream did not answer
+        """
+        body = await self._body(message)
+        if isinstance(body, Problem):
+            return body
+        if len(body) > self._bytes_max:
+            return self._too_large("start", len(body))
+        try:
+            await self._publish(Message(self.log.subjects.start(self.tenant), body, tracecontext.headers()))
+        except Full as full:
+            raise full.told("the start") from full
+        return None
+
+    async def _body(self, message: dict[str, Any]) -> bytes | Problem:
+        """Encode a start message; of one that is too large for the server the largest parts are stored before."""
+        body = encode_json(message)
+        if len(body) > self._bytes_max:
+            apart = detached(normalise_json(message), self._bytes_max)
+            if apart.size > START_BYTES_MAX:
+                return too_large(f"{apart.size} bytes of the start do not fit into its message")
+            body = encode_json(apart.message)
+            if len(body) <= self._bytes_max:
+                await self._store(self.ref(message["run_id"]), apart.parts)
+        return body
+
+    async def _store(self, ref: RunRef, parts: Mapping[str, bytes]) -> None:
+        try:
+            for digest, data in parts.items():
+                await self.log.put_blob(ref, digest, data)
+        except Full as full:
+            raise full.told("the start") from full
+
+    @property
+    def _bytes_max(self) -> int:
+        # Published with our headers, a body that fills a whole message would cost us the connection.
+        return self.log.nc.max_payload - ROUTING_BYTES
+
+    async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
+        """Tell a run something and wait for the verdict of admission.
+
+        :raises NoVerdict: if no worker admitted or refused it in time
+        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises NoAnswer: if the stream did not answer
+        """
+        ref = self.ref(run_id)
+        said = Message(self.log.subjects.tell(ref, verb), encode_json(tell), {})
+        return await self._say(
+            said, verb, run_id, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence)
+        )
+
+    async def _say(self, said: Message, what: str, run_id: str, wait_s: float, decided: Decided) -> Verdict:
+        """Publish a start or a tell, and wait for its verdict; where that may have been missed, the log is asked."""
+        if len(said.data) > self._bytes_max:
+            return Verdict("rejected", problems=[self._too_large(what, len(said.data))])
+        inbox = self.log.nc.new_inbox()
+        news = anyio.Event()
+        verdicts: list[Verdict] = []
+
+        async def take(message: Msg) -> None:
+            verdicts.append(msgspec.json.decode(message.data, type=Verdict))
+            news.set()
+
+        def look() -> None:
+            news.set()
+
+        subscription = await self.log.nc.subscribe(inbox, cb=take)
+        try:
+            with self.log.nc.back(look):
+                sequence = await self._publish(Message(said.subject, said.data, {REPLY_HEADER: inbox, **said.headers}))
+                until = anyio.current_time() + wait_s + LOSS_PATIENCE_S
+                while not verdicts:
+                    with anyio.move_on_after(wait_s):
+                        await news.wait()
+                    over = not news.is_set() or anyio.current_time() > until
+                    news = anyio.Event()
+                    if not verdicts and (found := await _as_yet(decided(sequence))) is not None:
+                        return found
+                    if over and not verdicts:
+                        raise NoVerdict(what, run_id, wait_s)
+        except Full as full:
+            raise full.told(f"the {what}") from full
+        finally:
+            await subscription.unsubscribe()
+        if verdicts[0].status == "waiting":
+            raise _waits(what, verdicts[0])
+        return verdicts[0]
+
+    async def _publish(self, said: Message) -> int:
+        """Publish a message once, whatever becomes of the connection and the server; return its stream sequence."""
+        headers = {MESSAGE_ID: secrets.token_hex(), **said.headers}
+        until = anyio.current_time() + LOSS_PATIENCE_S
+        while True:
+            try:
+                return await self.log.publish(Message(said.subject, said.data, headers))
+            except Full:
+                raise
+            except NoAnswer:
+                if anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(LOSS_PAUSE_S)
+
+    def _too_large(self, what: str, size: int) -> Problem:
+        code, beside = "tell.too_large", ""
+        if what == "start":
+            code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can travel beside it"
+        message, expected = f"the message has {size} bytes", f"at most {self._bytes_max} bytes{beside}"
+        return Problem(code=code, message=message, where="message", expected=expected)
+
+    async def events(self, run_id: str) -> list[Event]:
+        """Read a run's log. Messages in it that are not events are left out.
+
+        An event whose large value or whose message is damaged has the type ``log.unreadable``.
+
+        :raises UnknownRun: if there is no such run
+        """
+        events = [item.event for item in await read_for_view(self.log, self.ref(run_id)) if item.event.n]
+        if not events:
+            raise await unknown_run(self.log, self.ref(run_id))
+        return events
+
+    @asynccontextmanager
+    async def follow(
+        self, run_id: str | None = None, *, definition: str | None = None, event_type: str = ">", after: int | None = 0
+    ) -> AsyncGenerator[AsyncIterator[Recorded]]:
+        """Follow one run, one definition's runs, or one type of event; ``after`` as in `EventLog.follow`."""
+        filter = self.log.subjects.events(self.tenant, run_id, definition, event_type)
+        async with self.log.follow(filter, after) as feed:
+            yield feed

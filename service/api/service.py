@@ -1,0 +1,211 @@
+"""The service: the runtime by request and reply, a NATS micro service named ``callboard`` (ADR-32; `nats micro ls`).
+
+A request goes to ``cb.api.<tenant>.<verb>`` with a JSON object; the answer is the verb's JSON value, or an object
+``{"error": {"code": …, "message": …, "problems": […]}}`` with the headers of a service error. Every process that opens
+the service answers for all tenants; the server gives each request to one of them.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+import msgspec
+import structlog
+from msgspec import Struct
+from nats.errors import Error as NatsError
+from nats.micro import add_service
+from nats.micro.request import ERROR_CODE_HEADER, ERROR_HEADER, Request
+from nats.micro.service import EndpointStats
+from nats.micro.service import Service as MicroService
+
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.outgoing_subjects import OutgoingPolicy
+from callboard.bus.subjects import name_of
+from callboard.bus.tracecontext import read, within
+from callboard.features.index.files import FOLDER
+from callboard.runtime.admission.definitions import Definitions
+from callboard.service.api.client import VERDICT_WAIT_S
+from callboard.service.api.door import open_door
+from callboard.service.api.outcomes import Verb, error_body, outcome
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.shapes import schemas_of
+from callboard.service.api.verbs import ApiError, Verbs
+
+if TYPE_CHECKING:
+    from callboard.service.api.connection import Connection
+
+logger = structlog.get_logger(__name__)
+
+NAME = "callboard"
+REQUESTS_MAX = 256
+"""Requests answered at once, those that wait for a result included; beyond that the answer is ``api.busy``."""
+
+HEADER_BYTES = 8 * 1024
+"""Room that an answer leaves for headers and subject below the server's largest message."""
+
+OPEN_WAIT_S = 5.0
+CLOSE_WAIT_S = 2.0
+
+
+@asynccontextmanager
+async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
+    """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
+    error: Exception | None = None
+    counts: dict[str, Count] = {}
+    policy = OutgoingPolicy(
+        connection.log.subjects.prefix, connection.config.nats_inbox_prefix, connection.config.tools_allow_nats
+    )
+    service = await add_service(
+        connection.nc,
+        name=NAME,
+        version=_semantic(version("callboard")),
+        description="Callboard: start AI workflows, tell them things, read what they did.",
+        metadata={"prefix": connection.log.subjects.prefix, "stream": connection.log.stream},
+        stats_handler=partial(_counted, counts),
+    )
+    async with anyio.create_task_group() as tasks:
+        listings = Listings(
+            connection.log, tasks, connection.config.data_dir / FOLDER, prices=connection.config.price_table()
+        )
+        endpoint = _Endpoint(connection, tasks, policy)
+        verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s).all()
+        try:
+            for name, verb in verbs.items():
+                await service.add_endpoint(
+                    name=name,
+                    subject=f"{connection.log.subjects.prefix}.api.*.{name}",
+                    handler=endpoint.handler(verb, counts.setdefault(name, Count())),
+                    metadata=_about(name, verb),
+                )
+            # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
+            # its ping overtakes commands that wait to be written.
+            async with open_door(connection, tasks):
+                await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
+                yield
+        except Exception as caught:
+            # Raised below: the task group would wrap it.
+            error = caught
+        finally:
+            await _stop(connection, service)
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+
+
+async def _stop(connection: "Connection", service: MicroService) -> None:
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
+        try:
+            await service.stop()
+            # With this answer the server has taken us off: whoever asks from now on is told that nobody is here.
+            await connection.log.requests.request(connection.log.nc.js("INFO"), b"")
+        except (NatsError, NoAnswer) as error:
+            logger.warning("service could not be closed in good order", error=str(error))
+
+
+def _semantic(found: str) -> str:
+    """The part of our version that a micro service may have."""
+    match = re.match(r"\d+\.\d+\.\d+", found)
+    return match[0] if match else "0.0.0"
+
+
+def _about(name: str, verb: Verb) -> dict[str, str]:
+    """What `nats micro info` tells of a verb: what it does, and the JSON Schemas of its request and its answer."""
+    return {"description": " ".join((verb.__doc__ or "").split()), **schemas_of(name)}
+
+
+class Count(Struct):
+    """What became of a verb's requests: how many were answered, how many of them by an error, and how long it took."""
+
+    answered: int = 0
+    errors: int = 0
+    last_error: str = ""
+    took_ns: int = 0
+
+
+def _counted(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
+    """Put our figures in place of the client library's, for which a request is over as soon as we have taken it in."""
+    count = counts[stats.name]
+    stats.num_errors = count.errors
+    stats.last_error = count.last_error
+    stats.processing_time = count.took_ns
+    stats.average_processing_time = count.took_ns // count.answered if count.answered else 0
+    return {"answered": count.answered}
+
+
+class _Endpoint:
+    """Takes requests in: each gets a task of its own, since the client library calls back one after the other."""
+
+    def __init__(self, connection: "Connection", tasks: anyio.abc.TaskGroup, policy: OutgoingPolicy) -> None:
+        self._nc = connection.nc
+        self._tasks = tasks
+        self._policy = policy
+        self._active = 0
+
+    def handler(self, verb: Verb, count: Count) -> Callable[[Request], Awaitable[None]]:
+        async def handle(request: Request) -> None:
+            if self._is_misdirected(request):
+                return
+            if self._active >= REQUESTS_MAX:
+                busy = ApiError(503, "api.busy", f"{REQUESTS_MAX} requests are being answered")
+                await self._send(request, busy, count, monotonic_ns())
+                return
+            self._active += 1
+            self._tasks.start_soon(self._answer, verb, request, count)
+
+        return handle
+
+    def _is_misdirected(self, request: Request) -> bool:
+        """Whether the answer to a request would go to a subject that is not for answers; it is not carried out then.
+
+        The server lets a client name any reply subject, and we may publish where the client may not.
+        """
+        try:
+            tenant = name_of(request.subject.split(".")[-2])
+        except ValueError:
+            return False
+        reply = request._msg.reply  # pyright: ignore[reportPrivateUsage] - the library has no other name
+        fault = self._policy.fault_of_reply(tenant, reply) if reply else None
+        if fault is not None:
+            logger.warning("request names a reply subject that is not for answers", subject=request.subject)
+        return fault is not None
+
+    async def _answer(self, verb: Verb, request: Request, count: Count) -> None:
+        began = monotonic_ns()
+        try:
+            tenant = name_of(request.subject.split(".")[-2])
+            with within(read(request.headers or {})):
+                answer = await outcome(verb, tenant, request.data)
+            await self._send(request, answer, count, began)
+        except (NatsError, ValueError) as error:
+            # No reply subject, or no connection: there is nobody to tell.
+            logger.warning("request could not be answered", subject=request.subject, error=str(error))
+        finally:
+            self._active -= 1
+
+    async def _send(self, request: Request, answer: Any, count: Count, began: int) -> None:
+        count.answered += 1
+        count.took_ns += monotonic_ns() - began
+        if not isinstance(answer, ApiError):
+            body = msgspec.json.encode(answer)
+            largest = self._nc.max_payload - HEADER_BYTES
+            if len(body) <= largest:
+                await request.respond(body)
+                return
+            message = f"the answer has {len(body)} bytes, and a message takes {largest}"
+            answer = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
+        count.errors += 1
+        count.last_error = f"{answer.status}: {answer.code}: {_one_line(answer.message)}"
+        await request.respond(
+            error_body(answer), {ERROR_CODE_HEADER: str(answer.status), ERROR_HEADER: _one_line(answer.message)}
+        )
+
+
+def _one_line(text: str) -> str:
+    """A text as a header can carry it."""
+    return " ".join(text.split())[:500]

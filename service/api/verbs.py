@@ -1,0 +1,495 @@
+"""Verbs: what the service does for each, from the JSON that was asked to the value that is answered.
+
+The shapes are those of `callboard.service.api.bodies`. What is refused, unknown or not there yet is an `ApiError`.
+"""
+
+import datetime as dt
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Registration
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Problem
+from callboard.bus.log.port import NoAnswer, Recorded, whole
+from callboard.bus.nats.blobs import TooLarge
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef, is_name
+from callboard.features.schedules.schedule import Schedule
+from callboard.features.schedules.schedules import ScheduleChanged, ScheduleRow, Schedules, ScheduleUnknown
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.projections.lists.runs import STATUSES
+from callboard.projections.lists.where import Both, Either, Term, Where, WhereInvalid, unsearchable, where
+from callboard.projections.results import view_of
+from callboard.projections.run.run_result import Results, RunResult
+from callboard.projections.trace.trace import TraceFold
+from callboard.projections.trace.tree import Trace
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.large_starts import BLOBS
+from callboard.runtime.admission.registration import Registered, register, registered
+from callboard.runtime.admission.start_message import decoded, examine_object
+from callboard.runtime.admission.tells import check_tell
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.admission.versions import (
+    NoEarlierVersion,
+    RegisteredMeanwhile,
+    UnknownDefinition,
+    UnknownVersion,
+    meant,
+    rollback,
+    versions,
+)
+from callboard.runtime.run.reactions import parse_tell
+from callboard.service.api.bodies import (
+    AddSchedule,
+    AwaitResult,
+    ChangeSchedule,
+    CostList,
+    Count,
+    CountRuns,
+    ListQuestions,
+    ListRuns,
+    Nothing,
+    OneName,
+    OneRun,
+    Page,
+    PageOfEvents,
+    QuestionList,
+    Result,
+    Rollback,
+    RunList,
+    SequencedEvent,
+    SumCosts,
+    TellRun,
+    Told,
+    Versions,
+)
+from callboard.service.api.client import VERDICT_WAIT_S, Client, unknown_run
+from callboard.service.api.forking import ForkRun, begun
+from callboard.service.api.keeping import Folding
+from callboard.service.api.retrying import NowhereToFork
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.settling import NotTaken, told
+from callboard.service.api.values import ENCRYPTED_BYTES_MAX, ReadValue, ValuePart, part_of_value
+from callboard.service.api.version_lists import listed
+
+EVENTS_MAX = 1_000
+"""Events in one page."""
+
+PAGE_BYTES_MAX = 512 * 1024
+"""A page ends before the event that would make it larger than this; it has one event at least."""
+
+RUNS_MAX = 1_000
+"""Runs in one answer."""
+
+QUESTIONS_MAX = 1_000
+"""Questions in one answer."""
+
+WAIT_MAX_S = 300.0
+"""Longest wait for a result."""
+
+Instant = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+
+R = TypeVar("R")
+
+
+class ApiError(Exception):
+    """Raised for whatever the asker has to know: ``status`` is as in HTTP, ``code`` is stable."""
+
+    def __init__(
+        self, status: int, code: str, message: str, problems: list[Problem] | None = None, **more: Any
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.problems = problems or []
+        self.more = more
+
+
+class Verbs:
+    """What the service can do, on one log."""
+
+    def __init__(
+        self, log: JetStreamLog, definitions: Definitions, listings: Listings, verdict_wait_s: float = VERDICT_WAIT_S
+    ) -> None:
+        self._log = log
+        self._definitions = definitions
+        self._listings = listings
+        self._verdict_wait_s = verdict_wait_s
+        self._folding = Folding()
+
+    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
+        """Every verb: its name to what takes tenant and request."""
+        return {
+            "start": self.start,
+            "fork": self.fork,
+            "tell": self.tell,
+            "runs": self.runs,
+            "count": self.count,
+            "costs": self.costs,
+            "questions": self.questions,
+            "show": self.show,
+            "result": self.result,
+            "trace": self.trace,
+            "state": self.state,
+            "events": self.events,
+            "value": self.value,
+            "definition": self.definition,
+            "versions": self.versions,
+            "rollback": self.rollback,
+            "schedule": self.schedule,
+            "schedules": self.schedules,
+            "change_schedule": self.change_schedule,
+        }
+
+    # -- saying -------------------------------------------------------------------------------------------------------
+
+    async def start(self, tenant: str, body: bytes) -> Verdict:
+        """Start a run: the message that would be published on ``cb.start.<tenant>``, answered with its verdict."""
+        message = decoded(body)
+        if isinstance(message, list):
+            raise _refused("start", None, message)
+        # A fork is completed from its origin before it is looked at.
+        if BLOBS not in message and message.get("fork") is None:
+            look = partial(examine_object, {**message}, len(body))
+            if problems := (await self._definitions.apart(look, size=len(body))).problems:
+                raise _refused("start", None, problems)
+        return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
+
+    async def fork(self, tenant: str, body: bytes) -> Verdict:
+        """Go on from where a run was, as a run of its own; or start it once more. Answered with the start's verdict."""
+        request = read_body(body, ForkRun)
+        client = self._client(tenant)
+        # An event's number needs no look at them.
+        events = [] if request.at is not None else await client.events(request.run_id)
+        try:
+            verdict = await begun(client, request, events, wait_s=self._verdict_wait_s)
+        except NowhereToFork as error:
+            raise ApiError(409, error.code, error.message, run_id=request.run_id, remedy=error.remedy) from error
+        return _accepted("start", verdict)
+
+    async def tell(self, tenant: str, body: bytes) -> Told:
+        """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""
+        request = read_body(body, TellRun)
+        problems = check_tell(request.verb, bytes(request.body))
+        if problems:
+            raise _refused(request.verb, request.run_id, problems)
+        tell = parse_tell(request.verb, bytes(request.body))
+        wait_s = min(request.wait_s, WAIT_MAX_S)
+        try:
+            found = await told(
+                self._client(tenant), request.run_id, request.verb, tell, wait_s, verdict_wait_s=self._verdict_wait_s
+            )
+        except NotTaken as error:
+            raise ApiError(409, error.code, error.message, run_id=request.run_id) from error
+        verdict = _accepted(request.verb, found.verdict)
+        recorded = found.recorded.n if found.recorded is not None else None
+        return Told(
+            verdict.status,
+            request.run_id,
+            verdict.cause,
+            "accepted" if found.settled else "pending",
+            recorded,
+            verdict.duplicate,
+            verdict.warnings,
+        )
+
+    async def definition(self, tenant: str, body: bytes) -> Registered:
+        """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up
+        without source."""
+        request = read_body(body, Registration)
+        if request.source is None:
+            return await self._look_up(tenant, request)
+        kept = await register(self._log, self._definitions, tenant, request)
+        if isinstance(kept, list):
+            raise ApiError(400, "definition.refused", "the definition is not valid", kept)
+        return kept
+
+    async def _look_up(self, tenant: str, wanted: Registration) -> Registered:
+        key = wanted.hash or wanted.name
+        if not key:
+            raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
+        found = await meant(self._log, tenant, key)
+        if found is None:
+            raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
+        return registered(found)
+
+    async def rollback(self, tenant: str, body: bytes) -> Registered:
+        """Have a name mean an earlier version again, which is registered once more."""
+        request = read_body(body, Rollback)
+        try:
+            return await rollback(self._log, tenant, request.name, request.to, request.by)
+        except (UnknownDefinition, UnknownVersion) as error:
+            raise ApiError(404, error.code, error.message, remedy=error.remedy) from error
+        except (NoEarlierVersion, RegisteredMeanwhile) as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+
+    async def versions(self, tenant: str, body: bytes) -> Versions:
+        """List all that has been registered under a name, the newest first: that one is in force."""
+        request = read_body(body, OneName)
+        found = await versions(self._log, tenant, request.name)
+        if not found:
+            unknown = UnknownDefinition(request.name)
+            raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
+        return Versions(request.name, listed(found, await self._listings.versions(tenant)))
+
+    # -- schedules ----------------------------------------------------------------------------------------------------
+
+    async def schedule(self, tenant: str, body: bytes) -> ScheduleRow:
+        """Add a schedule, or put another in place of one of the same name."""
+        request = read_body(body, AddSchedule)
+        wanted = Schedule(
+            request.name,
+            request.when,
+            request.start,
+            due_field=request.due_field,
+            catch_up=request.catch_up,
+            overlap=request.overlap,
+        )
+        try:
+            added = await Schedules(self._log, tenant).add(wanted, self._definitions)
+        except ScheduleChanged as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+        if isinstance(added, list):
+            raise ApiError(400, "schedule.refused", "the schedule is refused", added)
+        return added
+
+    async def schedules(self, tenant: str, body: bytes) -> list[ScheduleRow]:
+        """List the schedules, by name."""
+        read_body(body, Nothing)
+        return await Schedules(self._log, tenant).rows()
+
+    async def change_schedule(self, tenant: str, body: bytes) -> ScheduleRow | None:
+        """Pause a schedule, resume it, or remove it."""
+        request = read_body(body, ChangeSchedule)
+        schedules = Schedules(self._log, tenant)
+        change = {"pause": schedules.pause, "resume": schedules.resume, "remove": schedules.remove}[request.change]
+        try:
+            return await change(request.name)
+        except ScheduleUnknown as error:
+            raise ApiError(404, error.code, error.message, remedy=error.remedy) from error
+        except ScheduleChanged as error:
+            raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def runs(self, tenant: str, body: bytes) -> RunList:
+        """List runs, the newest first."""
+        request = read_body(body, ListRuns)
+        limit = _within("limit", request.limit, RUNS_MAX)
+        try:
+            return RunList(*await self._listings.page(tenant, _wanted(request), limit, request.before))
+        except KeyError:
+            message = f"there is no run {request.before!r} in the list"
+            raise ApiError(404, "run.unknown", message, where="before") from None
+
+    async def count(self, tenant: str, body: bytes) -> Count:
+        """Say how many runs there are that `runs` would list, however many it lists at once."""
+        return Count(await self._listings.matching(tenant, _wanted(read_body(body, CountRuns))))
+
+    async def costs(self, tenant: str, body: bytes) -> CostList:
+        """Sum up what runs that have ended have cost, each with its child runs, by definition, day or model."""
+        request = read_body(body, SumCosts)
+        return CostList(await self._listings.costs(tenant, _question(request.where), request.by))
+
+    async def questions(self, tenant: str, body: bytes) -> QuestionList:
+        """List the questions that wait for an answer, of all runs, the oldest first."""
+        request = read_body(body, ListQuestions)
+        limit = _within("limit", request.limit, QUESTIONS_MAX)
+        found = [
+            one
+            for one in await self._listings.questions(tenant)
+            if request.definition in (None, one.definition) and request.run_id in (None, one.run)
+        ]
+        return QuestionList(found[:limit], len(found) > limit, len(found))
+
+    async def show(self, tenant: str, body: bytes) -> RunResult:
+        """Say how a run stands: status, nodes, what it waits for, output, usage."""
+        request = read_body(body, OneRun)
+        events = await self._client(tenant).events(request.run_id)
+        return await self._folding.fold(Results(self._listings.prices), events)
+
+    async def trace(self, tenant: str, body: bytes) -> Trace:
+        """Return a run's tree of nodes and effects, with times."""
+        request = read_body(body, OneRun)
+        events = await self._client(tenant).events(request.run_id)
+        return await self._folding.fold(TraceFold(self._listings.prices), events)
+
+    async def state(self, tenant: str, body: bytes) -> Any:
+        """Return the document from which another run can go on where this one stands, in the shape of its language."""
+        request = read_body(body, OneRun)
+        events = await self._client(tenant).events(request.run_id)
+        accepted = ev.payload_of(events[0])
+        language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
+        view = view_of(language)
+        if view is None or view.state is None:
+            raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
+        return await self._folding.fold(view.state(), events)
+
+    async def result(self, tenant: str, body: bytes) -> Result:
+        """Return a run's end, waiting for it if asked to."""
+        request = read_body(body, AwaitResult)
+        ref = RunRef(tenant, request.run_id)
+        last = await self._log.last(ref)
+        if last is None:
+            raise await unknown_run(self._log, ref)
+        if last.event.type == ev.RunQuarantined.type:
+            raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
+        if last.event.type != ev.RunEnd.type and not await self._ended(ref, request.wait_s):
+            message = (
+                f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
+            )
+            raise ApiError(409, "run.not_ended", message, run_id=ref.run)
+        recorded = await self._log.last_of_type(ref, ev.RunEnd.type)
+        if recorded is None:
+            raise NoAnswer("the run has ended, and its end is not found")
+        end = ev.payload_of(await whole(self._log, recorded))
+        assert isinstance(end, ev.RunEnd)
+        return Result(
+            run_id=ref.run,
+            status=end.status,
+            output=end.output,
+            results=end.results,
+            error=end.error,
+            usage=end.usage,
+        )
+
+    async def _ended(self, ref: RunRef, wait_s: float) -> bool:
+        """Wait for a run's end; say whether it has come."""
+        if wait_s <= 0:
+            return False
+        filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
+        with anyio.move_on_after(min(wait_s, WAIT_MAX_S)):
+            async with self._log.follow(filter, 0) as feed:
+                async for _ in feed:
+                    return True
+        return False
+
+    async def events(self, tenant: str, body: bytes) -> Page:
+        """Return a page of a run's events."""
+        request = read_body(body, PageOfEvents)
+        limit = _within("limit", request.limit, EVENTS_MAX)
+        ref = RunRef(tenant, request.run_id)
+        page: list[SequencedEvent] = []
+        after, size = request.after, 0
+        async for recorded in self._read_on(ref, request.after, limit + 1):
+            if not request.types or recorded.event.type in request.types:
+                size += len(told := recorded.told)
+                if len(page) == limit or (page and size > PAGE_BYTES_MAX):
+                    return Page(page, after, more=True)
+                page.append(SequencedEvent(recorded.sequence, Raw(told)))
+            after = recorded.sequence
+        if after == request.after and await self._log.last(ref) is None:
+            raise await unknown_run(self._log, ref)
+        return Page(page, after, more=False)
+
+    async def _read_on(self, ref: RunRef, after: int, at_once: int) -> AsyncGenerator[Recorded]:
+        """Yield a run's events behind a sequence, read so many at a time: most of a long log is on other pages."""
+        while found := await self._log.read(ref, after, at_once):
+            for recorded in found:
+                yield recorded
+            if len(found) < at_once:
+                return
+            after = found[-1].sequence
+
+    async def value(self, tenant: str, body: bytes) -> ValuePart:
+        """Return a part of a large value of a run, by the sha256 that an event names."""
+        request = read_body(body, ReadValue)
+        try:
+            found = await part_of_value(self._log, RunRef(tenant, request.run_id), request)
+        except TooLarge:
+            message = f"the value is encrypted and has more than {ENCRYPTED_BYTES_MAX} bytes"
+            raise ApiError(413, "api.too_large", message, run_id=request.run_id) from None
+        if found is None:
+            raise ApiError(
+                404, "value.unknown", "the run has no such large value, or it ends before", run_id=request.run_id
+            )
+        return found
+
+    def _client(self, tenant: str) -> Client:
+        return Client(self._log, tenant)
+
+
+def read_body(body: bytes, shape: type[R]) -> R:
+    """Read what is asked.
+
+    :raises ApiError: if it has not that shape
+    """
+    try:
+        found = decode_json(body or b"{}", type=shape)
+    except JSON_ERRORS as error:
+        fields = ", ".join(getattr(shape, "__struct_fields__", ()))
+        raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error
+    run = getattr(found, "run_id", None)
+    if run is not None and not is_name(run):
+        raise ApiError(404, "run.unknown", f"there is no run {run[:80]!r}: no subject takes that name")
+    return found
+
+
+def _wanted(request: CountRuns) -> Where:
+    """The runs that a request is about.
+
+    :raises ApiError: if its question cannot be understood
+    """
+    since = _since(request.since)
+    if request.status is not None and request.status not in STATUSES:
+        # No run has such a status: that is no mistake of whoever knows more of them.
+        return Either(())
+    for name, given in (("q", request.q), ("definition", request.definition or "")):
+        if unsearchable(given) is not None:
+            message = "there is a character that no text of a run has"
+            raise ApiError(400, "find.where", message, where=name, expected="printable characters")
+    tests = [
+        Term("status", "=", request.status) if request.status is not None else None,
+        Term("definition", "=", request.definition) if request.definition is not None else None,
+        Term("accepted", ">=", since.timestamp()) if since is not None else None,
+        Term("any", "~", request.q) if request.q.strip() else None,
+    ]
+    return Both((*(test for test in tests if test is not None), _question(request.where)))
+
+
+def _question(text: str) -> Where:
+    try:
+        return where(text, STATUSES, dt.datetime.now(dt.UTC))
+    except WhereInvalid as error:
+        raise ApiError(400, error.code, error.message, where=error.where, column=error.column) from error
+
+
+def _since(text: str | None) -> dt.datetime | None:
+    """Read an instant, or how many seconds ago."""
+    if text is None:
+        return None
+    try:
+        if text.isdecimal():
+            return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=int(text))
+        return msgspec.convert(text, Instant)
+    except (msgspec.ValidationError, OverflowError):
+        expected = "2026-11-20T09:00:00Z, or seconds"
+        raise ApiError(400, "api.malformed", f"since is {text[:80]!r}", expected=expected) from None
+
+
+def _within(name: Literal["limit"], value: int, most: int) -> int:
+    if not 1 <= value <= most:
+        raise ApiError(400, "api.malformed", f"{name} is {value}", expected=f"1 to {most}")
+    return value
+
+
+def _accepted(verb: str, verdict: Verdict) -> Verdict:
+    if verdict.status != "accepted":
+        raise _refused(verb, verdict.run_id, verdict.problems)
+    return verdict
+
+
+def _refused(verb: str, run_id: str | None, problems: list[Problem]) -> ApiError:
+    status = 404 if any(problem.code == "run.unknown" for problem in problems) else 400
+    more = {"run_id": run_id} if run_id else {}
+    return ApiError(
+        status, f"{'start' if verb == 'start' else 'tell'}.refused", f"the {verb} is refused", problems, **more
+    )

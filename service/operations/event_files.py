@@ -1,0 +1,74 @@
+"""Event files: runs that were exported as their events, line by line, and stand in a log again to be looked at."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from callboard.bus.errors import OperatorError
+from callboard.bus.events import Event, RunAccepted, decode_event, encode_event
+from callboard.bus.log import payloads
+from callboard.bus.log.forks import begun_before
+from callboard.bus.log.port import Entry, EventLog, append, store_blob
+from callboard.bus.subjects import RunRef
+from callboard.lib.json_errors import JSON_ERRORS
+
+REMEDY = "A file that `/runs/RUN/export.jsonl` gave, or `callboard trace RUN --format events`, is one."
+
+
+class NoEventFile(OperatorError):
+    """A file does not hold the events of runs, each from its first on."""
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__("page.no_events", message, where, REMEDY)
+
+
+def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
+    """Read the events of a file, by run.
+
+    :raises NoEventFile: if a line is none, or a run does not begin with its first event or has a gap
+    """
+    runs: dict[str, list[Event]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise NoEventFile(str(path), f"it cannot be read: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            # What an export has inside stood beside the event in its log.
+            event = msgspec.structs.replace(decode_event(line), blobs=[])
+        except JSON_ERRORS as error:
+            raise NoEventFile(f"{path}:{number}", f"the line is no event: {error}") from error
+        run = runs.setdefault(event.run, [])
+        if event.n != len(run) + 1 or (event.n == 1 and event.type != RunAccepted.type):
+            raise NoEventFile(
+                f"{path}:{number}", f"event {event.n} of run {event.run} does not follow event {len(run)}"
+            )
+        run.append(event)
+    if not runs:
+        raise NoEventFile(str(path), "it has no events")
+    # In files that were written by earlier versions, a fork's first event is later than what it has of its origin.
+    return {run: [begun_before(events), *events[1:]] for run, events in runs.items()}
+
+
+async def store(log: EventLog, tenant: str, runs: Mapping[str, Sequence[Event]]) -> None:
+    """Put the events of runs into a log that has none of them.
+
+    :raises NoAnswer: if the log does not take them
+    """
+    for run, events in runs.items():
+        ref, after = RunRef(tenant, run), 0
+        for event in events:
+            after = await append(log, ref, [await _entry(log, ref, event)], after)
+
+
+async def _entry(log: EventLog, ref: RunRef, event: Event) -> Entry:
+    """An event as it goes into the log: its large values, which an export has inside, stand beside it again."""
+    payload, blobs = payloads.split(bytes(event.payload))
+    for digest, data in blobs.items():
+        await store_blob(log, ref, event.n, digest, data)
+    stored = msgspec.structs.replace(event, payload=msgspec.Raw(payload), blobs=list(blobs))
+    id = f"{ref.run}.{event.n}"
+    return Entry(event.n, event.epoch, event.type, event.definition, id, encode_event(stored))

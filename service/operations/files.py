@@ -1,0 +1,43 @@
+"""Texts and documents on this disk, read whole, with errors that say which file and why."""
+
+from pathlib import Path
+from typing import Any
+
+from callboard.bus.errors import CallboardError
+from callboard.languages.problems import Tree, kind_of
+from callboard.languages.source_text import read
+from callboard.service.operations.errors import RequestRefused
+
+
+def text_of(path: Path) -> str:
+    """Read a text file.
+
+    :raises CallboardError: ``file.unreadable``
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"the file cannot be read as text: {why(error)}"
+        raise CallboardError("file.unreadable", message, str(path)) from error
+
+
+def why(error: OSError | UnicodeDecodeError) -> str:
+    """Say why a file cannot be read, without its name, which stands beside it."""
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def document_of(path: Path, what: str, shape: type[dict[Any, Any]] | type[list[Any]]) -> Any:
+    """Read a YAML or JSON file whose document has a shape.
+
+    :raises CallboardError: ``file.unreadable``
+    :raises RequestRefused: if it is no such document
+    """
+    source = text_of(path)
+    tree = read(source)
+    if not isinstance(tree, Tree):
+        raise RequestRefused(what, tree, str(path), source)
+    if not isinstance(tree.value, shape):
+        expected = "a list" if shape is list else "an object"
+        problem = tree.problem("SCHEMA", f"the {what} are {kind_of(tree.value)}", expected=expected)
+        raise RequestRefused(what, [problem], str(path), source)
+    return tree.value

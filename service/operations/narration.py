@@ -1,0 +1,318 @@
+"""Narration: each event of a run as one line for people."""
+
+import datetime as dt
+import re
+from typing import Any, assert_never
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure
+from callboard.bus.events import Event, Payload
+from callboard.bus.paths import last_id
+from callboard.bus.stand_ins import model_name, stands_in
+from callboard.projections.run.causes import gathered
+from callboard.projections.run.effects import PROVIDER, kind_and_name
+from callboard.projections.run.warnings import codes
+from callboard.projections.trace.text_renderings import duration_text
+
+TEXT_CHARS_MAX = 100
+"""How much of a text or value one line quotes."""
+
+
+_ASPECT = re.compile(r":.*$")
+"""What stands behind the id of a path's last segment, an index left aside."""
+
+_INDEX = re.compile(r"\[\d+\]")
+"""The index of a dispatch in a path; brackets of an id are encoded there."""
+
+_CALL = re.compile(r"!tool\.\d+\.(\d+)$")
+"""The place of a tool call among those of its turn."""
+
+_AWAITED = {
+    "waiting:human": "waiting for a person",
+    "waiting:tool": "waiting for its caller",
+    "waiting:timer": "waiting for a timer",
+    "waiting:signal": "waiting for a signal",
+    "waiting:child": "waiting for a child run",
+    "paused": "paused",
+    "cancelling": "waiting, while it is cancelled",
+}
+"""How a parked run stands."""
+
+
+def narrated(event: Event, payload: Payload) -> str:
+    """Say what an event tells, without where and when."""
+    match payload:
+        case ev.NodeEnter():
+            again = f" (visit {event.iteration})" if event.iteration > 1 else ""
+            name = name_of(event.path)
+            told = payload.name or payload.node
+            known = not told or told in (last_id(event.path), name)
+            return f"▶ {name}{again}" + ("" if known else f": {told}")
+        case ev.NodeExit():
+            mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
+            why = "" if payload.outcome == "cancelled" else _because(payload.error)
+            return f"{mark} {name_of(event.path)} {payload.outcome}{why}"
+        case ev.NodeRetry():
+            why = payload.error.code if payload.error else short(payload.reason)
+            waits = f" in {duration_text(payload.delay)}" if payload.delay else ""
+            return f"↻ retry {payload.attempt}{waits}: {why}"
+        case ev.Route():
+            edge = payload.edge if isinstance(payload.edge, str) and payload.reason == "next" else payload.reason
+            return f"→ {payload.target}" + (f"  ({short(edge)})" if edge else "")
+        case ev.NodeProgress():
+            return short(payload.message)
+        case ev.NodeWarning():
+            # Whole: what is missing and how to help it stand at its end.
+            return f"! {payload.code}: {' '.join(payload.reason.split())}"
+        case ev.RunAccepted(definition=ref):
+            told = f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
+            if (forked := payload.forked_from) is not None:
+                told += f", which goes on from event {forked.n} of {forked.run}"
+            return told + _warned(list(dict.fromkeys(warning.code for warning in payload.warnings)))
+        case (
+            ev.RunRejected()
+            | ev.RunClaimed()
+            | ev.RunParked()
+            | ev.RunQuarantined()
+            | ev.RunReleased()
+            | ev.RunDiverged()
+            | ev.RunAdopted()
+            | ev.RunStart()
+            | ev.SourcesResolved()
+            | ev.RunPaused()
+            | ev.RunResumed()
+            | ev.CancelRequested()
+            | ev.CommandRefused()
+            | ev.RunFailed()
+            | ev.RunEnd()
+        ):
+            return _run(payload)
+        case _:
+            return _effect(payload, event.key)
+
+
+def name_of(path: str) -> str:
+    """Name a node as it is entered and left: its id, the aspect of it, and the item of a fan-out that it is for."""
+    aspect = _ASPECT.search(_INDEX.sub("", path.rpartition("/")[2]))
+    return " ".join(part for part in (last_id(path) + (aspect.group() if aspect else ""), item_of(path)) if part)
+
+
+def item_of(path: str) -> str:
+    """The indices of the dispatches that a path lies in, such as ``[3]``; empty outside of fan-outs."""
+    return "".join(_INDEX.findall(path))
+
+
+def called(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
+    """Name a tool call: the tool, which call of its turn it is behind the first, and its input."""
+    place = _CALL.search(key)
+    number = int(place[1]) + 1 if place else 1
+    told = f"{call.tool} (call {number})" if number > 1 else call.tool
+    return f"{told} {short(call.input)}" if isinstance(call, ev.ToolCall) else told
+
+
+def paused(pause: ev.RunPaused) -> str:
+    """Say why a run stands still: at which breakpoint or step, or by whose command."""
+    if pause.reason in ("breakpoint", "step"):
+        return f"paused ({pause.reason})" + (f" at {pause.step}" if pause.step else "") + _after(pause.message or "")
+    return f"paused ({pause.reason}){_by(pause.by)}{_after(pause.message or '')}"
+
+
+def question_text(asked: ev.HumanAsked) -> str:
+    """A question with what can be answered."""
+    return " ".join(asked.question.split()) + answers_to(asked)
+
+
+def answers_to(asked: ev.HumanAsked) -> str:
+    """What can be answered to a question, in brackets behind it."""
+    choices = [one.get("value", one) if isinstance(one, dict) else one for one in asked.options]
+    answers = "yes or no" if asked.interaction_type == "confirm" else ", ".join(map(short, choices))
+    return f"  ({answers})" if answers else ""
+
+
+def _run(
+    payload: ev.RunRejected
+    | ev.RunClaimed
+    | ev.RunParked
+    | ev.RunQuarantined
+    | ev.RunReleased
+    | ev.RunDiverged
+    | ev.RunAdopted
+    | ev.RunStart
+    | ev.SourcesResolved
+    | ev.RunPaused
+    | ev.RunResumed
+    | ev.CancelRequested
+    | ev.CommandRefused
+    | ev.RunFailed
+    | ev.RunEnd,
+) -> str:
+    match payload:
+        case ev.RunRejected():
+            return f"rejected: {len(payload.problems)} problems"
+        case ev.RunClaimed():
+            return f"taken on{' again' if payload.epoch > 1 else ''} by {payload.worker}"
+        case ev.RunParked():
+            until = f" until {local(payload.deadline)}" if payload.deadline else ""
+            what = _AWAITED.get(payload.status, "waiting")
+            return f"parked{until}, {what}: {', '.join(payload.awaits)}"
+        case ev.RunQuarantined():
+            return f"✗ quarantined: {payload.code}: {payload.message} (message {payload.sequence}, {payload.subject})"
+        case ev.RunReleased():
+            return f"released by {payload.worker}, which shuts down"
+        case ev.RunDiverged():
+            what = "waiting for other code" if payload.entry else "diverged"
+            return f"✗ {what}: {payload.code}: {payload.message}"
+        case ev.RunAdopted():
+            return f"continued by {payload.worker} with the code {payload.digest[:12]}, before {payload.previous[:12]}"
+        case ev.RunStart():
+            return "started"
+        case ev.SourcesResolved():
+            return f"{len(payload.sources)} source{'s' if len(payload.sources) != 1 else ''} read"
+        case ev.RunPaused():
+            return paused(payload)
+        case ev.RunResumed():
+            return f"resumed{' for a step' if payload.step else ''}" + _by(payload.by)
+        case ev.CancelRequested():
+            return f"{'kill' if payload.kill else 'cancel'} requested{_by(payload.by)}" + _after(payload.reason)
+        case ev.CommandRefused():
+            return f"! {payload.verb} refused: {payload.message}"
+        case ev.RunFailed():
+            return f"✗ failed{_because(payload.error)}"
+        case ev.RunEnd():
+            return f"■ {payload.status}" + _warned(codes(payload.warnings))
+        case _:
+            assert_never(payload)
+
+
+def _effect(
+    payload: ev.ModelCall
+    | ev.ModelResult
+    | ev.ToolCall
+    | ev.ToolResult
+    | ev.EffectCall
+    | ev.EffectResult
+    | ev.TimerSet
+    | ev.TimerFired
+    | ev.ClockRead
+    | ev.HumanAsked
+    | ev.HumanAnswered
+    | ev.HumanClosed
+    | ev.SignalAwaited
+    | ev.SignalReceived
+    | ev.ChildStart
+    | ev.ChildUsage
+    | ev.ChildEnd
+    | ev.EffectCancelled,
+    key: str,
+) -> str:
+    match payload:
+        case ev.ModelCall():
+            return f"{_asked(payload)} ({payload.purpose})"
+        case ev.ModelResult():
+            return _reply(payload)
+        case ev.ToolCall():
+            return f"calls {called(payload, key)}"
+        case ev.ToolResult():
+            told = called(payload, key)
+            if payload.asks is not None:
+                return f"{told} asks a person for input"
+            return f"{told} failed{_because(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
+        case ev.EffectCall():
+            kind, name = kind_and_name(payload)
+            return f"{kind} {name} …" if payload.kind_ == PROVIDER else f"{kind} …"
+        case ev.EffectResult():
+            return f"failed{_because(payload.error)}" if payload.error else f"= {_value(payload.value)}"
+        case ev.TimerSet():
+            return f"timer until {local(payload.due)} ({payload.purpose})"
+        case ev.TimerFired():
+            return "timer fired"
+        case ev.ClockRead():
+            return f"clock read: {payload.value.isoformat()}"
+        case ev.HumanAsked():
+            return f"? {short(payload.question)}{answers_to(payload)}"
+        case ev.HumanAnswered():
+            return f"answer {payload.k}{_by(payload.by)}: {short(payload.user_response)}"
+        case ev.HumanClosed():
+            return f"question closed: {payload.outcome}"
+        case ev.SignalAwaited():
+            return f"waits for signal {payload.name}"
+        case ev.SignalReceived():
+            return f"signal {payload.name}{_by(payload.by)}: {short(payload.data)}"
+        case ev.ChildStart():
+            return f"starts run {payload.child}"
+        case ev.ChildUsage():
+            return f"child run has used {sum(one.usage.tokens for one in payload.models)} tokens"
+        case ev.ChildEnd():
+            return f"child run {payload.status}{_because(payload.error)}" + _warned(codes(payload.warnings))
+        case ev.EffectCancelled():
+            return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
+        case _:
+            assert_never(payload)
+
+
+def _asked(call: ev.ModelCall) -> str:
+    """Say who is asked; where something stands in for a model, that none is."""
+    name = model_name(call)
+    if not stands_in(name):
+        return f"asks {name or 'the model'}"
+    provider, _, run = name.partition(":")
+    who = "the script" if provider == "scripted" else f"run {run}" if run else "an earlier run"
+    told = f"{who} answers"
+    return told if stands_in(call.model) else f"{told} for {call.model}"
+
+
+def _reply(reply: ev.ModelResult) -> str:
+    if reply.error:
+        return f"failed{_because(reply.error)}"
+    if reply.tool_calls:
+        return f"wants {', '.join(call.tool for call in reply.tool_calls)}"
+    return f"= {short(reply.text if reply.data is None else reply.data)}"
+
+
+def _value(value: Any) -> str:
+    """Name the tools of a toolbox; quote anything else."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "input_schema" in one for one in value):
+        return ", ".join(str(one.get("name")) for one in value)
+    return short(value)
+
+
+def local(instant: dt.datetime | None) -> str:
+    """Write an instant in the local time zone."""
+    return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}" if instant else "–"
+
+
+def short(value: Any) -> str:
+    """Quote a value on one line, cut to `TEXT_CHARS_MAX` characters."""
+    line = _on_one_line(value)
+    return line if len(line) <= TEXT_CHARS_MAX else line[: TEXT_CHARS_MAX - 1] + "…"
+
+
+def is_cut(value: Any) -> bool:
+    """Whether `short` leaves something of a value out."""
+    return len(_on_one_line(value)) > TEXT_CHARS_MAX
+
+
+def _on_one_line(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return " ".join(text.split())
+
+
+def _because(error: Failure | None) -> str:
+    if error is None:
+        return ""
+    first = "".join(f"; [{index}]{_because(failure)}" for index, failure in gathered(error)[:1])
+    return f": {error.code} {short(error.message)}".rstrip() + first
+
+
+def _warned(found: list[str]) -> str:
+    return f"  ! {', '.join(found)}" if found else ""
+
+
+def _by(who: str | None) -> str:
+    return f" by {who}" if who else ""
+
+
+def _after(reason: str) -> str:
+    return f": {short(reason)}" if reason else ""

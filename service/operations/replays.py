@@ -1,0 +1,125 @@
+"""Replays: a run's interpreter over its log again, with a sink that keeps whatever it would write to itself."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from callboard.bus.effects import Failure
+from callboard.bus.errors import CallboardError, ReplayDiverged
+from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunStart
+from callboard.bus.subjects import RunRef
+from callboard.lib.json_decoder import decode_json
+from callboard.projections.run.run_result import OpenEffect, RunResult
+from callboard.runtime.interpreter.ending import conclude, conclude_failed
+from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
+from callboard.runtime.interpreter.stage import Stage
+from callboard.runtime.run.observing import Observer
+from callboard.service.operations.narration import narrated
+from callboard.service.operations.results import result_of
+
+
+class Unwritten(Struct, frozen=True):
+    """An event that the replay would append next: the run stopped before it was recorded."""
+
+    type: str
+    path: str
+    key: str
+    text: str
+
+
+class Deadline(Struct, frozen=True):
+    due: dt.datetime
+    key: str
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What a replay came to at event ``at`` of ``events``: the run's standing, and what its interpreter waits for."""
+
+    run: str
+    at: int
+    events: int
+    ended: bool
+    open: list[OpenEffect]
+    questions: list[str]
+    deadlines: list[Deadline]
+    unwritten: list[Unwritten]
+    standing: RunResult
+
+
+def replay_events(
+    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], at: int | None = None
+) -> Replayed:
+    """Run the interpreter over a run's events up to ``at``; verify whatever it states and asks for on the way.
+
+    :raises ReplayDiverged: if that is something else than was recorded
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``
+    """
+    last = events[-1]
+    until = last.n if at is None else at
+    if until > last.n:
+        raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
+    stage, sink = replayed_to(ref, events, admission, secrets, until)
+    ended = last.type == RunEnd.type
+    if until == last.n:
+        _verify(stage, sink, ref, last, ended)
+    over = ended and until == last.n
+    effects = [] if over else [effect.event for effect in stage.waits.effects.values()]
+    return Replayed(
+        run=ref.run,
+        at=until,
+        events=last.n,
+        ended=ended,
+        open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
+        questions=[] if over else list(stage.waits.questions),
+        deadlines=[] if over else [Deadline(due, key) for due, key in stage.waits.deadlines()],
+        unwritten=[_unwritten(event) for event in sink.beyond],
+        standing=result_of([event for event in events if event.n <= until]),
+    )
+
+
+def replayed_to(
+    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], until: int
+) -> tuple[Stage, Observer]:
+    """Run the interpreter over a run's events up to ``until``; return its stage there, and what it would write.
+
+    :raises ReplayDiverged: if it asks for something else than was recorded
+    :raises CallboardError: ``replay.not_started``
+    """
+    started = next((event for event in events if event.type == RunStart.type), None)
+    if started is None:
+        raise CallboardError("replay.not_started", "the run has not begun; there is nothing to replay", ref.run)
+    sink = Observer(ref, events[-1], secrets)
+    stage, _ = build_stage(admission, ref, events, sink)
+    if until >= started.n:
+        _run(stage, admission, started, [event for event in events if event.n <= until])
+    return stage, sink
+
+
+def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
+    """Deliver events and, where the run is over behind them, state its end as a live run does."""
+    try:
+        replay(stage, admission, started, events)
+    except ReplayDiverged:
+        raise
+    except Exception as error:
+        # A fault of the interpreter fails a run; recorded as such, it is no difference.
+        conclude_failed(stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
+    else:
+        conclude(stage)
+
+
+def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
+    """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
+    stage.ledger.verify_replayed()
+    if ended and sink.beyond:
+        requested = sink.beyond[0]
+        text = f"{requested.type} {bytes(requested.payload).decode()}"
+        difference = Difference(recorded="the run's end", requested=text, requested_at=requested.source)
+        raise ReplayDiverged(ref, last.n, difference)
+
+
+def _unwritten(event: Event) -> Unwritten:
+    payload: Any = decode_json(event.payload, type=TYPES[event.type])
+    return Unwritten(event.type, event.path, event.key, narrated(event, payload))

@@ -1,0 +1,124 @@
+"""Sights: what a model saw at one of its calls, put together as it was then, by a replay that verifies it."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from callboard.bus.effects import Choice, Message, Purpose, ToolSpec
+from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
+from callboard.bus.subjects import RunRef
+from callboard.lib.json_types import JSON, JsonSchema
+from callboard.runtime.interpreter.replay import Admitted
+from callboard.runtime.run.conversation import model_turn
+from callboard.service.operations.replays import replayed_to
+
+
+class Said(Struct, frozen=True):
+    """A message as the model saw it. ``n`` is the event that brought it into the conversation; ``new`` says that the
+    turn before had not seen it."""
+
+    message: Message
+    n: int
+    new: bool
+
+
+class Reply(Struct, frozen=True):
+    """The answer, which is event ``n``."""
+
+    n: int
+    payload: ModelResult
+
+
+class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A whole request to a model. ``verified`` says that a replay has asked for the very same, digest and all."""
+
+    key: str
+    n: int
+    path: str
+    iteration: int
+    attempt: int
+    purpose: Purpose
+    provider: str
+    model: str
+    digest: str
+    verified: bool
+    system: str = ""
+    messages: list[Said]
+    tools: list[ToolSpec] = []
+    schema: JsonSchema | None = None
+    choices: list[Choice] = []
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    parameters: dict[str, JSON] = {}
+    result: Reply | None = None
+
+
+def seen(
+    ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], reply: Event | None
+) -> Seen | None:
+    """Return what the model saw at the ``model.call`` that is the last of a run's events; ``reply`` is its outcome.
+
+    None if the call was withdrawn before it was made.
+
+    :raises ReplayDiverged: if a replay asks for something else than was recorded
+    :raises CallboardError: ``replay.not_started``
+    """
+    called = events[-1]
+    stage, _ = replayed_to(ref, events, admission, secrets, called.n)
+    effect = stage.waits.effects.get(called.key)
+    call = payload_of(called)
+    if effect is None or not isinstance(call, ModelCall):
+        return None
+    turn = model_turn(effect, stage.asks.memory, "")
+    numbers = list(_numbers(events, called.key))
+    new = len(turn.messages) - len(call.messages) - (call.base is not None)
+    return Seen(
+        key=called.key,
+        n=called.n,
+        path=called.path,
+        iteration=called.iteration,
+        attempt=called.attempt,
+        purpose=turn.purpose,
+        provider=call.provider,
+        model=turn.model,
+        digest=call.digest,
+        verified=True,
+        system=turn.system,
+        messages=[
+            Said(message, n, place >= new)
+            for place, (message, n) in enumerate(zip(turn.messages, numbers, strict=True))
+        ],
+        tools=turn.tools,
+        schema=turn.schema,
+        choices=turn.choices,
+        max_output_tokens=turn.max_output_tokens,
+        temperature=turn.temperature,
+        parameters=turn.parameters,
+        result=_reply(reply),
+    )
+
+
+def _numbers(events: Sequence[Event], key: str) -> Iterator[int]:
+    """The events that brought in the messages of a conversation, in their order."""
+    calls = {event.key: event for event in events if event.type == ModelCall.type}
+    replies = {event.key: event.n for event in events if event.type == ModelResult.type}
+    chain: list[str] = []
+    link: str | None = key
+    while link is not None:
+        chain.append(link)
+        link = _call(calls[link]).base
+    for link in reversed(chain):
+        yield from (calls[link].n for _ in _call(calls[link]).messages)
+        if link != key:
+            yield replies[link]
+
+
+def _call(event: Event) -> ModelCall:
+    payload = payload_of(event)
+    assert isinstance(payload, ModelCall)
+    return payload
+
+
+def _reply(event: Event | None) -> Reply | None:
+    payload = payload_of(event) if event is not None else None
+    return Reply(event.n, payload) if event is not None and isinstance(payload, ModelResult) else None

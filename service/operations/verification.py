@@ -1,0 +1,125 @@
+"""Verification: every message of the store is read, and each run is checked for what it has lost."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct, field
+
+from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
+from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
+from callboard.bus.log.port import is_lost, recorded
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import Copied, copied
+from callboard.bus.nats.stream import lost_bytes
+from callboard.bus.subjects import RunRef
+
+
+class Damage(Struct, frozen=True):
+    """What is damaged of a run: ``found`` says what, one sentence each. ``ended`` says whether the run has ended."""
+
+    run: str
+    definition: str
+    ended: bool
+    found: list[str]
+
+
+class StoreReport(Struct, frozen=True):
+    """What a verification has found. ``lost_bytes`` is what the server itself says that it had to drop at its start."""
+
+    runs: int
+    messages: int
+    damaged: list[Damage]
+    lost_bytes: int = 0
+
+    @property
+    def sound(self) -> bool:
+        return not self.damaged and not self.lost_bytes
+
+
+class _Accepted(Struct, frozen=True):
+    forked_from: ForkedFrom | None = None
+
+
+class _Seen(Struct):
+    """What has been read of a run."""
+
+    definition: str = ""
+    ended: bool = False
+    shared: int = 0
+    missing: MissingEvents = field(default_factory=MissingEvents)
+    unreadable: list[str] = field(default_factory=list[str])
+    blobs: dict[str, int] = field(default_factory=dict[str, int])
+
+
+async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> StoreReport:
+    """Read every event of a tenant's runs, and with ``values`` every large value, and report what is damaged.
+
+    :raises NoAnswer: if the log does not answer
+    """
+    lost = await lost_bytes(log.requests, log.stream)
+    runs: dict[str, _Seen] = {}
+    messages = 0
+    async with aclosing(copied(log, log.subjects.events(tenant))) as stream:
+        async for message in stream:
+            _take(runs, log, message)
+            messages += 1
+    damaged = [damage async for damage in _damaged(log, tenant, runs, values=values)]
+    return StoreReport(len(runs), messages, damaged, lost)
+
+
+def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
+    ref = log.subjects.parse_event(message.subject).ref
+    seen = runs.setdefault(ref.run, _Seen())
+    event = recorded(message.subject, message.sequence, ref, "", message.data).event
+    if not event.n:
+        reason = msgspec.json.decode(event.payload, type=Unreadable).reason
+        seen.unreadable.append(f"message {message.sequence} is not a valid event: {reason}")
+        return
+    seen.definition = seen.definition or event.definition
+    if event.type == RunAccepted.type:
+        forked = _forked(event)
+        seen.shared = forked.n if forked is not None else 0
+        seen.missing.apply(event)
+        seen.missing.skip(seen.shared)
+    else:
+        seen.missing.apply(event)
+    seen.ended = event.type == RunEnd.type
+    for digest in event.blobs:
+        seen.blobs.setdefault(digest, event.n)
+
+
+def _forked(event: Event) -> ForkedFrom | None:
+    try:
+        return msgspec.json.decode(event.payload, type=_Accepted).forked_from
+    except msgspec.ValidationError:
+        return None  # The member is stored beside the event, which is checked with the large values.
+
+
+async def _damaged(
+    log: JetStreamLog, tenant: str, runs: Mapping[str, _Seen], *, values: bool
+) -> AsyncGenerator[Damage]:
+    for run, seen in runs.items():
+        ref = RunRef(tenant, run)
+        found = [f"{describe_missing(seen.missing.numbers)}"] if seen.missing.numbers else []
+        found += seen.unreadable
+        if not seen.ended:
+            last = await log.last(ref)
+            if is_lost(last):
+                found.append("the last event is damaged")
+        if values:
+            found += [text async for text in _lost_values(log, ref, seen)]
+        if found:
+            yield Damage(run, seen.definition, seen.ended, found)
+
+
+async def _lost_values(log: JetStreamLog, ref: RunRef, seen: _Seen) -> AsyncGenerator[str]:
+    for digest, n in seen.blobs.items():
+        try:
+            data = await log.stored_blob(ref, digest)
+        except KeyError:
+            yield f"large value {digest[:12]} of event {n} is missing"
+            continue
+        if sha256(data).hexdigest() != digest:
+            yield f"large value {digest[:12]} of event {n} is not what was stored"

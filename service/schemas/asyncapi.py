@@ -1,0 +1,113 @@
+"""The AsyncAPI document: every subject that one says something on, or hears something on, with what is said there."""
+
+from importlib.metadata import version
+from typing import Any
+
+from callboard.bus.commands import TELLS, StartRun
+from callboard.bus.events import TYPES, Event, RunRejected
+from callboard.bus.nats.stream import stream_of
+from callboard.bus.subjects import Subjects
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.service.api.shapes import REQUESTS, answer_of
+from callboard.service.api.verbs import Verbs
+from callboard.service.schemas.messages import REF, components
+
+_PAYLOAD = ":payload"
+"""Behind the name of a message whose shape is that of the payload of an event."""
+
+_TOKEN = "as a token of a subject: letters, digits, - and _ stand for themselves, every other byte is =XX"
+
+
+def document() -> dict[str, Any]:
+    """Return the document, with the prefix ``cb``."""
+    book = _Book()
+    book.says("start", "cb.start.{tenant}", StartRun, reply=Verdict, about="Start a run.")
+    for verb, shape in TELLS.items():
+        address = f"cb.tell.{{tenant}}.{{run}}.{verb}"
+        book.says(f"tell_{verb}", address, shape, reply=Verdict, about=f"Tell a run: {verb}.")
+    for verb, shape in REQUESTS.items():
+        about = _about(getattr(Verbs, verb))
+        book.says(f"api_{verb}", f"cb.api.{{tenant}}.{verb}", shape, reply=answer_of(verb), about=about)
+    for name, payload in TYPES.items():
+        address = f"cb.run.{{tenant}}.{{run}}.{{definition}}.{name}"
+        book.hears(f"run_{name.replace('.', '_')}", address, payload, about=_about(payload), event=True)
+    book.hears("reject", "cb.reject.{tenant}.{id}", RunRejected, about="What was refused, and why.")
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Callboard",
+            "version": version("callboard"),
+            "description": f"Everything is JSON. What is stored is in the stream {stream_of(Subjects())}.",
+        },
+        "defaultContentType": "application/json",
+        **book.parts(),
+    }
+
+
+class _Book:
+    """Gathers channels and operations, and the shapes that they name."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Any] = {}
+        self._operations: dict[str, Any] = {}
+        self._shapes: dict[str, Any] = {}
+
+    def says(self, name: str, address: str, shape: Any, *, reply: Any, about: str) -> None:
+        """Somebody says something to Callboard, and is answered."""
+        self._shapes |= {name: shape, f"{name}_reply": reply}
+        self._channels[name] = _channel(address, name)
+        self._channels[f"{name}_reply"] = {"address": None, "messages": _messages(f"{name}_reply")}
+        ref = f"#/channels/{name}_reply"
+        self._operations[name] = {
+            "action": "receive",
+            "channel": {"$ref": f"#/channels/{name}"},
+            "summary": about,
+            "reply": {"address": {"location": "$message.header#/reply"}, "channel": {"$ref": ref}},
+        }
+
+    def hears(self, name: str, address: str, shape: Any, *, about: str, event: bool = False) -> None:
+        """Callboard says something; of an ``event`` that is the payload of its envelope."""
+        self._shapes[f"{name}{_PAYLOAD}" if event else name] = shape
+        self._channels[name] = _channel(address, name)
+        self._operations[name] = {"action": "send", "channel": {"$ref": f"#/channels/{name}"}, "summary": about}
+
+    def parts(self) -> dict[str, Any]:
+        schemas, defs = components([*self._shapes.values(), Event])
+        messages = {
+            name.removesuffix(_PAYLOAD): {"payload": _enveloped(schema) if name.endswith(_PAYLOAD) else schema}
+            for name, schema in zip(self._shapes, schemas, strict=False)
+        }
+        return _moved(
+            {
+                "channels": self._channels,
+                "operations": self._operations,
+                "components": {"messages": messages, "schemas": defs},
+            }
+        )
+
+
+def _enveloped(payload: dict[str, Any]) -> dict[str, Any]:
+    return {"allOf": [{"$ref": REF.format(name="Event")}, {"properties": {"payload": payload}}]}
+
+
+def _channel(address: str, name: str) -> dict[str, Any]:
+    names = [part[1:-1] for part in address.split(".") if part.startswith("{")]
+    parameters = {one: {"description": f"the {one}, {_TOKEN}"} for one in names}
+    return {"address": address, "parameters": parameters, "messages": _messages(name)}
+
+
+def _messages(name: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/messages/{name}"}}
+
+
+def _about(what: Any) -> str:
+    return " ".join((what.__doc__ or "").split())
+
+
+def _moved(value: Any) -> Any:
+    """Have what refers to a schema find it among the components."""
+    if isinstance(value, dict):
+        return {name: _moved(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_moved(one) for one in value]
+    return value.replace("#/$defs/", "#/components/schemas/") if isinstance(value, str) else value

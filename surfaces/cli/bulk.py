@@ -1,0 +1,145 @@
+"""The same for many runs at the command line: what is about to be done, whether it shall be, and what became of it."""
+
+import secrets
+import shlex
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callboard.projections.lists.runs import RunRow
+from callboard.runtime.settings.config import Config
+from callboard.service.api.client import Client
+from callboard.service.api.run_lists import Listings
+from callboard.service.operations.bulk import Heard, begin_all, hearing, tell_all
+from callboard.service.operations.errors import UsageInvalid
+from callboard.service.operations.listing import listings
+from callboard.service.operations.reach import reach
+from callboard.service.operations.results import compact
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.finding import wanted
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.printing import confirmed, say
+from callboard.surfaces.cli.progress import Progress, progress
+
+SHOWN_MAX = 10
+"""How many runs are shown before they are told, and how many that refuse it behind."""
+
+
+AGAIN = ("purge",)
+"""What has no operation to go on with: done again, it finds those that are left."""
+
+_WORDS = {
+    "told": "told",
+    "told already": "told already",
+    "begun": "begun",
+    "begun already": "begun already",
+    "purged": "purged",
+    "ended": "had ended",
+    "refused": "refused",
+}
+"""The parts of a report, in their order."""
+
+
+class Many(Struct, frozen=True):
+    """Which runs: those that a question holds for, every one if it is None; whether they are told unasked; and under
+    which operation's name."""
+
+    question: str | None
+    yes: bool
+    operation: str | None
+
+
+class Doing(Struct, frozen=True):
+    """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
+
+    client: Client
+    listings: Listings
+    runs: Sequence[str]
+    operation: str
+    progress: Progress
+
+
+Act = Callable[[Doing], Awaitable[list[Heard]]]
+"""Does something to runs."""
+
+
+async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
+    """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
+
+    async def tell(doing: Doing) -> list[Heard]:
+        return await tell_all(
+            doing.client,
+            doing.runs,
+            verb,
+            fields,
+            operation=doing.operation,
+            progress=doing.progress,
+        )
+
+    return await do_many(many, verb, tell, config, settings)
+
+
+async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
+    """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
+
+    async def begin(doing: Doing) -> list[Heard]:
+        operation, progress = doing.operation, doing.progress
+        return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
+
+    return await do_many(many, verb, begin, config, settings)
+
+
+async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Settings) -> int:
+    """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
+
+    :raises WhereInvalid: if the question cannot be understood
+    :raises UsageInvalid: if nobody could be asked, or the question is empty
+    :raises CallboardError: if there is no server, or no worker answers
+    """
+    if settings.as_json and not many.yes:
+        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
+    question = hearing(verb, wanted(many.question))
+    operation = many.operation or secrets.token_hex(4)
+    async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
+        runs = await found.ids(config.tenant, question)
+        if not many.yes:
+            first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
+            _preview(verb, first, len(runs))
+            if not runs or not confirmed(f"{verb} {_count(len(runs))}?"):
+                return exits.OK
+        if runs and not settings.as_json and verb not in AGAIN:
+            go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
+            say(f"If this is broken off, `{go_on}` goes on.", err=True)
+        with progress(len(runs)) as done:
+            heard = await act(Doing(connection.client, found, runs, operation, done))
+    refused = [one for one in heard if one.verdict == "refused"]
+    if settings.as_json:
+        say(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
+    else:
+        say(_report(verb, heard, refused))
+    return exits.FAILED if refused else exits.OK
+
+
+def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
+    say(f"{verb}: {_count(count)} found{':' if first else '.'}", err=True)
+    for row in first:
+        say(f"  {row.run}  {row.status}  {row.definition}", err=True)
+    if count > len(first):
+        say(f"  … and {count - len(first)} more", err=True)
+
+
+def _report(verb: str, heard: Sequence[Heard], refused: Sequence[Heard]) -> str:
+    counts = Counter(one.verdict for one in heard)
+    parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
+    lines = [f"{verb}: {', '.join(parts) or 'no such run'}"]
+    lines += [f"  {one.run}  {one.code}: {one.message}" for one in refused[:SHOWN_MAX]]
+    if len(refused) > SHOWN_MAX:
+        lines.append(f"  … and {len(refused) - SHOWN_MAX} more, which --json has")
+    return "\n".join(lines)
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"

@@ -1,0 +1,43 @@
+"""``callboard config``: what is in force, and where it came from."""
+
+import click
+
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.printing import say
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@settings_options
+def config(settings: Settings) -> None:
+    """Show every setting with its value and where that came from; secrets are masked.
+
+    A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default. If a server
+    stands, the last line says what it was measured to do with what runs append.
+    """
+    import anyio
+
+    from callboard.runtime.settings.config import UNKNOWN
+    from callboard.service.operations.measuring import measured
+    from callboard.service.operations.results import compact
+    from callboard.surfaces.cli.problems import problem_text
+    from callboard.surfaces.cli.settings import configured
+
+    found = configured(settings)
+    rows = found.explain()
+    appends = anyio.run(measured, found)
+    if settings.as_json:
+        typed = found.values()
+        values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
+        say(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
+        return
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, source in rows:
+        say(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+    if appends is not None:
+        events = "one batch" if appends.together else "one event after the other"
+        runs = "those of several runs merged" if appends.merged else "each run for itself"
+        say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
+    for warning in found.warnings:
+        if warning.code != UNKNOWN:  # Every command tells of these.
+            say(problem_text(warning), err=True)

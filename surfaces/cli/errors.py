@@ -1,0 +1,94 @@
+"""Errors as people and machines see them: one clear message on stderr, or one object on stdout; never a traceback.
+
+What is none of ours is a fault of this program and goes on as it is.
+"""
+
+import re
+
+import click
+import msgspec
+
+from callboard.bus.errors import CallboardError, ConfigInvalid, LogUnavailable, OperatorError
+from callboard.projections.lists.where import WhereInvalid
+from callboard.service.api.client import NoVerdict
+from callboard.service.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.streams import StdoutLost
+from callboard.surfaces.cli.views import where_options
+
+_SAID = re.compile(r"`callboard (?:schedule )?[a-z]+")
+"""A command inside a remedy."""
+
+
+class StdoutUnheard(CallboardError):
+    """Nobody can know what the command has come to."""
+
+    def __init__(self, lost: StdoutLost) -> None:
+        remedy = "What the command was to do may be done: look, before it is given again with another stdout."
+        super().__init__("stdout.lost", f"nothing can be written any more: {lost.strerror}", "stdout", remedy)
+
+
+def report(error: BaseException, *, as_json: bool, settings: Settings | None = None) -> int:
+    """Show an error, unwrapped from any groups; return the exit code for it.
+
+    What its remedy says to type leads to where ``settings`` led.
+
+    :raises BaseException: the error, if it is no error of ours
+    """
+    found = list(leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
+        return exits.INTERRUPTED
+    broken = next((leaf for leaf in found if isinstance(leaf, BrokenPipeError)), None)
+    if broken is not None:
+        raise broken
+    lost = next((leaf for leaf in found if isinstance(leaf, StdoutLost)), None)
+    told = StdoutUnheard(lost) if lost is not None else known_error(error)
+    if told is None:
+        raise error
+    if settings is not None:
+        where = where_options(settings)
+        told.remedy = _SAID.sub(lambda said: said[0] + where, told.remedy)
+    if as_json and lost is None:
+        say(msgspec.json.encode({"error": error_object(told)}).decode())
+    else:
+        say(error_text(told), err=True)
+    return exit_code(told)
+
+
+def report_usage(error: click.UsageError) -> None:
+    """Show words that no command understands, or files that are not there, as an error object."""
+    where = error.ctx.command_path if error.ctx else "callboard"
+    found = CallboardError("usage.invalid", error.format_message(), where, f"See `{where} --help`.")
+    say(msgspec.json.encode({"error": error_object(found)}).decode())
+
+
+def exit_code(error: CallboardError) -> int:
+    """Return the exit code for an error."""
+    match error:
+        case StdoutUnheard():
+            return exits.LOST
+        case ConfigInvalid() | UsageInvalid() | WhereInvalid():
+            return exits.USAGE
+        case OperatorError() | NoVerdict() | LogUnavailable():
+            return exits.UNUSABLE
+        case _:
+            return exits.FAILED
+
+
+def error_text(error: CallboardError) -> str:
+    """Return an error as people read it: what, where, what to do."""
+    lines = [f"{style('error', fg='red', bold=True)} {error.code}: {error.message}"]
+    if isinstance(error, WhereInvalid):
+        lines += [f"  {error.text}", f"  {' ' * (error.column - 1)}^"]
+    elif error.where:
+        lines.append(f"  where: {error.where}")
+    if isinstance(error, RequestRefused):
+        lines += [problem_text(problem, error.where, error.source) for problem in error.problems]
+    elif isinstance(error, ConfigInvalid):
+        lines += [problem_text(problem) for problem in error.problems]
+    if error.remedy:
+        lines.append(f"  {error.remedy}")
+    return "\n".join(lines)

@@ -1,0 +1,233 @@
+"""The live view of a run for terminals: its tree, growing, with a clock at whatever is going on, what is being said and
+who is waited for."""
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from callboard.bus.events import Event, NodeProgress, Payload
+from callboard.lib.control_characters import visible, visible_line
+from callboard.projections.projection import known
+from callboard.projections.run.intents import OpenIntents
+from callboard.projections.run.run_result import Results, RunResult
+from callboard.projections.trace.trace import TraceFold
+from callboard.projections.trace.tree import Effect, Node, Trace
+from callboard.service.operations.narration import narrated, short
+from callboard.surfaces.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end
+from callboard.surfaces.cli.showing import failure_lines
+from callboard.surfaces.cli.treetext import MARKS, Row, rows
+from callboard.surfaces.cli.views import tokens
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+REFRESHES_PER_S = 8.0
+
+SAID_CHARS_MAX = 400
+"""How much of what a model is saying is kept."""
+
+SAID_SHOWN_CHARS_MAX = 60
+"""How much of it stands behind the model's line."""
+
+RESTS = 10
+"""The tree is made anew after so many times what that took, so that a large one leaves the run its processor."""
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+_STYLES = {
+    "running": "yellow",
+    "ok": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "skipped": "dim",
+    "note": "cyan",
+    "warning": "yellow",
+}
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class LiveTree:
+    """Draws the tree of one run in place; what was said in between stays above it."""
+
+    listens = True
+
+    def __init__(self, console: "Console | None" = None, now: Callable[[], dt.datetime] = _utc_now) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = console or Console()
+        self._now = now
+        # A thread of its own draws.
+        self._lock = threading.RLock()
+        self._trace = TraceFold()
+        self._results = Results()
+        self._intents = OpenIntents()
+        self._open: dict[tuple[str, str], Payload] = {}
+        self._told: dict[str, str] = {}
+        self._retries: dict[str, str] = {}
+        self._said: dict[int, str] = {}
+        self._speaks = 0
+        self._events = 0
+        self._closing = False
+        self._views: tuple[Trace, RunResult, list[Row]] | None = None
+        self._made_at, self._made_in = 0.0, 0.0
+        self._stale = False
+        self._live = Live(
+            console=self._console, get_renderable=self._drawing, refresh_per_second=REFRESHES_PER_S, transient=False
+        )
+        self._live.start()
+
+    def event(self, sequence: int, event: Event) -> None:
+        payload = known(event)
+        with self._lock:
+            self._events += 1
+            self._stale = True
+            self._trace.apply(event)
+            self._results.apply(event)
+            if payload is not None:
+                self._take(event, payload)
+        if payload is not None and (behind := failure_lines(payload)):
+            self.notice("\n  ".join([narrated(event, payload), *behind]))
+
+    def _take(self, event: Event, payload: Payload) -> None:
+        if closed := self._intents.apply(event, payload):
+            self._retries.pop(closed.event.key, None)
+            self._said.pop(closed.event.n, None)
+        self._open = {(one.payload.type, one.event.key): one.payload for one in self._intents}
+        if isinstance(payload, NodeProgress):
+            if isinstance(payload.data, dict) and "wait_s" in payload.data:
+                self._retries[event.key] = payload.message
+            else:
+                self._told[event.path] = short(payload.message)
+
+    def delta(self, n: int, k: int, text: str) -> None:
+        """Take a piece of what a model is saying; the first one begins anew."""
+        with self._lock:
+            self._speaks = n
+            self._said[n] = ((self._said.get(n, "") if k else "") + text)[-SAID_CHARS_MAX:]
+
+    def draw(self) -> None:
+        """Draw now, not only when it is time."""
+        self._live.refresh()
+
+    def refresh(self) -> None:
+        """Draw what has happened up to now, even if the tree was made a moment ago."""
+        self._made_in = 0.0
+        self.draw()
+
+    def notice(self, text: str) -> None:
+        self._live.console.print(visible(text), highlight=False, markup=False)
+
+    def hold(self) -> None:
+        """Take the tree off the screen, so that somebody can be asked there."""
+        self._live.transient = True
+        self._live.stop()
+
+    def release(self) -> None:
+        """Draw the tree again."""
+        self._live.transient = False
+        self._live.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._live.stop()
+
+    # -- drawing ------------------------------------------------------------------------------------------------------
+
+    def _drawing(self) -> Any:
+        from rich.console import Group
+        from rich.text import Text
+
+        with self._lock:
+            if not self._events:
+                return Text(self._spinner())
+            trace, result, all_rows = self._made()
+            if self._closing:
+                return Group(*(self._line(row) for row in all_rows))
+            # A tree that is higher than the screen cannot be drawn in place: what goes on, and its newest part, is.
+            shown = _fitting(all_rows, max(4, self._console.height - 3))
+            lines = [Text("⋮", style="dim") if row is None else self._line(row) for row in shown]
+            heard = {row.of.first_n for row in shown if row is not None and isinstance(row.of, Effect)}
+            unseen = "" if self._speaks in heard else self._said.get(self._speaks, "")
+            return Group(*lines, self._bottom(trace, result, unseen))
+
+    def _made(self) -> tuple[Trace, RunResult, list[Row]]:
+        """The views as they are now; if making them takes long, as they were a moment ago."""
+        now = time.monotonic()
+        if self._views is None or self._closing or (self._stale and now - self._made_at > RESTS * self._made_in):
+            trace = self._trace.view()
+            self._views = trace, self._results.view(), rows(trace, all_effects=False)
+            self._stale = False
+            self._made_at = time.monotonic()
+            self._made_in = self._made_at - now
+        return self._views
+
+    def _spinner(self) -> str:
+        return SPINNER[int(self._now().timestamp() * REFRESHES_PER_S) % len(SPINNER)]
+
+    def _line(self, row: Row) -> "Text":
+        from rich.text import Text
+
+        mark, told, aside = MARKS[row.state], row.text, row.aside
+        style = _STYLES[row.state]
+        if row.state == "running" and not self._closing:
+            at_work, told, aside = self._going_on(row)
+            mark = self._spinner() if at_work == AT_WORK else at_work
+            style = "bold cyan" if at_work == PERSON else style
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(row.branches, style="dim")
+        text.append(f"{mark} {visible_line(told)}", style=style)
+        if aside:
+            text.append(f"  {visible_line(aside)}", style="dim")
+        return text
+
+    def _going_on(self, row: Row) -> tuple[str, str, str]:
+        """Mark, text and aside of something that goes on: what it is at, for how long, and what is told of it."""
+        match row.of:
+            case Node(entered_at=since) as node if since is not None:
+                busy = any(one.outcome is None for one in (*node.children, *node.effects))
+                mark, told, since_when = MARKS["running"] if busy else AT_WORK, row.text, since
+                more = self._told.get(node.path, "")
+            case Effect(started_at=since_when) as effect:
+                intent = self._open.get((effect.type, effect.key))
+                mark, told = doing(intent, effect.key, row.text, self._now()) if intent else (AT_WORK, row.text)
+                said = self._said.get(effect.first_n)
+                more = self._retries.get(effect.key) or (quoted_end(said, SAID_SHOWN_CHARS_MAX) if said else row.aside)
+            case _:
+                return MARKS["running"], row.text, row.aside
+        return mark, told, "  ".join(part for part in (clock_text(since_when, self._now()), more) if part)
+
+    def _bottom(self, trace: Trace, result: RunResult, said: str) -> "Text":
+        """How the run stands, and what is being said where no line above shows it."""
+        from rich.text import Text
+
+        begin = trace.root.entered_at
+        passed = clock_text(begin, trace.root.exited_at or self._now()) if begin else ""
+        told = "  ".join(part for part in (result.status, f"{self._events} events", passed, tokens(result)) if part)
+        text = Text(visible_line(told), style="bold", no_wrap=True, overflow="ellipsis")
+        if said:
+            text.append(f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", style="italic dim")
+        return text
+
+
+def _fitting(all_rows: list[Row], most: int) -> list[Row | None]:
+    """Choose the rows that a screen has room for: the newest, and before them what is going on; None is a gap."""
+    if len(all_rows) <= most:
+        return list(all_rows)
+    room = most - 2
+    hidden = [place for place, row in enumerate(all_rows[:-room]) if row.state == "running"][-(room // 2) :]
+    kept = [*hidden, *range(len(all_rows) - (room - len(hidden)), len(all_rows))]
+    chosen: list[Row | None] = []
+    before = -1
+    for place in kept:
+        if place != before + 1 and (not chosen or chosen[-1] is not None):
+            chosen.append(None)
+        chosen.append(all_rows[place])
+        before = place
+    return chosen

@@ -1,0 +1,74 @@
+"""``callboard run``: perform one definition here and now."""
+
+import click
+
+from callboard.service.operations.start_request import StartRequest
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings, plain_option, settings_options, start_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@start_options
+@click.option("--stream", is_flag=True, help="Print every event as one JSON object per line.")
+@click.option(
+    "--workdir",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where tools work; default: the folder of FILE.",
+)
+@click.option("--no-ask", "asks", flag_value=False, default=True, help="Ask nothing here: others will answer.")
+@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output there.")
+@click.option(
+    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps there (markdown)."
+)
+@plain_option
+@settings_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    request: StartRequest,
+    settings: Settings,
+    stream: bool,
+    workdir: str | None,
+    plain: bool,
+    asks: bool,
+    artifact: str | None,
+    summary: str | None,
+) -> None:
+    """Run a definition: server, worker and run in this one process, shown as it goes. A server that stands is joined.
+
+    Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
+    and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
+    If whoever reads the output leaves (`| head`), the run goes on to its end. With --data-dir temp nothing is kept.
+
+    What the run asks is asked here, and inputs that are missing, at a terminal; from a pipe a line is an answer.
+
+    \b
+    callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
+    callboard run triage.yaml --input @input.json --model anthropic
+    callboard run triage.py:triage --input @incident.json
+    """
+    from pathlib import Path
+
+    import anyio
+
+    from callboard.runtime.hosting.names import named
+    from callboard.service.operations.start_messages import prepared
+    from callboard.surfaces.cli.inputs import ask_inputs, somebody_there
+    from callboard.surfaces.cli.run_here import LocalRun, run_here
+    from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.streams import unheard
+
+    with unheard():
+        config = configured(
+            settings,
+            allow_scripts=True if request.script else None,
+            offline=request.offline or None,
+            # Code that does otherwise the second time is found out the first time.
+            always_replay=True if named(request.file) else None,
+        )
+        silent = stream or settings.as_json
+        what = prepared(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
+        where = Path(workdir).absolute() if workdir else what.folder
+        files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
+        ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))

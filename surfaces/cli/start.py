@@ -1,0 +1,28 @@
+"""``callboard start``: hand a run to a server that stands."""
+
+from functools import partial
+
+import click
+
+from callboard.service.operations.start_request import StartRequest
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings, is_file, settings_options, start_options
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@partial(start_options, names=True)
+@settings_options
+def start(request: StartRequest, settings: Settings) -> None:
+    """Start a run at a server that stands, and print its id.
+
+    FILE may also be the name of a registered definition (`callboard push`). The run is durable once this returns.
+    `callboard up` is such a server.
+    """
+    import anyio
+
+    from callboard.service.operations.start_messages import prepared, prepared_by_name
+    from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.starting import publish
+
+    what = prepared(request) if is_file(request.file) else prepared_by_name(request)
+    anyio.run(publish, what, configured(settings), settings, request.file)

@@ -1,0 +1,167 @@
+"""``callboard cancel, kill, pause, resume, step, answer, signal``: tell a run something."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.many import NAME_ONE, many
+from callboard.surfaces.cli.options import Settings, pairs, settings_options
+
+if TYPE_CHECKING:
+    from callboard.surfaces.cli.bulk import Many
+
+_by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+_id = click.option("--id", metavar="KEY", help="A key of your own: sent again with the same KEY, it acts once.")
+_set = click.option(
+    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any."
+)
+_reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run", required=False)
+@_reason
+@_by
+@_id
+@many
+@settings_options
+def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
+    """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
+    _tell(settings, whom, "cancel", reason=reason, by=by, id=id)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run", required=False)
+@_reason
+@_by
+@_id
+@many
+@settings_options
+def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
+    """End RUN at once, without clean-up."""
+    _tell(settings, whom, "kill", reason=reason, by=by, id=id)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run", required=False)
+@_reason
+@_by
+@_id
+@many
+@settings_options
+def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
+    """Let RUN come to a stand before its next node."""
+    _tell(settings, whom, "pause", reason=reason, by=by, id=id)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run", required=False)
+@_set
+@_by
+@_id
+@many
+@settings_options
+def resume(
+    settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None, id: str | None
+) -> None:
+    """Let a paused RUN go on."""
+    _tell(settings, whom, "resume", variables=_values(variables), by=by, id=id)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@_set
+@_by
+@_id
+@settings_options
+def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
+    """Let a paused RUN go on by one node: it stands still again at the next."""
+    _tell(settings, run, "resume", variables=_values(variables), by=by, id=id, step=True)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
+@click.option("--data", metavar="JSON", help="Further data of the answer.")
+@_by
+@_id
+@settings_options
+def answer(
+    settings: Settings, run: str, words: tuple[str, ...], data: str | None, by: str | None, id: str | None
+) -> None:
+    """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
+
+    INTERACTION can be left away where only one question is open. RESPONSE is JSON, or else a text. It fails if the
+    answer comes too late, or is none to that question, which then is still open.
+    """
+    extra = None if data is None else _value(data)
+    if len(words) > 2:
+        raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
+    response = words[len(words) - 1]
+    interaction = "".join(words[: len(words) - 1])
+    _tell(
+        settings,
+        run,
+        "answer",
+        interaction=interaction,
+        user_response=_value(response),
+        response_data=extra,
+        by=by,
+        id=id,
+    )
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] NAME [DATA]")
+@_by
+@_id
+@many
+@settings_options
+def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None, id: str | None) -> None:
+    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all there is no RUN."""
+    rest = words[0 if whom is not None else 1 :]
+    if not 1 <= len(rest) <= 2:
+        raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
+    data = _value(rest[1]) if len(rest) == 2 else None
+    _tell(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
+
+
+def _values(variables: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _value(text) for name, text in pairs(variables, "--set").items()}
+
+
+def _value(text: str) -> Any:
+    """Read a word of the command line as JSON; what is none is a text.
+
+    :raises click.BadParameter: if it nests too deep
+    """
+    from callboard.service.operations.json_values import NotJson, TooDeep, json_of
+
+    try:
+        return json_of(text)
+    except TooDeep as error:
+        raise click.BadParameter(f"the value {error}") from error
+    except NotJson:
+        return text
+
+
+def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
+    import anyio
+
+    from callboard.surfaces.cli.settings import configured
+
+    if whom is None:
+        raise click.UsageError(NAME_ONE)
+    id = fields.pop("id")
+    if isinstance(whom, str):
+        from callboard.surfaces.cli.telling import tell_run
+
+        anyio.run(tell_run, whom, verb, {**fields, "id": id}, configured(settings), settings)
+        return
+    if id is not None:
+        raise click.UsageError("--id is for one RUN; for many, name an operation with --operation")
+    from callboard.surfaces.cli.bulk import tell_many
+
+    code = anyio.run(tell_many, whom, verb, fields, configured(settings), settings)
+    click.get_current_context().exit(code)

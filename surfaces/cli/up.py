@@ -1,0 +1,127 @@
+"""``callboard up`` and ``callboard worker``: keep a worker standing, with a server of its own or at another one."""
+
+import math
+from typing import Any
+
+import click
+
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings, code_option, import_from_option, settings_options
+
+DRAIN_WAIT_S = 20.0
+
+WORKERS_MAX = 1_000
+"""How many processes one command may keep: more are a slip of the keyboard."""
+
+
+class _Seconds(click.FloatRange):
+    """A range of seconds; what is no number lies in none, though nothing is smaller or larger."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is no number of seconds", param, ctx) if math.isnan(found) else found
+
+
+_drain_wait = click.option(
+    "--drain-wait",
+    metavar="SECONDS",
+    type=_Seconds(0, 3600),
+    default=DRAIN_WAIT_S,
+    show_default=True,
+    help="How long running effects may finish when we stop.",
+)
+_offline = click.option("--offline", is_flag=True, help="Fetch no sources from the web, whatever a start says.")
+_workers = click.option(
+    "--workers",
+    metavar="N",
+    type=click.IntRange(1, WORKERS_MAX),
+    help="Worker processes; default: as many as cores, at most 4.",
+)
+_allow_scripts = click.option(
+    "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; with an embedded server it always does."
+)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@import_from_option
+@code_option
+@_workers
+@_drain_wait
+@_allow_scripts
+@_offline
+@settings_options
+@click.pass_context
+def up(
+    ctx: click.Context,
+    settings: Settings,
+    import_from: tuple[str, ...],
+    code: tuple[str, ...],
+    workers: int | None,
+    drain_wait: float,
+    allow_scripts: bool,
+    offline: bool,
+) -> None:
+    """Keep a server and workers standing until Ctrl-C or SIGTERM.
+
+    The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
+    itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
+    that one goes. On the way out running effects may finish, and what is left goes on
+    with the next worker, from the log.
+    """
+    flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
+    _stand(ctx, settings, (import_from, code), drain_wait, flags)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@import_from_option
+@code_option
+@_workers
+@_drain_wait
+@_allow_scripts
+@_offline
+@settings_options
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    settings: Settings,
+    import_from: tuple[str, ...],
+    code: tuple[str, ...],
+    workers: int | None,
+    drain_wait: float,
+    allow_scripts: bool,
+    offline: bool,
+) -> None:
+    """Keep workers standing at a server that runs elsewhere.
+
+    The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
+    directory. Any number of workers share the runs; one that dies loses nothing.
+    """
+    flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
+    _stand(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
+
+
+def _stand(
+    ctx: click.Context,
+    settings: Settings,
+    code: tuple[tuple[str, ...], tuple[str, ...]],
+    drain_wait: float,
+    flags: dict[str, Any],
+    *,
+    joins: bool = False,
+) -> None:
+    """Stand; ``code`` is where tools are imported from, and what is hosted."""
+    from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.streams import unheard
+
+    with unheard():
+        config = configured(settings, level="info", **flags)
+
+        from pathlib import Path
+
+        import anyio
+
+        from callboard.surfaces.cli.beginning import begin
+        from callboard.surfaces.cli.child_processes import Standing
+
+        folders = tuple(Path(folder).absolute() for folder in code[0])
+        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins, code=code[1]), settings))

@@ -1,0 +1,258 @@
+"""Views that several commands show: how a run came out, the path it took, and where to look further."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
+from callboard.bus.nats.credentials import with_placeholders
+from callboard.bus.prices import dollars
+from callboard.projections.lists.question_data import data_lines
+from callboard.projections.run.causes import Cause, brief
+from callboard.projections.run.run_result import NodeState, OpenEffect, RunResult
+from callboard.projections.trace.text_renderings import duration_text
+from callboard.service.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
+from callboard.service.operations.results import path_of, pretty
+from callboard.surfaces.cli.evidence import evidence_lines
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.printing import style
+from callboard.surfaces.cli.surroundings import shell
+
+CAUSES_SHOWN_MAX = 12
+"""How many lines tell why a run failed."""
+
+WARNINGS_SHOWN_MAX = 12
+"""How many different warnings are listed."""
+
+DISPATCHES_SHOWN_MAX = 5
+"""How many dispatches that failed alike are named."""
+
+NODES_SHOWN_MAX = 60
+"""How many nodes are listed."""
+
+_WITHIN = re.compile(r"[\[:]")
+"""What only paths inside of a node have: of a dispatch, a call, a phase."""
+
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "expired": "red",
+    "quarantined": "red",
+    "diverged": "red",
+    "waiting:code": "yellow",
+    "cancelled": "magenta",
+    "ok": "green",
+}
+
+
+def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
+    """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
+    status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
+    lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
+    lines += [f"  goes on from {origin_told(result)}"] if result.origin else []
+    lines += [f"  {line}" for line in cause_lines(result.cause)]
+    if result.warnings:
+        lines += ["", "Warnings:", *warning_lines(result)]
+    if taken := path_of(events):
+        lines += ["", f"Path: {' → '.join(taken)}"]
+    if result.nodes:
+        lines += ["", "Results:", *node_lines(result), *cut_lines(result, whole)]
+    return "\n".join(lines)
+
+
+def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:
+    """Say how to see the rest, if something of a listed node, or an ``output`` that is shown, is cut."""
+    shown = [output, *(node.error.message if node.error else product_of(node) for node in _listed(result))]
+    cut = any(value is not None and is_cut(value) for value in shown)
+    return [f"  (cut at {TEXT_CHARS_MAX} characters; {whole})"] if cut else []
+
+
+def warning_lines(result: RunResult) -> list[str]:
+    """Return what a run was warned of and warns of, a line each."""
+    lines: list[str] = []
+    for one in result.warnings[:WARNINGS_SHOWN_MAX]:
+        places = (one.path or one.where, f"run {one.run}" if one.run else "")
+        where = ", ".join(place for place in places if place)
+        times = f"  {one.times}×" if one.times > 1 else ""
+        mark = style("!", fg="yellow")
+        lines.append(f"  {mark} {one.code}: {' '.join(one.reason.split())}{f'  (at {where})' if where else ''}{times}")
+    left = len(result.warnings) - WARNINGS_SHOWN_MAX
+    return [*lines, f"  … and {left} more, which the trace shows"] if left > 0 else lines
+
+
+def cause_lines(cause: Cause | None) -> list[str]:
+    """Return a failure and what led to it, a line each: of a Gather its dispatches', and what was caught before.
+
+    Below one that a tool raised stand its traceback, and what it had printed.
+    """
+    found = list(_told(cause)) if cause is not None else []
+    if len(found) > CAUSES_SHOWN_MAX:
+        found = [*found[: CAUSES_SHOWN_MAX - 1], ("…", [])]
+    return [line for told, evidence in found for line in [told, *evidence]]
+
+
+def _told(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the line of each failure, and the lines of what the tool left behind that raised it."""
+    kind = f" ({cause.type})" if cause.type not in ("", "error") else ""
+    told = f"{cause.code}{kind}: {' '.join(cause.message.split())}".removesuffix(": ")
+    about = f", in {{{{ {short(cause.expression)} }}}}" if cause.expression else ""
+    place = f"  (at {cause.place})" if cause.place not in ("", above) else ""
+    evidence = [f"{indent}  {line}".rstrip() for line in evidence_lines(cause.traceback, cause.printed)]
+    yield f"{indent}{lead}{told}{about}{place}", evidence
+    for below in cause.causes:
+        if below.dispatches:
+            yield from _told(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+    if cause.more:
+        yield f"{indent}  … and {cause.more} more", []
+    for below in cause.causes:
+        if not below.dispatches:
+            lead = f"earlier, caught at {below.caught}: " if below.caught else "after "
+            yield from _told(below, lead, indent, below.caught or cause.place)
+
+
+def _indices(dispatches: list[int]) -> str:
+    shown = ", ".join(f"[{index}]" for index in dispatches[:DISPATCHES_SHOWN_MAX])
+    left = len(dispatches) - DISPATCHES_SHOWN_MAX
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+def node_lines(result: RunResult, *, full: bool = False) -> list[str]:
+    """Return how each node last ended, a line each: the outer ones, and within these what is not all right.
+
+    ``full`` shows their results whole, below them.
+    """
+    listed = _listed(result)
+    lines = [line for node in listed for line in [node_line(node, full=full), *(_product_lines(node) if full else [])]]
+    left = len(result.nodes) - len(listed)
+    return [*lines, f"  … and {left} more, which the trace shows"] if left else lines
+
+
+def _listed(result: RunResult) -> list[NodeState]:
+    telling = [node for node in result.nodes.values() if node.outcome != "ok" or not _WITHIN.search(node.path)]
+    nodes = sorted(telling, key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
+    shown = {node.path for node in nodes}
+    return [node for node in result.nodes.values() if node.path in shown]
+
+
+def node_line(node: NodeState, *, full: bool = False) -> str:
+    """Return how a node last ended, in one line; ``full`` leaves a result away that stands below it."""
+    outcome = node.outcome or "running"
+    product = product_of(node)
+    told = "" if product is None or full else short(product)
+    if node.error:
+        told = brief(node.error, short)
+    visits = f" (visit {node.iteration})" if node.iteration > 1 else ""
+    return f"  {style(outcome, fg=COLOURS.get(outcome))}  {node.path}{visits}  {told}".rstrip()
+
+
+def product_of(node: NodeState) -> Any:
+    """What a node has come to: what the record of the language holds as its product."""
+    data = node.result
+    if isinstance(data, dict):
+        data = data.get("data", data.get("value") if data.get("type") == "success" else data.get("output", data))
+    return data
+
+
+def _product_lines(node: NodeState) -> list[str]:
+    product = product_of(node)
+    return [] if product is None else [f"      {line}" for line in whole_text(product).splitlines()]
+
+
+def whole_text(value: Any) -> str:
+    """Return a value whole: a text as it is, anything else as indented JSON."""
+    return value if isinstance(value, str) else pretty(value)
+
+
+def took(result: RunResult) -> str:
+    """How long a run has taken, from its admission to its end; the empty string while it goes on."""
+    if result.accepted_at is None or result.ended_at is None:
+        return ""
+    return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
+
+
+def origin_told(result: RunResult) -> str:
+    """Whose fork a run is, and where they parted."""
+    return f"{result.origin}, parted behind event {result.parted_at}"
+
+
+def tokens(result: RunResult) -> str:
+    """The tokens that a run has used, and what is known of their cost; the empty string for none."""
+    usage = result.usage
+    if not usage.tokens:
+        return ""
+    cost = f", {dollars(result.cost)}" if result.cost and result.cost.usd else ""
+    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out{cost}"
+
+
+def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:
+    """Return what is open, and how to move it where that is up to somebody; of what was ``asked``, that too."""
+    remedy = way_on(effect.type, effect.key, run, settings, asked)
+    if effect.run is not None:
+        remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
+    since = local(effect.since)
+    line = f"  {effect.type}  {effect.key or '(by command)'}  since {since}" + (f"  —  {remedy}" if remedy else "")
+    if not isinstance(asked, HumanAsked):
+        return line
+    about = data_lines(asked.request_data, asked.question)
+    return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
+
+
+def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
+    """Return the command that moves what is open, if that is up to somebody."""
+    ours, here, name = program(), where_options(settings), shlex.quote(run)
+    signal = shlex.quote(asked.name) if isinstance(asked, SignalAwaited) else "NAME"
+    return {
+        "human.asked": f"{ours} answer{here} {name} {shlex.quote(key)} RESPONSE",
+        "signal.awaited": f"{ours} signal{here} {name} {signal}",
+        "run.paused": f"{ours} resume{here} {name}",
+    }.get(event_type)
+
+
+def where_options(settings: Settings) -> str:
+    """Return the options that lead another command to the same server, with a blank before them."""
+    names = {"nats_url": "--nats", "data_dir": "--data-dir", "tenant": "--tenant"}
+    # A password in a URL is not repeated, since what we print may be kept; a word says that one has to be filled in.
+    values = {flag: with_placeholders(value) if flag == "nats_url" else value for flag, value in settings.flags.items()}
+    given = [f"{names[flag]} {shlex.quote(str(value))}" for flag, value in values.items() if flag in names]
+    if settings.file:
+        given.append(f"--config {shlex.quote(settings.file)}")
+    return "".join(f" {option}" for option in given)
+
+
+def program(*, anywhere: bool = False) -> str:
+    """Return what to type for this program: its name, or its path where no shell would find it by its name.
+
+    ``anywhere`` asks for a path that also holds in another working directory.
+    """
+    folder, path = shell()
+    if shutil.which("callboard", path=path):
+        return "callboard"
+    beside = Path(sys.executable).parent / "callboard"
+    return (
+        shlex.quote(str(beside) if anywhere else os.path.relpath(beside, folder))
+        if beside.exists()
+        else f"{shlex.quote(sys.executable)} -m {__package__}.main"
+    )
+
+
+def whole_told(run: str, settings: Settings) -> str:
+    """Say how to see the results of a run whole."""
+    return f"whole: {program()} show{where_options(settings)} {shlex.quote(run)} --full"
+
+
+def further(run: str, settings: Settings) -> str:
+    """Return the commands that look further into a run."""
+    ours, options, name = program(), where_options(settings), shlex.quote(run)
+    return "\n".join(
+        [
+            "Look further:",
+            f"  {ours} show{options} {name}",
+            f"  {ours} trace{options} {name} --format waterfall",
+            f"  {ours} replay{options} {name}",
+        ]
+    )

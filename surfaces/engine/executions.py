@@ -1,0 +1,306 @@
+"""Executions: starting them, answering what they ask, cancelling them, and looking at them."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from callboard.bus.events import Problem
+from callboard.bus.log.forks import origin_of
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
+from callboard.languages.problems import hint_at
+from callboard.projections.lists.questions import Question
+from callboard.projections.results import view_of
+from callboard.projections.trace.execution_log import MILESTONE
+from callboard.runtime.admission.routing import routed_as
+from callboard.runtime.admission.versions import meant
+from callboard.service.api.client import Client
+from callboard.service.api.keeping import Folding
+from callboard.service.api.outcomes import Verb, outcome
+from callboard.service.api.verbs import WAIT_MAX_S, ApiError
+from callboard.surfaces.engine.asking import number_in, object_of, run_of, said, subject_of
+from callboard.surfaces.engine.openapi import Fields
+from callboard.surfaces.http.access import check_sees
+from callboard.surfaces.http.receiving import Gone, while_there
+
+CHANNEL = "api"
+"""How answers come: past the filter for messages that may not be meant as one."""
+
+LISTED = 50
+LISTED_MAX = 100
+OPTIONS: Fields = {
+    "trigger": "string",
+    "start_from_node": "string",
+    "user_id": "string",
+    "skip_trigger_validation": "boolean",
+    "parallel": "boolean",
+}
+START: Fields = {
+    "trigger_data": "object",
+    "input_data": "object",
+    **OPTIONS,
+    "async_execution": "boolean",
+    "model": "string",
+    "script": "object",
+}
+"""Members of a request to execute; those of `OPTIONS` are options of the start."""
+
+UNKNOWN_MAX = 20
+"""How many members without an effect a request is warned of."""
+
+ENDED = ("SUCCESS", "ERROR", "CANCELED", "TIMEOUT")
+
+
+class Inline(Struct, frozen=True):
+    """Of ``POST /v2/execute``: the workflow that stands in the request; the rest is as with a registered one."""
+
+    workflow: dict[str, Any]
+
+
+class Executions:
+    """The executions of one tenant, of definitions in one ``language``."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb], language: str) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._verbs = verbs
+        self._language = language
+        self._client = Client(log, tenant)
+        self._folding = Folding()
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    async def execute(self, request: Request) -> Any:
+        """``POST /v2/workflows/{id}/execute``: start a registered workflow."""
+        name = request.path_params["id"]
+        kept = await meant(self._log, self._tenant, name)
+        if kept is None or kept.language != self._language:
+            return _failed(f"Workflow {name} not found")
+        return await self._started(request, name, {"name": name}, await object_of(request))
+
+    async def execute_inline(self, request: Request) -> Any:
+        """``POST /v2/execute``: start a workflow that stands in the request."""
+        body = await object_of(request)
+        try:
+            workflow = msgspec.convert(body, Inline).workflow
+        except msgspec.ValidationError as error:
+            return _failed(str(error))
+        source = {"language": self._language, "source": msgspec.json.encode(workflow).decode()}
+        metadata: Any = workflow.get("metadata")
+        name = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
+        return await self._started(request, name, source, body)
+
+    async def _started(self, request: Request, name: str, definition: Any, body: dict[str, Any]) -> Any:
+        data = body.get("trigger_data", body.get("input_data"))
+        chosen = {name: body.get(name) for name in OPTIONS}
+        options = {name: value for name, value in chosen.items() if value is not None}
+        message: dict[str, Any] = {"definition": definition, "options": options}
+        message |= {"input": data} if data is not None else {}
+        message |= {"model": body["model"]} if "model" in body else {}
+        message |= {"script": body["script"]} if "script" in body else {}
+        if key := request.headers.get("idempotency-key"):
+            message["run_id"] = key
+        if by := subject_of(request).name:
+            message["by"] = by
+        begun = await outcome(self._verbs["start"], self._tenant, msgspec.json.encode(message))
+        if isinstance(begun, ApiError):
+            return _failed(said(begun))
+        run = begun.run_id
+        warned = {"warnings": warnings} if (warnings := [*_unknown(body), *begun.warnings]) else {}
+        if body.get("async_execution", True) is not False:
+            told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
+            return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}, **warned}
+        if begun.duplicate:
+            check_sees(subject_of(request), await self._client.events(run))
+        asked = msgspec.json.encode({"run_id": run, "wait_s": WAIT_MAX_S})
+        with suppress(Gone):
+            await while_there(request, partial(outcome, self._verbs["result"], self._tenant, asked))
+        execution = await self._execution(run)
+        success = execution["status"] == "SUCCESS"
+        error = {} if success else {"error": _reason(execution)}
+        return {"success": success, "execution_id": run, "execution": execution, **error, **warned}
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def resume(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/resume``: answer what an execution asks, or what it waits for."""
+        run = run_of(request)
+        body = await object_of(request)
+        execution = await self._execution(run)
+        response = body.get("user_response", body.get("resume_data"))
+        if response is None:
+            raise ApiError(400, "api.malformed", "user_response is missing")
+        told = {"message": "Execution resumed", "execution_id": run}
+        if await self._told_before(request, run, "answer") or await self._told_before(request, run, "signal"):
+            return told
+        question = await self._question(run, body.get("node_id"), _key_of(execution, body.get("interaction_id")))
+        by = _signed(request)
+        if question is not None:
+            answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
+            await self._tell(run, "answer", answer)
+        else:
+            await self._tell(run, "signal", {"name": await self._awaited(run, body), "data": response, **by})
+        return told
+
+    async def milestone(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/milestone``: tell something of an execution that its log is to have."""
+        run = run_of(request)
+        body = await object_of(request)
+        if not isinstance(body.get("message"), str):
+            raise ApiError(400, "api.malformed", "message is missing, or no text")
+        await self._execution(run)
+        told = {name: body[name] for name in ("message", "user_message", "data") if body.get(name) is not None}
+        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **_signed(request)})
+        return {"success": True, "execution_id": run}
+
+    async def cancel(self, request: Request) -> Any:
+        """``POST /v2/executions/{id}/cancel``: cancel an execution."""
+        run = run_of(request)
+        execution = await self._execution(run)
+        if not await self._told_before(request, run, "cancel"):
+            if execution["status"] in ENDED:
+                return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
+            await self._tell(run, "cancel", _signed(request))
+        return {"success": True, "message": "Execution cancelled", "execution_id": run}
+
+    async def _question(self, run: str, node: Any, key: str | None) -> Question | None:
+        """Return the open question that is meant, None if none is.
+
+        :raises ApiError: if a ``key`` is given, and that question is not open
+        """
+        found = await self._asked("questions", {"run_id": run})
+        open: list[Question] = found.questions
+        chosen = [one for one in open if node in (None, _node(one.path)) and key in (None, one.key)]
+        if not chosen and key is not None:
+            where = f" of node {node!r}" if node is not None else ""
+            raise ApiError(409, "answer.no_question", f"the interaction {key!r}{where} is not open")
+        return chosen[0] if chosen else None
+
+    async def _awaited(self, run: str, body: Mapping[str, Any]) -> str:
+        """The node that waits for a signal.
+
+        :raises ApiError: if nothing waits there
+        """
+        shown = await self._asked("show", {"run_id": run})
+        waiting = [_node(one.path) for one in shown.open if one.type == "signal.awaited"]
+        node = body.get("node_id")
+        chosen = [one for one in waiting if node in (None, one)]
+        if not chosen:
+            where = f"node {node!r}" if node is not None else "the execution"
+            raise ApiError(409, "answer.no_question", f"{where} waits for nothing")
+        return chosen[0]
+
+    async def _told_before(self, request: Request, run: str, verb: str) -> bool:
+        """Whether a request with this idempotency key has told the run something before.
+
+        :raises ApiError: if the run did not follow it then
+        """
+        key = request.headers.get("idempotency-key", "")
+        if await routed_as(self._log, RunRef(self._tenant, run), verb, key) is None:
+            return False
+        body = {"id": key, "name": MILESTONE} if verb == "signal" else {"id": key}
+        await self._tell(run, verb, body)
+        return True
+
+    async def _tell(self, run: str, verb: str, body: dict[str, Any]) -> None:
+        await self._asked("tell", {"run_id": run, "verb": verb, "body": body})
+
+    async def _asked(self, verb: str, asked: dict[str, Any]) -> Any:
+        found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
+        if isinstance(found, ApiError):
+            # What the run does not follow is a conflict, whoever of us finds out.
+            raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, said(found))
+        return found
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    async def show(self, request: Request) -> Any:
+        """``GET /v2/executions/{id}``: an execution."""
+        return await self._execution(run_of(request))
+
+    async def progress(self, request: Request) -> Any:
+        """``GET /v2/executions/{id}/progress``: how far it has come."""
+        run = run_of(request)
+        execution = await self._execution(run)
+        nodes: dict[str, Any] = execution["node_executions"]
+        done = sum(1 for one in nodes.values() if one["status"] in ("COMPLETED", "FAILED", "SKIPPED"))
+        names = ("status", "current_node_id", "execution_sequence")
+        told = {**{name: execution[name] for name in names}, "completed_nodes": done, "total_nodes": len(nodes)}
+        return {"execution_id": run, "progress": told}
+
+    async def listed(self, request: Request) -> Any:
+        """``GET /v2/workflows/{id}/executions``: the newest first."""
+        limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
+        of = {"definition": request.path_params["id"]}
+        found = await self._asked("runs", {**of, "limit": limit})
+        executions = [_head(await self._execution(row.run)) for row in found.runs]
+        # Those that have been started since the list was read are counted too, and none that is listed is missing.
+        total = (await self._asked("count", of)).count if found.more else len(executions)
+        return {"executions": executions, "total_count": total, "has_more": found.more}
+
+    async def _execution(self, run: str) -> dict[str, Any]:
+        view = view_of(self._language)
+        assert view is not None
+        events = await self._client.events(run)
+        execution = msgspec.to_builtins(await self._folding.fold(view.result(), events))
+        # Of a fork the first event is read with a time of its origin.
+        created = execution["start_time"] if origin_of(events[0]) else _ms(events[0].time)
+        return {**execution, "created_at": created, "updated_at": _ms(events[-1].time)}
+
+
+def _unknown(body: Mapping[str, Any]) -> list[Problem]:
+    """Warn of the members of a request to execute that have no effect."""
+    known = [*START, *Inline.__struct_fields__]
+    return [
+        Problem(
+            "start.unknown_field",
+            f"{name!r} has no effect here{hint_at(name, known)}",
+            name,
+            expected=f"one of {', '.join(known)}",
+            severity="warning",
+        )
+        for name in islice((name for name in body if name not in known), UNKNOWN_MAX)
+    ]
+
+
+def _failed(error: str) -> dict[str, Any]:
+    """How starts come to nothing: with an answer that says so."""
+    return {"success": False, "execution_id": "", "error": error}
+
+
+def _reason(execution: Mapping[str, Any]) -> str:
+    error = execution["error"]
+    return str(error.get("error_message") or error.get("message") or error) if isinstance(error, dict) else str(error)
+
+
+def _head(execution: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("id", "execution_id", "workflow_id", "status", "start_time", "end_time", "created_at", "updated_at")
+    return {name: execution[name] for name in names}
+
+
+def _key_of(execution: Mapping[str, Any], interaction: Any) -> str | None:
+    """Return the key of the question that an ``interaction_id`` names: the id of its row, or the key itself."""
+    rows: list[dict[str, Any]] = execution["hil_interactions"]
+    keys = {one["id"]: one["interaction_key"] for one in rows}
+    return None if interaction is None else keys.get(str(interaction), str(interaction))
+
+
+def _node(path: str) -> str:
+    return path.rpartition("/")[2].partition("[")[0]
+
+
+def _ms(time: Any) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def _signed(request: Request) -> dict[str, str]:
+    """The members of a tell that say who sends it, and by which key the same request is recognised."""
+    named = {"by": subject_of(request).name, "id": request.headers.get("idempotency-key", "")}
+    return {member: value for member, value in named.items() if value}

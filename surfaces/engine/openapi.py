@@ -1,0 +1,84 @@
+"""The OpenAPI document of the engine's interface, made of its routes: ``/v2/openapi.json``."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from callboard.features.access.subject import Scope
+from callboard.service.schemas.published import published
+from callboard.surfaces.engine.asking import Handler
+
+Fields = Mapping[str, str]
+"""Names, each with a type of JSON Schema; one that has to be there has an asterisk behind it."""
+
+
+class Operation(Struct, frozen=True):
+    """A request of a ``method`` to a ``path`` is answered by a handler, for who has the ``scope``.
+
+    ``query`` and ``body`` say what it may bring; None: it has no body. ``media`` is the type of the answer.
+    """
+
+    method: str
+    path: str
+    scope: Scope
+    handler: Handler
+    query: Fields = field(default_factory=dict[str, str])
+    body: Fields | None = None
+    media: str = "application/json"
+
+
+def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
+    """Return the OpenAPI document of some operations."""
+    paths: dict[str, dict[str, Any]] = {}
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+    error = published({"type": "object"})
+    refusal = {"type": "object", "properties": {"error": error}, "required": ["error"]}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Workflow Engine V2",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": {"Detail": detail, "Refusal": refusal},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"bearer": []}],
+    }
+
+
+def _operation(one: Operation) -> dict[str, Any]:
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", one.path)
+    ]
+    query = [{"name": name, "in": "query", "schema": published({"type": kind})} for name, kind in one.query.items()]
+    answered = published({"type": "string" if one.media != "application/json" else "object"})
+    wrong = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in ("Detail", "Refusal")]}
+    told = " ".join((one.handler.__doc__ or "").split()).partition("``: ")[2]
+    found: dict[str, Any] = {
+        "operationId": f"{one.method.lower()}{re.sub(r'[^a-z0-9]+', '_', one.path)}".strip("_"),
+        **({"summary": told} if told else {}),
+        "parameters": [*path, *query],
+        "responses": {
+            "200": {"description": "The answer.", "content": {one.media: {"schema": answered}}},
+            "4XX": {"description": "An error.", "content": {"application/json": {"schema": wrong}}},
+            "5XX": {"description": "An error.", "content": {"application/json": {"schema": wrong}}},
+        },
+    }
+    if one.body is not None:
+        found["requestBody"] = {"content": {"application/json": {"schema": _object(one.body)}}}
+    return found
+
+
+def _object(fields: Fields) -> dict[str, Any]:
+    properties = {name.rstrip("*"): published({"type": kind}) if kind else {} for name, kind in fields.items()}
+    needed = [name.rstrip("*") for name in fields if name.endswith("*")]
+    return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}

@@ -1,0 +1,53 @@
+"""Answers over HTTP: JSON, and errors as the service has them, with the status that they carry."""
+
+import gzip
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callboard.service.api.outcomes import error_body
+from callboard.service.api.verbs import ApiError
+
+JSON = "application/json"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+GZIP_BYTES_MIN = 16 * 1024
+"""Answers of at least so many bytes are compressed for whoever takes them so."""
+
+GZIP_LEVEL = 5
+
+
+class Content(Struct, frozen=True):
+    """An answer that is encoded already."""
+
+    body: bytes
+    media_type: str = JSON
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """Return a value as JSON."""
+    return Response(msgspec.json.encode(value), status, HEADERS, JSON)
+
+
+async def fitting(request: Request, value: Any, status: int = 200) -> Response:
+    """Return a value, as JSON or as it is encoded already, compressed if it is large and the request takes that."""
+    content = value if isinstance(value, Content) else Content(msgspec.json.encode(value))
+    if len(content.body) < GZIP_BYTES_MIN or "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(content.body, status, HEADERS, content.media_type)
+    body = await to_thread.run_sync(gzip.compress, content.body, GZIP_LEVEL)
+    more = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return Response(body, status, {**HEADERS, **more}, content.media_type)
+
+
+def refusal(error: ApiError) -> Response:
+    """Return an error as JSON."""
+    more = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if error.status == 405:
+        more["Allow"] = ", ".join(error.more.get("allow", []))
+    if (wait_s := error.more.get("retry_after_s")) is not None:
+        more["Retry-After"] = str(wait_s)
+    return Response(error_body(error), error.status, HEADERS | more, JSON)

@@ -1,0 +1,265 @@
+"""The application: the verbs of the service over HTTP, events as they come, the document that says so, and the page."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Mount
+from starlette.routing import Route as Path
+from starlette.types import ASGIApp, Scope
+
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
+from callboard.features.access.subject import Subject
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.runtime.admission.large_starts import START_BYTES_MAX
+from callboard.service.api.outcomes import Verb, outcome
+from callboard.service.api.verbs import ApiError
+from callboard.service.schemas.catalog import schema_named
+from callboard.surfaces.http.access import Access, Known, check
+from callboard.surfaces.http.answering import PATH as ANSWERS
+from callboard.surfaces.http.answering import Answering
+from callboard.surfaces.http.answers import answer, fitting, refusal
+from callboard.surfaces.http.connecting_page import CONNECT, connecting_page
+from callboard.surfaces.http.guard import Guard
+from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
+from callboard.surfaces.http.login import Login, with_token
+from callboard.surfaces.http.metrics import Metrics
+from callboard.surfaces.http.openapi import document
+from callboard.surfaces.http.receiving import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, received, while_there
+from callboard.surfaces.http.rings import Rings
+from callboard.surfaces.http.routes import ROUTES, Route
+from callboard.surfaces.http.sender_secrets import SenderSecrets, sender_secrets
+from callboard.surfaces.http.slack_buttons import PATH as BUTTONS
+from callboard.surfaces.http.slack_buttons import SlackButtons
+from callboard.surfaces.http.topics import filters_of, runs_of, type_filter
+from callboard.surfaces.http.tracing import Traced
+from callboard.surfaces.http.webhooks import METHODS, Webhooks
+from callboard.surfaces.page.shell import shell_routes
+
+REQUESTS_MAX = 256
+"""Requests answered at once, those that wait for a result included."""
+
+
+def http_app(
+    log: JetStreamLog,
+    tenant: str,
+    verbs: Mapping[str, Verb],
+    access: Access,
+    secrets: SenderSecrets | None = None,
+    metrics: Metrics | None = None,
+    more: Sequence[BaseRoute] = (),
+    open_to_all: Sequence[BaseRoute] = (),
+) -> ASGIApp:
+    """Make the application of one tenant; ``secrets`` are those of senders, ``metrics`` the figures that are told, if
+    any are. ``more`` are other routes, for whoever is known, and ``open_to_all`` for everybody."""
+    front = Front(log, tenant, verbs)
+    paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
+    app = Starlette(
+        routes=[
+            *paths,
+            Path("/api/{tenant}/live", front.live, methods=["GET"]),
+            Path("/openapi.json", _document, methods=["GET"]),
+            *([Path("/metrics", metrics.serve, methods=["GET"])] if metrics is not None else []),
+            Path("/schemas/{name}", _schema, methods=["GET"]),
+            *more,
+            *shell_routes(tenant, partial(access.still_may, wanted="read"), reads_only=access.reads_only),
+        ],
+        exception_handlers={HTTPException: _unknown},
+    )
+    guard = Guard(Login(Known(app, access), access), loopback=access.open)
+
+    async def may_start(scope: Scope) -> Subject:
+        if (refused := guard.refused(scope)) is not None:
+            raise refused
+        subject = await access.subject(with_token(scope))
+        check(subject, "start")
+        return subject
+
+    secrets = secrets or sender_secrets({})
+    hooks = Webhooks(log, tenant, secrets, may_start)
+    path = "/in/{tenant}/{definition}/{trigger:path}"
+    # Whoever looks whether we live need not be known; services that call in prove themselves by what they send, and
+    # whoever answers by a link has that.
+    answering = Answering(log, tenant, verbs)
+    buttons = SlackButtons(tenant, answering, secrets)
+    open_paths = [
+        *open_to_all,
+        Path("/healthz", _healthy, methods=["GET"]),
+        Path(path, hooks.take, methods=METHODS),
+        Path(BUTTONS, buttons.take, methods=["POST"]),
+        Path(ANSWERS, answering.serve, methods=["GET", "POST"]),
+        Path(CONNECT, connecting_page, methods=["GET"]),
+    ]
+    return Starlette(
+        middleware=[Middleware(Traced)],
+        routes=[*open_paths, Mount("/", guard)],
+        exception_handlers={HTTPException: _unknown},
+        lifespan=lambda _app: front.rings.open(),
+    )
+
+
+class Front:
+    """Answers requests with what the verbs of the service answer."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
+        self._log = log
+        self._tenant = tenant
+        self._verbs = verbs
+        self._places = Places(REQUESTS_MAX)
+        self._live = 0
+        self.rings = Rings(log)
+
+    def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
+        """Return what answers the requests of a route."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                with self._places.taken():
+                    return await self._answer(route, request)
+            except ApiError as error:
+                return refusal(error)
+            except Gone:
+                return Response(status_code=400)
+
+        return handle
+
+    async def _answer(self, route: Route, request: Request) -> Response:
+        self._check(request, route.scope)
+        path = {name: value for name, value in request.path_params.items() if name != "tenant"}
+        asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
+        asked = route.signed(asked, request.state.subject)
+        work = partial(outcome, self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
+        found = await while_there(request, work, 0.0 if route.method == "GET" else SAID_WAIT_S)
+        return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
+
+    async def live(self, request: Request) -> Response | Live:
+        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics`` (or
+        each as a ``topic``, whatever its run is called), or all."""
+        try:
+            self._check(request, "read")
+            query = request.query_params
+            topics = [topic for topic in query.get("topics", "").split(",") if topic] + query.getlist("topic")
+            filters = self._filters(topics, query.get("run"), query.get("definition"), query.get("type"))
+            after = _sequence(request.headers.get("last-event-id") or query.get("after"))
+        except ApiError as error:
+            return refusal(error)
+        if request.method == "HEAD":
+            return Response(media_type=MEDIA_TYPE)
+        if self._live >= LIVE_MAX:
+            return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already"))
+        self._live += 1
+        subjects = self._log.subjects
+        pieces = {run: subjects.live(RunRef(self._tenant, run), None, "model.delta") for run in runs_of(topics)}
+        frames = partial(self._frames, filters, after)
+        return Live(self._log, frames, partial(request.state.may, "read"), self._leave, pieces)
+
+    async def _frames(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[bytes]:
+        async with aclosing(self.rings.follow(filters, after)) as told:
+            async for one in told:
+                yield one.frame
+
+    def _leave(self) -> None:
+        self._live -= 1
+
+    def _filters(self, topics: list[str], run: str | None, definition: str | None, type: str | None) -> list[str]:
+        try:
+            if topics:
+                return filters_of(topics, self._log.subjects, self._tenant)
+            wanted = type_filter(type) if type else ">"
+            return [self._log.subjects.events(self._tenant, run, definition, wanted)]
+        except ValueError as error:
+            raise ApiError(400, "api.malformed", str(error)) from None
+
+    def _check(self, request: Request, scope: str) -> None:
+        check(request.state.subject, scope)
+        tenant = request.path_params["tenant"]
+        if tenant != self._tenant:
+            raise ApiError(404, "http.tenant", f"tenant {tenant[:80]!r} is not served here")
+
+
+async def _body(route: Route, request: Request) -> Any:
+    """Read the body of a request.
+
+    :raises ApiError: if it is too large or too slow, or no JSON
+    """
+    if route.body is None or not (body := await received(request, START_BYTES_MAX, BODY_WAIT_S)):
+        return {}
+    try:
+        found = decode_json(body)
+    except JSON_ERRORS as error:
+        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "api.malformed", "the body is no JSON object", expected="a JSON object")
+    return found
+
+
+_IDENTIFIED = {"start": "run_id", "tell": "id"}
+"""The member of a request's body, by verb, by which a request that is sent again is recognised."""
+
+
+def _named(route: Route, request: Request, body: Any) -> Any:
+    """Put the idempotency key of a request into its body, unless that has one: as the run id of a start or a fork, or
+    as the id of a tell."""
+    key = request.headers.get("idempotency-key")
+    if not key:
+        return body
+    if route.verb == "fork":
+        start = body.get("start", {})
+        return {**body, "start": _with(start, "run_id", key)} if isinstance(start, dict) else body
+    member = _IDENTIFIED.get(route.verb)
+    return _with(body, member, key) if member is not None else body
+
+
+def _with(body: dict[str, Any], member: str, value: str) -> dict[str, Any]:
+    return {**body, member: value} if body.get(member) is None else body
+
+
+def _sequence(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ApiError(400, "api.malformed", f"{text[:80]!r} is no stream sequence", expected="a number from 0")
+    return int(text)
+
+
+async def _document(_request: Request) -> Response:
+    return answer(document())
+
+
+async def _schema(request: Request) -> Response:
+    name = request.path_params["name"].removesuffix(".json")
+    try:
+        return answer(schema_named(name))
+    except KeyError:
+        raise HTTPException(404) from None
+
+
+async def _healthy(_request: Request) -> Response:
+    return answer({"status": "ok"})
+
+
+def allowed(request: Request) -> list[str]:
+    """Return the methods that are answered at the path of a request, by whichever route: there is one for each."""
+    routes = [one for one in request.app.routes if isinstance(one, Path)]
+    found = [one.methods or () for one in routes if one.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for methods in found for method in methods})
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allow = allowed(request)
+        message = f"{request.method} means nothing there"
+        refused = ApiError(405, "http.method", message, expected=", ".join(allow), allow=allow)
+    else:
+        refused = ApiError(404, "http.unknown", f"there is no {request.url.path[:200]}", expected="see /openapi.json")
+    return refusal(refused)

@@ -1,0 +1,126 @@
+"""The catalogue: the definitions that are registered, and what each of them wants to be given, for who starts runs."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from anyio import to_thread
+from msgspec import Struct
+
+from callboard.bus.commands import Registration
+from callboard.languages.registry import about, authoring, parsed
+from callboard.projections.drawing.geometry import Geometry, geometry
+from callboard.runtime.admission.registration import names
+from callboard.runtime.admission.versions import meant
+from callboard.service.api.bodies import Nothing, OneName
+from callboard.service.api.connection import Connection
+from callboard.service.api.verbs import ApiError, read_body
+
+OF_DECLARED: Mapping[str, Mapping[str, Any]] = {
+    "number": {"type": "number"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+    "string[]": {"type": "array", "items": {"type": "string"}},
+}
+"""The schemas of declared types; any other is written as a text."""
+
+
+class Listed(Struct, frozen=True, omit_defaults=True):
+    """A name under which definitions are registered; ``version`` is the number of the one in force."""
+
+    name: str
+    language: str
+    hash: str
+    version: int
+    title: str = ""
+
+
+class Listing(Struct, frozen=True):
+    """Answer of ``definitions``: all of them, by name."""
+
+    definitions: list[Listed]
+
+
+class Wanted(Struct, frozen=True, omit_defaults=True):
+    """Answer of ``wanted``: what a definition says of itself, and its drawing.
+
+    ``input`` and ``arguments`` are JSON Schemas of what it wants to be given, empty where it declares nothing.
+    """
+
+    language: str
+    hash: str
+    graph: Geometry
+    title: str = ""
+    description: str = ""
+    input: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
+
+
+class Catalogue:
+    """What is registered for one tenant."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._log = connection.log
+
+    def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
+        """Every reading: its name to what takes tenant and request."""
+        return {"definitions": self.definitions, "wanted": self.wanted}
+
+    async def definitions(self, tenant: str, body: bytes) -> Listing:
+        """List the definitions that are registered, by name, each with the version in force."""
+        read_body(body, Nothing)
+        counts = await names(self._log, tenant)
+        kept = {name: await self._log.definition(tenant, name) for name in counts}
+        found = [(name, one) for name, one in kept.items() if one is not None]
+        return Listing([_listed(name, one, counts[name]) for name, one in found])
+
+    async def wanted(self, tenant: str, body: bytes) -> Wanted:
+        """Say what a registered definition wants to be given, and return its drawing."""
+        asked = read_body(body, OneName)
+        kept = await meant(self._log, tenant, asked.name)
+        if kept is None:
+            raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")
+        return await to_thread.run_sync(_wanted, kept)
+
+
+def _listed(name: str, kept: Registration, count: int) -> Listed:
+    definition = parsed(kept.source or "", named=kept.language)
+    title = "" if isinstance(definition, list) else about(definition).title
+    return Listed(name, kept.language or "", kept.hash or "", count, title)
+
+
+def _wanted(kept: Registration) -> Wanted:
+    definition = parsed(kept.source or "", named=kept.language)
+    if isinstance(definition, list):
+        raise ApiError(409, "definition.refused", "what is registered is not valid any more", definition)
+    said = about(definition)
+    graph = geometry(authoring(definition.language).outline(definition.document))
+    return Wanted(
+        language=definition.language,
+        hash=kept.hash or "",
+        graph=graph,
+        title=said.title,
+        description=said.description,
+        input=schema_of(said.inputs),
+        arguments=schema_of(said.parameters),
+    )
+
+
+def schema_of(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema of an object with the declared fields; empty if there are none."""
+    if not declared:
+        return {}
+    needed = [name for name, one in declared.items() if isinstance(one, dict) and one.get("required") is True]
+    fields = {name: _field(one) for name, one in declared.items()}
+    return {"type": "object", "properties": fields, **({"required": needed} if needed else {})}
+
+
+def _field(one: Any) -> dict[str, Any]:
+    """A field as a schema; a parameter that is one already stays as it is."""
+    if not isinstance(one, dict):
+        return {}
+    if one.get("type") in OF_DECLARED or isinstance(one.get("required"), bool) or "options" in one:
+        options = one.get("enum") or one.get("options")
+        told = {name: one[name] for name in ("description", "default") if one.get(name) is not None}
+        kind = {"enum": options} if options else OF_DECLARED.get(str(one.get("type")), {"type": "string"})
+        return {**kind, **told}
+    return one

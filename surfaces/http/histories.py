@@ -1,0 +1,223 @@
+"""Histories: the events of runs that were read of late, kept for whoever reads on in them.
+
+A run is read from the log once, and then only what has come since. What the log no longer has is not kept either. All
+of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, and not here.
+"""
+
+import sys
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+
+import anyio
+import msgspec
+
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Event, RunEnd
+from callboard.bus.log.damage import UNREADABLE
+from callboard.bus.log.port import Recorded, is_lost, lost_last, whole
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.prices import Prices
+from callboard.bus.subjects import RunRef
+from callboard.projections.drawing.state_at import Standings
+from callboard.projections.projection import known
+from callboard.projections.run.charges import Charges
+from callboard.projections.trace.columns import Row
+from callboard.projections.trace.keyframes import Keyframes
+from callboard.service.api.client import UnknownRun, unknown_run
+from callboard.service.api.verbs import ApiError
+
+RUN_BYTES_MAX = 256 * 1024 * 1024
+"""The largest run that is read as a whole."""
+
+KEPT_BYTES_MAX = 256 * 1024 * 1024
+"""Bytes kept of all runs together; that which nobody has read for the longest goes first."""
+
+EVENT_BYTES = 1_024
+"""What an event takes besides what stands in the log."""
+
+READ_EVENTS = 500
+READ_BYTES = 8 * 1024 * 1024
+"""Events read at once, and about as many bytes of them."""
+
+
+_readings = count()
+
+
+class History:
+    """The events of one run as far as they were read, without their large values, and keyframes of its standing."""
+
+    def __init__(self, ref: RunRef, prices: Prices | None) -> None:
+        self.ref = ref
+        self._prices = prices
+        self.lock = anyio.Lock()
+        """Held by whoever reads on, for one batch, so that others need not wait for the end."""
+        self.folding = anyio.Lock()
+        """Held by whoever folds on from the keyframes."""
+        self.readers = 0
+        """How many are reading on in it."""
+        self._newest = 0
+        self._encrypted = False
+        self._last_is_lost = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.reading = next(_readings)
+        """Which reading of the log it is: what was made of another one may have changed since."""
+        self.events: list[Event] = []
+        self.rows: list[Row] = []
+        self.keyframes = Keyframes(partial(Standings, self._prices))
+        self._charges = Charges(self._prices)
+        self.size = 0
+        self._after = 0
+
+    @property
+    def last(self) -> int:
+        """The number of the last event; not how many there are, where one between them cannot be read."""
+        return self.events[-1].n if self.events else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it goes as far as the log did when that was looked at."""
+        return bool(self.rows) and self._after >= self._newest
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.events) and self.events[-1].type == RunEnd.type
+
+    async def look(self, log: JetStreamLog) -> None:
+        """Find out how far the log goes.
+
+        :raises UnknownRun: if there is no such run, or no longer
+        """
+        last = await log.last(self.ref)
+        if last is None:
+            raise await unknown_run(log, self.ref)
+        if last.encrypted != self._encrypted:
+            # Its key has been forgotten: so is what was read with it.
+            self._begin()
+            self._encrypted = last.encrypted
+        newer = bool(self.rows) and last.readable and last.sequence > self.rows[-1].sequence
+        if newer and (self.ended or last.event.n <= self.last):
+            # Removed, and begun anew under its id.
+            self._begin()
+        self._last_is_lost = is_lost(last)
+        self._newest = sys.maxsize if self._last_is_lost else last.sequence
+
+    def reaches(self, until: int | None) -> bool:
+        """Whether it goes to event ``until``, or as far as the log when that was looked at."""
+        if until is not None and self.last >= until:
+            return True
+        return self.complete
+
+    async def grow(self, log: JetStreamLog) -> bool:
+        """Read on by one batch; say whether there may be more.
+
+        :raises ApiError: ``api.too_large``
+        """
+        found = await log.read(self.ref, self._after, READ_EVENTS, READ_BYTES)
+        for recorded in found:
+            if recorded.readable:
+                await self._take(log, recorded)
+            self._after = recorded.sequence
+        if not found and self._last_is_lost:
+            self._newest = self._after
+            if self.events and self.events[-1].type != UNREADABLE:
+                await self._take(log, lost_last(self.ref, self.last + 1, self._after))
+        if self.size > RUN_BYTES_MAX:
+            message = f"the run has more than {RUN_BYTES_MAX} bytes"
+            raise ApiError(413, "api.too_large", message, expected="to be read in pages, by /events")
+        return bool(found)
+
+    async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
+        event = recorded.event
+        if event.n == 1 and self.events:
+            # Removed, and begun anew under its id.
+            self._begin()
+        if event.blobs:
+            try:
+                known(event)
+            except msgspec.ValidationError:
+                # A member that is more than a value for show is stored beside the event.
+                event = await whole(log, recorded)
+        self.events.append(event)
+        self.rows.append(Row(recorded.sequence, len(recorded.data), event, self._charges.of(event)))
+        self.size += len(event.payload) + EVENT_BYTES
+
+
+class Histories:
+    """The histories of one tenant's runs."""
+
+    def __init__(self, log: JetStreamLog, tenant: str, prices: Prices | None = None) -> None:
+        self._log = log
+        self._prices = prices
+        self._tenant = tenant
+        self._kept: OrderedDict[str, History] = OrderedDict()
+
+    async def of(self, run: str, until: int | None = None) -> History:
+        """Return a run's history, read up to event ``until`` at least, or to the last one that there is.
+
+        :raises UnknownRun: if there is no such run, or no longer
+        :raises ApiError: ``api.too_large``
+        """
+        history = self._kept.setdefault(run, History(RunRef(self._tenant, run), self._prices))
+        self._kept.move_to_end(run)
+        history.readers += 1
+        try:
+            await self._read(history, until)
+        except (ApiError, UnknownRun):
+            self._kept.pop(run, None)
+            raise
+        finally:
+            history.readers -= 1
+            self._make_room()
+        if not history.events:
+            self._kept.pop(run, None)
+            raise await unknown_run(self._log, history.ref)
+        return history
+
+    async def _read(self, history: History, until: int | None) -> None:
+        async with history.lock:
+            await history.look(self._log)
+        more = True
+        while more and not history.reaches(until):
+            async with history.lock:
+                more = history.reaches(until) or await history.grow(self._log)
+            # While it grows others go already: there is never more than is kept, and what is being read.
+            self._make_room()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all histories that are kept."""
+        return sum(history.size for history in self._kept.values())
+
+    def _make_room(self) -> None:
+        sizes = self.size
+        for run, history in list(self._kept.items()):
+            if sizes <= KEPT_BYTES_MAX:
+                return
+            if not history.readers:
+                sizes -= self._kept.pop(run).size
+
+
+def count_to(events: Sequence[Event], n: int) -> int:
+    """Return how many of a run's events have a number up to one that there is; some may not be readable.
+
+    :raises ApiError: ``replay.no_event``
+    """
+    if not 1 <= n <= events[-1].n:
+        raise ApiError(404, "replay.no_event", f"there is no event {n}; the last is {events[-1].n}")
+    return bisect_right(events, n, key=lambda event: event.n)
+
+
+def event_at(events: Sequence[Event], n: int) -> Event:
+    """Return the event of a number.
+
+    :raises ApiError: ``replay.no_event``, or ``log.unreadable`` if it cannot be read
+    """
+    count = count_to(events, n)
+    if not count or events[count - 1].n != n:
+        raise ApiError(409, LogUnreadable.CODE, f"event {n} of the run cannot be read", run_id=events[0].run)
+    return events[count - 1]

@@ -1,0 +1,124 @@
+"""Metrics over HTTP: the figures of all runs of the tenant, of the store and of the queues, as Prometheus reads them.
+
+They are those of the metrics projection, which counts from the first request on: whoever asks nothing pays nothing. One
+process of this kind is to be scraped, or runs count twice.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.jetstream_api import api
+from callboard.features.telemetry.metrics_exporter import MetricsExporter
+from callboard.features.telemetry.prometheus import MEDIA_TYPE, Family, Sample, exposition, families_of
+from callboard.projections.lists.questions import Question
+from callboard.runtime.cluster.leader import persistently
+from callboard.service.api.connection import Connection
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.verbs import ApiError
+from callboard.surfaces.http.access import check
+from callboard.surfaces.http.answers import HEADERS, refusal
+from callboard.surfaces.http.workers import OneWorker, Queue, Workers, queue_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+
+class Metrics:
+    """Answers ``/metrics``; its tasks run in the group that it is given."""
+
+    def __init__(self, connection: Connection, listings: Listings, tasks: anyio.abc.TaskGroup) -> None:
+        self._log = connection.log
+        self._tenant = connection.config.tenant
+        self._listings = listings
+        self._workers = Workers(connection.log)
+        self._tasks = tasks
+        self._reader: InMemoryMetricReader | None = None
+        self._counting = False
+
+    async def serve(self, request: Request) -> Response:
+        """Tell the figures as they are now."""
+        try:
+            check(request.state.subject, "read")
+            families = await self._families()
+        except ApiError as error:
+            return refusal(error)
+        except NoAnswer as error:
+            return refusal(ApiError(503, "log.unavailable", f"the log does not answer: {error}"))
+        return Response(exposition(families), 200, HEADERS, MEDIA_TYPE)
+
+    async def _families(self) -> Iterable[Family]:
+        if not self._counting:
+            self._counting = True
+            exporter = MetricsExporter(self._log, self._provider, self._tenant, self._listings.prices)
+            self._tasks.start_soon(persistently, "metrics", partial(exporter.run, False))
+        reader = self._reader
+        counted = families_of(await to_thread.run_sync(reader.get_metrics_data)) if reader is not None else []
+        runs = await self._listings.counts(self._tenant)
+        standing = [Sample(count, {"status": status}) for status, count in sorted(runs.items())]
+        return [
+            *counted,
+            Family("callboard_runs_standing", "gauge", "Runs in the list, by status.", standing),
+            *_of_questions(await self._listings.questions(self._tenant)),
+            *_of_queue(await queue_of(self._log)),
+            *_of_workers(await self._workers.live()),
+            *_of_store(await self._asked(f"STREAM.INFO.{self._log.stream}"), await self._asked("INFO")),
+        ]
+
+    def _provider(self) -> "MeterProvider":
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+        reader = self._reader = InMemoryMetricReader()
+        return MeterProvider([reader], shutdown_on_exit=False)
+
+    async def _asked(self, verb: str) -> dict[str, Any]:
+        answer = await api(self._log.requests, verb, {})
+        if "error" in answer:
+            raise NoAnswer(str(answer["error"].get("description")))
+        return answer
+
+
+def _of_questions(questions: list[Question]) -> Iterable[Family]:
+    now = dt.datetime.now(dt.UTC)
+    oldest_s = max(((now - one.since).total_seconds() for one in questions), default=0.0)
+    late = sum(one.until is not None and one.until < now for one in questions)
+    yield _gauge("callboard_questions_open", "Questions that wait for an answer.", len(questions))
+    yield _gauge("callboard_questions_oldest_seconds", "For how long the oldest of them has.", oldest_s)
+    yield _gauge("callboard_questions_late", "Questions that are open beyond their time.", late)
+
+
+def _of_queue(queue: Queue) -> Iterable[Family]:
+    samples = [Sample(queue.starts, {"queue": "admission"}), Sample(queue.commands, {"queue": "commands"})]
+    yield Family("callboard_queue_waiting", "gauge", "Messages that nobody has taken yet.", samples)
+    yield _gauge("callboard_queue_held", "Commands that workers hold until they have acted upon them.", queue.held)
+
+
+def _of_workers(workers: list[OneWorker]) -> Iterable[Family]:
+    yield _gauge("callboard_workers", "Workers that live.", len(workers))
+    shares = [one.load.store for one in workers if one.load is not None and one.load.store is not None]
+    if shares:
+        yield _gauge("callboard_store_share", "How full the store is, 1 is full.", max(shares))
+
+
+def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[Family]:
+    state = stream["state"]
+    yield _gauge("callboard_stream_bytes", "Bytes in the stream.", state["bytes"])
+    yield _gauge("callboard_stream_messages", "Messages in the stream.", state["messages"])
+    yield _gauge("callboard_store_bytes", "Bytes that the account has stored.", account.get("storage", 0))
+    most = account.get("limits", {}).get("max_storage", -1)
+    if most > 0:
+        yield _gauge("callboard_store_bytes_max", "Bytes that the account may store.", most)
+
+
+def _gauge(name: str, help: str, value: float) -> Family:
+    return Family(name, "gauge", help, [Sample(value)])

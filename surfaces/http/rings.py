@@ -1,0 +1,209 @@
+"""Rings: the newest events of what is followed, read from the log once however many readers follow it.
+
+Whoever follows the same shares a consumer, and the bytes of a ring that it feeds. A reader is a place in there; one
+that has fallen behind the ring, or begins before it, is served from the log at its own pace until it has caught up.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from itertools import takewhile
+from typing import NamedTuple
+
+import anyio
+import anyio.abc
+import structlog
+
+from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.log.private_logging import discretion
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.jetstream_api import api
+
+logger = structlog.get_logger(__name__)
+
+EVENTS_MAX = 2_048
+BYTES_MAX = 4 * 1024 * 1024
+"""What a ring holds at most; the oldest goes first."""
+
+RINGS_MAX = 64
+"""Rings at once; who follows something else then reads the log alone."""
+
+
+class Told(NamedTuple):
+    """An event as it is written to readers; or, first of all, the place behind which events are told."""
+
+    sequence: int
+    frame: bytes
+
+
+class Ring:
+    """The newest events that match some filters, all of those behind the sequence ``base``."""
+
+    def __init__(self, log: JetStreamLog, filters: Sequence[str]) -> None:
+        self._log = log
+        self._filters = filters
+        self._told: deque[Told] = deque()
+        self._bytes = 0
+        self._grown = anyio.Event()
+        self._ready = anyio.Event()
+        self.base = 0
+        self.readers = 0
+        self.scope = anyio.CancelScope()
+        self.over = False
+
+    async def run(self) -> None:
+        """Take in what comes, until cancelled."""
+        with discretion():
+            await self._run()
+
+    async def _run(self) -> None:
+        try:
+            with self.scope:
+                self.base = await _last_sequence(self._log)
+                async with self._log.follow(self._filters, self.base) as feed:
+                    self._ready.set()
+                    async for told in _told(feed):
+                        self._take(told)
+        except NoAnswer as error:
+            logger.warning("what is followed cannot be read", error=str(error))
+        except Exception:
+            logger.exception("what is followed cannot be read")
+        finally:
+            # Readers come back by themselves, with what they have seen.
+            self.over = True
+            self._ready.set()
+            self._grown.set()
+
+    def _take(self, told: Told) -> None:
+        self._told.append(told)
+        self._bytes += len(told.frame)
+        while len(self._told) > EVENTS_MAX or self._bytes > BYTES_MAX:
+            gone = self._told.popleft()
+            self._bytes -= len(gone.frame)
+            self.base = gone.sequence
+        grown, self._grown = self._grown, anyio.Event()
+        grown.set()
+
+    async def now(self) -> int:
+        """Return the sequence behind which there is nothing yet.
+
+        :raises NoAnswer: if nothing can be read
+        """
+        await self._ready.wait()
+        if self.over:
+            raise NoAnswer("what is followed cannot be read")
+        return self._told[-1].sequence if self._told else self.base
+
+    async def behind(self, sequence: int) -> list[Told] | None:
+        """Wait for events behind a sequence and return them; None if the ring no longer has all of them.
+
+        :raises NoAnswer: if nothing can be read
+        """
+        while await self.now() <= sequence:
+            await self._grown.wait()
+        if sequence < self.base:
+            return None
+        # Most readers lack the last one only.
+        return list(takewhile(lambda told: told.sequence > sequence, reversed(self._told)))[::-1]
+
+
+class Rings:
+    """The rings of a process."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self._log = log
+        self._rings: dict[tuple[str, ...], Ring] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[None]:
+        """Let rings turn for the length of the block; without, every reader reads the log alone."""
+        async with anyio.create_task_group() as self._tasks:
+            yield
+            self._tasks.cancel_scope.cancel()
+        self._tasks = None
+
+    async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[Told]:
+        """Yield where it begins, and then the events that match, behind a sequence (None: from now on), without end.
+
+        :raises NoAnswer: if nothing can be read
+        """
+        async with self._joined(filters) as ring:
+            at = await self._now(ring) if after is None else after
+            yield Told(at, b"id: %d\n\n" % at)
+            if ring is None:
+                async with self._log.follow(filters, at) as feed:
+                    async for told in _told(feed):
+                        yield told
+            else:
+                while True:
+                    held = await ring.behind(at) if at >= ring.base else None
+                    if held is None:
+                        async with aclosing(self._from_log(filters, at, ring)) as missed:
+                            async for told in missed:
+                                yield told
+                                at = told.sequence
+                        continue
+                    for told in held:
+                        yield told
+                        at = told.sequence
+
+    async def _now(self, ring: Ring | None) -> int:
+        return await ring.now() if ring is not None else await _last_sequence(self._log)
+
+    async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[Told]:
+        """Yield events from the log until the ring has all that follow."""
+        await ring.now()
+        async with self._log.follow(filters, after) as feed:
+            async for told in _told(feed):
+                yield told
+                if told.sequence >= ring.base:
+                    return
+
+    @asynccontextmanager
+    async def _joined(self, filters: Sequence[str]) -> AsyncGenerator[Ring | None]:
+        key = tuple(filters)
+        ring = self._rings.get(key)
+        if ring is not None and ring.over:
+            ring = None  # somebody still reads the log to where it ended
+        if ring is None and self._tasks is not None and len(self._rings) < RINGS_MAX:
+            ring = self._rings[key] = Ring(self._log, key)
+            self._tasks.start_soon(ring.run)
+        if ring is None:
+            yield None
+            return
+        ring.readers += 1
+        try:
+            yield ring
+        finally:
+            ring.readers -= 1
+            if not ring.readers:
+                ring.scope.cancel()
+                if self._rings.get(key) is ring:
+                    del self._rings[key]
+
+
+async def _last_sequence(log: JetStreamLog) -> int:
+    """The sequence of the last message of all."""
+    answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {})
+    if "error" in answer:
+        raise NoAnswer(str(answer["error"].get("description")))
+    return answer["state"]["last_seq"]
+
+
+async def _told(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Told]:
+    """Tell the events of a feed; what anybody has left among them, and is none, is passed over."""
+    async for recorded in feed:
+        if recorded.readable:
+            yield Told(recorded.sequence, frame_of(recorded))
+
+
+def frame_of(recorded: Recorded) -> bytes:
+    """Return a server-sent event whose id is the stream sequence."""
+    lines = (str(recorded.sequence).encode(), recorded.event.type.encode(), recorded.told)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % tuple(map(one_line, lines))
+
+
+def one_line(text: bytes) -> bytes:
+    """Return what a field of a server-sent event may hold: JSON stays what it is."""
+    return text.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -1,0 +1,156 @@
+"""Routes: which verb of the service a request to ``/api/{tenant}/…`` means, and how it says what that takes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from callboard.bus.commands import TELLS, Registration, StartRun
+from callboard.features.access.subject import Scope, Subject
+from callboard.service.api.bodies import AddSchedule
+from callboard.service.api.forking import ForkRun
+from callboard.service.api.verbs import ApiError
+
+Kind = Literal["string", "integer", "number", "list"]
+"""What a parameter of the query is read as; a list has its items apart by commas."""
+
+
+class Route(Struct, frozen=True):
+    """A request of a ``method`` to a ``path`` asks for a ``verb``; ``query`` has the parameters that it may have.
+
+    ``body`` is the shape of the request's JSON object, None if it has none; ``inside`` puts it under that name of what
+    is asked. ``more`` is asked besides, whatever the request says. ``status`` is that of the answer, and
+    ``media`` its type, if it is not made of the verb's shape.
+    """
+
+    method: str
+    path: str
+    verb: str
+    query: Mapping[str, Kind]
+    body: type | None = None
+    inside: str = ""
+    more: Mapping[str, Any] | None = None
+    status: int = 200
+    media: str = ""
+
+    @property
+    def pattern(self) -> str:
+        """The path as a router takes it: an effect key has slashes of its own."""
+        return self.path.replace("{key}", "{key:path}")
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that it takes."""
+        if self.method == "GET":
+            return "read"
+        told = self.more.get("verb") if self.more else None
+        return "start" if self.verb == "start" else "answer" if told == "answer" else "operate"
+
+    def signed(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
+        """Return what a verb is asked, with who asks it: that stands in the log."""
+        place = _SIGNED.get(self.verb, ()) if self.method != "GET" else ()
+        if not place or not subject.name:
+            return asked
+        *way, member = place
+        signed = {**asked}
+        inner = signed
+        for name in way:
+            held = inner.get(name)
+            inner[name] = {**held} if isinstance(held, dict) else {}
+            inner = inner[name]
+        if not (subject.speaks_for_others and inner.get(member)):
+            inner[member] = subject.name
+        return signed
+
+    def asked(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
+        """Return what the verb is asked, of the parts of a request.
+
+        :raises ApiError: if a parameter of the query is none, or cannot be read
+        """
+        if strangers := [name for name in query if name not in self.query]:
+            expected = ", ".join(self.query) or "none"
+            raise ApiError(400, "api.malformed", f"there is no parameter {strangers[0]!r}", expected=expected)
+        given = {name: _read(name, self.query[name], text) for name, text in query.items()}
+        of_body = {self.inside: body} if self.inside else body if isinstance(body, dict) else {}
+        placed = {name: _read(name, _PLACES.get(name, "string"), text) for name, text in path.items()}
+        return {**of_body, **given, **placed, **(self.more or {})}
+
+
+_RUN = "/runs/{run_id}"
+_NAME = "/definitions/{name}"
+_WAITS: Mapping[str, Kind] = {"wait_s": "number"}
+_PAGE: Mapping[str, Kind] = {"after": "integer", "limit": "integer", "types": "list"}
+_MEANT: Mapping[str, Kind] = {
+    "status": "string",
+    "definition": "string",
+    "since": "string",
+    "q": "string",
+    "where": "string",
+}
+_LIST: Mapping[str, Kind] = {**_MEANT, "limit": "integer", "before": "string"}
+
+_SIGNED: Mapping[str, tuple[str, ...]] = {
+    "start": ("by",),
+    "fork": ("start", "by"),
+    "tell": ("body", "by"),
+    "definition": ("by",),
+    "rollback": ("by",),
+    "schedule": ("start", "by"),
+}
+"""Where it stands, by verb, who asks for it."""
+
+_EXPORTS = {"jsonl": "application/x-ndjson", "jaeger": "application/json", "svg": "image/svg+xml"}
+
+_PLACES: Mapping[str, Kind] = {"n": "integer"}
+"""What a parameter of the path is read as, if it is no text."""
+
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/runs", "start", {}, StartRun, status=202),
+    Route("GET", "/runs", "runs", _LIST),
+    Route("GET", "/count", "count", _MEANT),
+    Route("GET", "/costs", "costs", {"by": "string", "where": "string"}),
+    Route("GET", "/questions", "questions", {"definition": "string", "run_id": "string", "limit": "integer"}),
+    Route("GET", "/workers", "workers", {}),
+    Route("GET", "/diff", "diff", {"left": "string", "right": "string"}),
+    Route("GET", _RUN, "show", {}),
+    Route("GET", f"{_RUN}/result", "result", _WAITS),
+    Route("POST", f"{_RUN}/fork", "fork", {}, ForkRun, status=202),
+    Route("GET", f"{_RUN}/trace", "trace", {}),
+    Route("GET", f"{_RUN}/state", "state", {}),
+    Route("GET", f"{_RUN}/events", "events", _PAGE),
+    Route("GET", f"{_RUN}/graph", "geometry", {"direction": "string"}),
+    Route("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
+    Route("GET", f"{_RUN}/at/{{n}}", "at", {}),
+    Route("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
+    Route("GET", f"{_RUN}/seen/{{key}}", "seen", {}),
+    Route("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
+    *(
+        Route("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
+        for form, media in _EXPORTS.items()
+    ),
+    *(
+        Route("POST", f"{_RUN}/{verb}", "tell", _WAITS, shape, "body", {"verb": verb}, 202)
+        for verb, shape in TELLS.items()
+    ),
+    Route("GET", "/definitions", "definitions", {}),
+    Route("POST", "/definitions", "definition", {}, Registration),
+    Route("GET", _NAME, "definition", {}),
+    Route("GET", f"{_NAME}/about", "wanted", {}),
+    Route("GET", f"{_NAME}/versions", "versions", {}),
+    Route("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
+    Route("GET", "/schedules", "schedules", {}),
+    Route("POST", "/schedules", "schedule", {}, AddSchedule),
+    Route("POST", "/schedules/{name}/pause", "change_schedule", {}, more={"change": "pause"}),
+    Route("POST", "/schedules/{name}/resume", "change_schedule", {}, more={"change": "resume"}),
+    Route("DELETE", "/schedules/{name}", "change_schedule", {}, more={"change": "remove"}),
+)
+
+
+def _read(name: str, kind: Kind, text: str) -> Any:
+    if kind == "list":
+        return [part for part in text.split(",") if part]
+    readers: Mapping[str, Callable[[str], Any]] = {"integer": int, "number": float, "string": str}
+    try:
+        return readers[kind](text)
+    except ValueError:
+        raise ApiError(400, "api.malformed", f"{name} is {text[:80]!r}", expected=f"a {kind}") from None

@@ -1,0 +1,110 @@
+"""Awaiting: the end of a run, with what it asks on the way put to the person who sits at the client."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+
+from callboard.bus import events as ev
+from callboard.bus.errors import CallboardError
+from callboard.bus.log.port import whole
+from callboard.lib.json_types import JSON
+from callboard.projections.lists.questions import Question, Questions
+from callboard.projections.projection import fold, known
+from callboard.service.api.connection import Connection
+from callboard.service.operations.narration import narrated
+from callboard.service.operations.tells import received
+from callboard.surfaces.http.access import check_sees
+from callboard.surfaces.mcp import answers
+from callboard.surfaces.mcp.caller import Caller
+from callboard.surfaces.mcp.run_reports import run_of
+
+_TOLD = frozenset(
+    {
+        ev.RunStart.type,
+        ev.NodeEnter.type,
+        ev.NodeExit.type,
+        ev.NodeRetry.type,
+        ev.NodeProgress.type,
+        ev.NodeWarning.type,
+    }
+)
+"""Events that those who wait for a run's end are told of."""
+
+
+class Awaiting:
+    """Waits for runs of one tenant."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._client = connection.client
+
+    async def run(self, run_id: str, wait_s: float, caller: Caller) -> answers.Run:
+        """Wait for a run's end, with what it asks put to the person at the client; say how the run stands then.
+
+        :raises ApiError: if the caller may not know
+        """
+        events = await self._client.events(run_id)
+        check_sees(caller.subject, events)
+        after = 0
+        while wait_s > 0 and events[-1].type not in ev.AT_REST:
+            began = anyio.current_time()
+            after = await self._heard(run_id, after, wait_s, caller)
+            wait_s -= anyio.current_time() - began
+            events = await self._client.events(run_id)
+            for question in fold(Questions(), events):
+                if caller.can_ask(question):
+                    await self._put(question, caller)
+        return run_of(events)
+
+    async def _heard(self, run_id: str, after: int, wait_s: float, caller: Caller) -> int:
+        """Tell the caller what happens in a run, until it rests, asks something, or time is up; return how far."""
+        with anyio.move_on_after(wait_s):
+            async with self._client.follow(run_id, after=after) as feed:
+                async for recorded in feed:
+                    event = await whole(self._client.log, recorded)
+                    payload = known(event)
+                    after = recorded.sequence
+                    if payload is not None and event.type in _TOLD:
+                        await caller.report(narrated(event, payload))
+                    if event.type in ev.AT_REST or (caller.asks and event.type == ev.HumanAsked.type):
+                        break
+        return after
+
+    async def _put(self, question: Question, caller: Caller) -> None:
+        """Put a question to the person at the client, unless it is closed meanwhile."""
+        answered, response = False, None
+        error: Exception | None = None
+
+        async def closed() -> None:
+            async with self._client.follow(question.run) as feed:
+                async for recorded in feed:
+                    event = recorded.event
+                    ours = event.type == ev.HumanClosed.type and event.key == question.key
+                    if ours or event.type in ev.AT_REST:
+                        break
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(closed)
+            try:
+                answered, response = await caller.ask(question)
+            except Exception as caught:
+                error = caught  # raised below: the task group would wrap it
+            tasks.cancel_scope.cancel()
+        if error is not None:
+            raise error
+        if answered:
+            await self.answered(question, response, caller)
+
+    async def answered(self, question: Question, response: JSON, caller: Caller) -> None:
+        """Answer a question as the person at the client did; whoever was first counts."""
+        answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
+        with suppress(CallboardError):
+            await received(self._client, question.run, "answer", answer)
+
+    async def questions(self, run_id: str) -> Sequence[Question]:
+        """Return what a run asks just now.
+
+        :raises UnknownRun: if there is no such run
+        """
+        return fold(Questions(), await self._client.events(run_id))

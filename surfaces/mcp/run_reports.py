@@ -1,0 +1,107 @@
+"""How a run stands, and what has happened in it, from its events: the answers that need more than one event."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event, Problem
+from callboard.bus.log.port import Recorded, whole
+from callboard.bus.subjects import RunRef
+from callboard.projections.lists.question_data import told
+from callboard.projections.projection import known
+from callboard.projections.run.run_result import OpenEffect
+from callboard.service.api.client import Client, UnknownRun
+from callboard.service.operations.event_filter import matches
+from callboard.service.operations.narration import narrated
+from callboard.service.operations.results import event_object, path_of, result_of
+from callboard.surfaces.mcp.answers import NodeResult, Page, Run, Seen, Waiting
+from callboard.surfaces.mcp.arguments import WatchRun
+
+PAGE_BYTES_MAX = 256 * 1024
+"""A page of whole events ends before the event that would make it larger than this; it has one event at least."""
+
+
+def run_of(events: Sequence[Event]) -> Run:
+    """Fold a run's events into what one wants to know of it."""
+    result = result_of(events)
+    ended = events[-1].type == ev.RunEnd.type
+    by_n = {event.n: event for event in events}
+    nodes = [
+        NodeResult(path=node.path, iteration=node.iteration, outcome=node.outcome, result=node.result, error=node.error)
+        for node in result.nodes.values()
+    ]
+    return Run(
+        run_id=result.run,
+        status=result.status,
+        ended=ended,
+        definition=result.definition,
+        output=result.output,
+        results=result.results,
+        error=result.error,
+        cause=result.cause,
+        warnings=[Problem(one.code, one.reason, one.where or one.path, severity="warning") for one in result.warnings],
+        usage=result.usage,
+        path=path_of(events),
+        # The results say the same once there are any.
+        nodes=[] if ended else nodes,
+        waits_for=[_waiting(effect, by_n[effect.n]) for effect in result.open if not _at_work(by_n[effect.n])],
+    )
+
+
+def _at_work(event: Event) -> bool:
+    """Whether an open effect is one that the worker is busy with itself."""
+    match known(event):
+        case ev.ModelCall() | ev.EffectCall() | ev.ToolCall(via="worker"):
+            return True
+        case _:
+            return False
+
+
+def _waiting(effect: OpenEffect, event: Event) -> Waiting:
+    more: dict[str, Any] = {}
+    match known(event):
+        case ev.HumanAsked() as asked:
+            about = told(asked.request_data, asked.question)
+            more = {"question": asked.question, "options": asked.options, "data": about}
+        case ev.SignalAwaited() as awaited:
+            more = {"signal": awaited.name}
+        case ev.ToolCall() as call:
+            more = {"tool": call.tool, "input": call.input}
+        case _:
+            pass
+    return Waiting(type=effect.type, key=effect.key, since=effect.since, path=effect.path, **more)
+
+
+async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> Page:
+    """Return a page of a run's events behind a sequence of the stream.
+
+    :raises UnknownRun: if there is no such run
+    """
+    last = await client.log.last(ref)
+    if last is None:
+        raise UnknownRun(ref)
+    end = ev.payload_of(last.event) if last.event.type == ev.RunEnd.type else None
+    status = end.status if isinstance(end, ev.RunEnd) else None
+    seen: list[Seen] = []
+    size = 0
+    for recorded in await client.log.read(ref, after):
+        event = recorded.event
+        if not asked.types or any(matches(pattern, event.type) for pattern in asked.types):
+            one = await _seen(client, recorded, asked)
+            size += len(msgspec.json.encode(one))
+            if len(seen) == asked.limit or (seen and size > PAGE_BYTES_MAX):
+                return Page(events=seen, next_after=after, more=True, ended=False)
+            seen.append(one)
+        after = recorded.sequence
+    ended = status is not None and after >= last.sequence
+    return Page(events=seen, next_after=after, more=False, ended=ended, status=status if ended else None)
+
+
+async def _seen(client: Client, recorded: Recorded, asked: WatchRun) -> Seen:
+    event = await whole(client.log, recorded)
+    payload = known(event)
+    text = narrated(event, payload) if payload is not None else event.type
+    detail = {"event": event_object(event)} if asked.detail == "full" else {}
+    return Seen(sequence=recorded.sequence, type=event.type, time=event.time, path=event.path, text=text, **detail)

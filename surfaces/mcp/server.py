@@ -1,0 +1,205 @@
+"""The server: the table of tools as MCP has it, and whatever else a client may ask for.
+
+A question that a run asks while a call waits for its end is put to the person at the client, if the client offers that:
+at once, or (protocol 2026-07-28) by an answer that asks for input, after which the call comes again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
+from mcp_types import (
+    INVALID_REQUEST,
+    CallToolRequestParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    Tool,
+    ToolAnnotations,
+)
+from msgspec import Struct
+from pydantic import ValidationError
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.tracecontext import read, within
+from callboard.features.access.subject import Scope
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.surfaces.http.access import check
+from callboard.surfaces.mcp import answers, arguments
+from callboard.surfaces.mcp.caller import ANSWER_SCOPE, TASKS, Caller, InputNeeded, State, caller_of, heard, name_of
+from callboard.surfaces.mcp.completions import Completions
+from callboard.surfaces.mcp.http import subject_of
+from callboard.surfaces.mcp.prompts import Prompts
+from callboard.surfaces.mcp.resources import Resources
+from callboard.surfaces.mcp.results import answered, error_of, failed
+from callboard.surfaces.mcp.tasks import OfTask, Tasks, UpdateTask
+from callboard.surfaces.mcp.tools import Tools
+
+NAME = "callboard"
+
+TOOL_SCOPES: Mapping[str, Scope] = {
+    "start_workflow": "start",
+    "answer_question": ANSWER_SCOPE,
+    "signal_run": "operate",
+    "resume_run": "operate",
+    "cancel_run": "operate",
+}
+"""What a tool takes that does more than to look."""
+
+METHOD_SCOPES: Mapping[str, Scope] = {
+    "resources/list": "read",
+    "resources/read": "read",
+    "prompts/list": "read",
+    "prompts/get": "read",
+    "completion/complete": "read",
+    "tasks/get": "read",
+    "tasks/update": ANSWER_SCOPE,
+    "tasks/cancel": "operate",
+}
+"""What other requests take."""
+
+INSTRUCTIONS = """\
+Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start, which
+inputs each takes and, of a flow, which arguments; start_workflow starts a run and, with wait_s, returns its result. A
+run goes on by itself: get_run says how it stands and what it waits for, watch_run what happened since you last looked.
+Check a workflow that you have written with validate_workflow before you start it. An error says what to do about it."""
+
+
+class Entry(Struct, frozen=True):
+    """A tool: what it takes and answers, who serves it, and what it does to the world."""
+
+    title: str
+    takes: type[arguments.Arguments]
+    answers: type[Struct]
+    serve: Callable[[Any, Caller], Awaitable[Struct]]
+    annotations: ToolAnnotations
+
+    def described(self, name: str) -> Tool:
+        return Tool(
+            name=name,
+            title=self.title,
+            description=(self.serve.__doc__ or "").strip(),
+            input_schema=self.takes.model_json_schema(),
+            output_schema=answers.schema_of(self.answers),
+            annotations=self.annotations,
+        )
+
+
+def entries(tools: Tools) -> dict[str, Entry]:
+    """Every tool, by name."""
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    starts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
+    tells = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+    ends = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+    rows = [
+        ("List workflows", arguments.ListWorkflows, answers.Workflows, tools.list_workflows, reads),
+        ("Validate a workflow", arguments.ValidateWorkflow, answers.Validation, tools.validate_workflow, reads),
+        ("Start a workflow", arguments.StartWorkflow, answers.Run, tools.start_workflow, starts),
+        ("Look at a run", arguments.GetRun, answers.Run, tools.get_run, reads),
+        ("List runs", arguments.ListRuns, answers.Runs, tools.list_runs, reads),
+        ("Watch a run", arguments.WatchRun, answers.Page, tools.watch_run, reads),
+        ("List questions", arguments.ListQuestions, answers.Questions, tools.list_questions, reads),
+        ("Answer a question", arguments.AnswerQuestion, answers.Told, tools.answer_question, tells),
+        ("Signal a run", arguments.SignalRun, answers.Told, tools.signal_run, tells),
+        ("Resume a run", arguments.ResumeRun, answers.Told, tools.resume_run, tells),
+        ("Cancel a run", arguments.CancelRun, answers.Told, tools.cancel_run, ends),
+    ]
+    return {serve.__name__: Entry(title, takes, gives, serve, hints) for title, takes, gives, serve, hints in rows}
+
+
+def mcp_server(tools: Tools) -> Server[Any]:
+    """Make the server; it serves any number of sessions."""
+    table = entries(tools)
+    listed = [entry.described(name) for name, entry in table.items()]
+    tasks, resources, prompts = Tasks(tools), Resources(tools), Prompts(tools)
+
+    async def list_tools(
+        _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=listed)
+
+    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
+        entry = table.get(params.name)
+        if entry is None:
+            known = ", ".join(table)
+            return failed(
+                CallboardError("mcp.tool_unknown", f"there is no tool {params.name!r}", remedy=f"See {known}.")
+            )
+        with within(read(params.meta or {})):
+            return await outcome(entry, params, caller_of(context))
+
+    async def outcome(entry: Entry, params: CallToolRequestParams, caller: Caller) -> Any:
+        try:
+            check(caller.subject, TOOL_SCOPES.get(params.name, "read"))
+            asked = entry.takes.model_validate(params.arguments or {})
+            if params.request_state is not None:
+                return answered(await _resumed(tools, asked, params, caller))
+            # Whoever takes tasks is given one at once, instead of waiting.
+            as_task = isinstance(asked, arguments.StartWorkflow) and caller.tasks and asked.wait_s > 0
+            answer = await entry.serve(asked.model_copy(update={"wait_s": 0.0}) if as_task else asked, caller)
+            if as_task and isinstance(answer, answers.Run):
+                return await tasks.created(answer.run_id)
+            return answered(answer)
+        except InputNeeded as needed:
+            state = msgspec.json.encode(needed.state).decode()
+            return InputRequiredResult(input_requests={**needed.requests}, request_state=state)
+        except (Exception, BaseExceptionGroup) as error:
+            return failed(error_of(error))
+
+    server: Server[Any] = Server(
+        NAME,
+        version=version("callboard"),
+        title="Callboard",
+        description="Start AI workflows, watch them, and read what they did.",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=resources.list,
+        on_list_resource_templates=resources.templates,
+        on_read_resource=resources.read,
+        on_list_prompts=prompts.list,
+        on_get_prompt=prompts.get,
+        on_completion=Completions(tools).complete,
+    )
+    server.middleware.append(_permitted)
+    server.extensions[TASKS] = {}
+    server.add_request_handler("tasks/get", OfTask, tasks.get)
+    server.add_request_handler("tasks/update", UpdateTask, tasks.update)
+    server.add_request_handler("tasks/cancel", OfTask, tasks.cancel)
+    return server
+
+
+async def _permitted(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Let a request through if whoever makes it may."""
+    wanted = METHOD_SCOPES.get(ctx.method)
+    if wanted is not None and not (subject := subject_of(ctx.request)).may(wanted):
+        raise MCPError(INVALID_REQUEST, f"this takes the scope {wanted!r}, which {subject.name} does not have")
+    return await call_next(ctx)
+
+
+async def _resumed(
+    tools: Tools, asked: arguments.Arguments, params: CallToolRequestParams, caller: Caller
+) -> answers.Run:
+    """Go on with a call that was interrupted by a question: its run has been started, and may have been answered."""
+    try:
+        state = msgspec.json.decode(params.request_state or "", type=State)
+        arguments.GetRun.model_validate({"run_id": state.run_id})
+    except (*JSON_ERRORS, ValidationError) as error:
+        raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
+    responses = params.input_responses or {}
+    if responses:
+        check(caller.subject, ANSWER_SCOPE)
+    for question in await tools.awaiting.questions(state.run_id):
+        result = responses.get(name_of(question))
+        if isinstance(result, ElicitResult):
+            accepted, response = heard(question, result)
+            if accepted:
+                await tools.awaiting.answered(question, response, caller)
+    caller.asked |= {*state.asked, *responses}
+    wait_s = asked.wait_s if isinstance(asked, arguments.StartWorkflow | arguments.GetRun) else 0.0
+    return await tools.awaiting.run(state.run_id, wait_s, caller)

@@ -1,0 +1,262 @@
+"""The tools: what each does, from its checked arguments to its answer, by the same ways as the commands.
+
+Whatever an asker has to know is raised as a `CallboardError` (with ``problems`` where there are several) or `ApiError`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.events import Event, Problem
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import Definition, Plan
+from callboard.languages.registry import authoring, language, parsed
+from callboard.projections.projection import fold
+from callboard.projections.trace.trace import TraceFold
+from callboard.projections.trace.tree import Trace
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import names
+from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
+from callboard.runtime.admission.versions import UnknownDefinition, meant
+from callboard.service.api.bodies import RunList
+from callboard.service.api.connection import Connection
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.verbs import Verbs
+from callboard.service.operations.errors import RequestRefused
+from callboard.service.operations.files import text_of
+from callboard.service.operations.start_messages import prepared
+from callboard.service.operations.start_request import StartRequest
+from callboard.service.operations.tells import answered_question, received, reception_text, verdict_of
+from callboard.service.operations.validation import errors, examined
+from callboard.surfaces.mcp import answers, arguments
+from callboard.surfaces.mcp.awaiting import Awaiting
+from callboard.surfaces.mcp.caller import Caller
+from callboard.surfaces.mcp.library import Library, described
+from callboard.surfaces.mcp.run_reports import page_of, run_of
+
+DEFINITIONS_MAX = 200
+"""Registered definitions in one list."""
+
+
+class Tools:
+    """Serves one tenant, with a connection to the runtime and a library of definitions.
+
+    ``performer`` is the worker that is to perform what is started here; empty: whichever does.
+    """
+
+    def __init__(self, connection: Connection, library: Library, listings: Listings, performer: str = "") -> None:
+        self._performer = performer
+        self._connection = connection
+        self.library = library
+        self._verbs = Verbs(connection.log, Definitions(), listings)
+        self._tenant = connection.config.tenant
+        self.awaiting = Awaiting(connection)
+
+    # -- definitions --------------------------------------------------------------------------------------------------
+
+    async def list_workflows(self, asked: arguments.ListWorkflows, _caller: Caller) -> answers.Workflows:
+        """List the workflows that can be started: registered ones, and files in the folders of this server."""
+        return await self.workflows(asked.folder)
+
+    async def workflows(self, folder: str | None) -> answers.Workflows:
+        """Return the definitions in a folder; without one, those in all folders and the registered ones."""
+        found, more = await to_thread.run_sync(self.library.workflows, folder)
+        registered = [] if folder else list(await names(self._connection.log, self._tenant))
+        for name in registered[:DEFINITIONS_MAX]:
+            definition = await self._connection.log.definition(self._tenant, name)
+            if definition is not None and definition.source is not None:
+                found.append(described(definition.source, name=name))
+        return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
+
+    async def validate_workflow(self, asked: arguments.ValidateWorkflow, _caller: Caller) -> answers.Validation:
+        """Tell everything that is wrong with a workflow, each problem with its line; nothing is started."""
+        if asked.file is not None:
+            path = self.library.find(asked.file)
+            source = text_of(path)
+            definition = parsed(source, path.name)
+            permit = self.library.check_named
+            name, problems = await to_thread.run_sync(examined, source, _order(path, asked), permit)
+        else:
+            source = asked.source if asked.source is not None else await self.registered(asked.name or "")
+            name, problems, definition = _examined(source, asked)
+        files: list[str] = []
+        if isinstance(definition, Definition):
+            known_files = authoring(definition.language).files(definition.document, asked.input)
+            files = sorted(set(known_files.values()))
+        return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
+
+    async def registered(self, name: str) -> str:
+        found = await meant(self._connection.log, self._tenant, name)
+        if found is None or found.source is None:
+            raise UnknownDefinition(name)
+        return found.source
+
+    # -- runs ---------------------------------------------------------------------------------------------------------
+
+    async def start_workflow(self, asked: arguments.StartWorkflow, caller: Caller) -> answers.Run:
+        """Start a run of a workflow; with wait_s, wait for its end and return the result."""
+        message, warnings = await self._message(asked)
+        if by := caller.known_as():
+            message["by"] = by
+        start = read_start(msgspec.json.encode(message))
+        if isinstance(start, list):
+            raise RequestRefused("start", start)
+        verdict = await self._connection.client.start(message, worker=self._performer)
+        if verdict.status == "rejected" or verdict.run_id is None:
+            raise RequestRefused("start", verdict.problems)
+        run = await self.awaiting.run(verdict.run_id, asked.wait_s, caller)
+        told = {(one.code, one.message): one for one in (*warnings, *verdict.warnings, *run.warnings)}
+        return msgspec.structs.replace(run, warnings=list(told.values()), duplicate=verdict.duplicate)
+
+    async def _message(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
+        model = asked.model or (MODEL_SCRIPTED if asked.script is not None else None)
+        others = {
+            "run_id": asked.run_id,
+            "model": model,
+            "script": asked.script,
+            "tags": asked.tags or None,
+            "attributes": asked.attributes or None,
+            "encryption_key": asked.encryption_key,
+        }
+        message, warnings = await self._definition(asked)
+        return message | {name: value for name, value in others.items() if value is not None}, warnings
+
+    async def _definition(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
+        """Return the part of a start message that says what to run and with what, and what is odd about it."""
+        if asked.file is not None:
+            path = self.library.find(asked.file)
+            request = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
+            found = await to_thread.run_sync(prepared, request, self.library.check_named)
+            options = {**asked.options, **found.message.get("options", {})}
+            return found.message | ({"options": options} if options else {}), found.warnings
+        which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
+        given = asked.input
+        if asked.dry_run:
+            given = (
+                {**given, "dryRun": True} if isinstance(given, dict) else {"dryRun": True} if given is None else given
+            )
+        message: dict[str, Any] = {"definition": which, "input": given}
+        flags = {name: True for name, wanted in (("offline", asked.offline), ("strict", asked.strict)) if wanted}
+        options = {**asked.options, **flags}
+        others = {"files": asked.files, "arguments": asked.arguments, "options": options}
+        return message | {name: value for name, value in others.items() if value}, ()
+
+    async def get_run(self, asked: arguments.GetRun, caller: Caller) -> answers.Run:
+        """Say how a run stands: status, output and results, error, usage, and what it waits for."""
+        return await self.awaiting.run(asked.run_id, asked.wait_s, caller)
+
+    async def events(self, run_id: str) -> Sequence[Event]:
+        """Return all events of a run.
+
+        :raises UnknownRun: if there is no such run
+        """
+        return await self._connection.client.events(run_id)
+
+    async def result(self, run_id: str) -> answers.Run:
+        """Say how a run stands. Raises as `events`."""
+        return run_of(await self.events(run_id))
+
+    async def trace(self, run_id: str) -> Trace:
+        """Return the tree of what a run did. Raises as `events`."""
+        return fold(TraceFold(), await self.events(run_id))
+
+    async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> answers.Runs:
+        """List runs, the newest first."""
+        body = msgspec.json.encode(asked.model_dump(exclude_none=True))
+        found: RunList = await self._verbs.runs(self._tenant, body)
+        return answers.Runs(runs=found.runs, more=found.more)
+
+    async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> answers.Questions:
+        """List the questions that wait for an answer, of all runs, the oldest first; `schema` is the response's."""
+        found = await self._verbs.questions(self._tenant, msgspec.json.encode(asked.model_dump(exclude_none=True)))
+        return answers.Questions(questions=found.questions, more=found.more)
+
+    async def watch_run(self, asked: arguments.WatchRun, _caller: Caller) -> answers.Page:
+        """Return what has happened in a run behind a sequence, and where to go on from."""
+        client = self._connection.client
+        ref = RunRef(self._tenant, asked.run_id)
+        until = anyio.current_time() + asked.wait_s
+        after = asked.after
+        while True:
+            page = await page_of(client, ref, asked, after)
+            if page.events or page.ended or anyio.current_time() >= until:
+                return page
+            after = page.next_after
+            with anyio.move_on_at(until):
+                async with client.follow(asked.run_id, after=after) as feed:
+                    async for _recorded in feed:
+                        break
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
+        """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
+        fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
+        return await self._told(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
+
+    async def signal_run(self, asked: arguments.SignalRun, caller: Caller) -> answers.Told:
+        """Send a run a named signal."""
+        return await self._told(
+            asked.run_id, "signal", caller, by=asked.by, id=asked.id, name=asked.name, data=asked.data
+        )
+
+    async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
+        """Let a paused run go on, or go on by one node."""
+        return await self._told(
+            asked.run_id, "resume", caller, by=asked.by, id=asked.id, variables=asked.variables, step=asked.step
+        )
+
+    async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
+        """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
+        return await self._told(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
+
+    async def _told(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
+        found = await received(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
+        recorded = found.recorded.n if found.recorded is not None else None
+        question = await answered_question(self._connection.client, run_id, found)
+        return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb, question))
+
+
+def _order(
+    path: Path,
+    asked: arguments.StartWorkflow | arguments.ValidateWorkflow,
+    *,
+    dry_run: bool = False,
+    offline: bool = False,
+    strict: bool = False,
+) -> StartRequest:
+    return StartRequest(
+        str(path),
+        None if asked.input is None else _text(asked.input),
+        dry_run=dry_run,
+        offline=offline,
+        strict=strict,
+        arguments_text=_text(asked.arguments) if asked.arguments else None,
+    )
+
+
+def _text(given: Any) -> str:
+    return msgspec.json.encode(given).decode()
+
+
+def _examined(
+    source: str, asked: arguments.ValidateWorkflow
+) -> tuple[str, list[Problem], Definition[Any] | list[Problem]]:
+    """Return language, problems and definition of a text that lies in no folder."""
+    definition = parsed(source)
+    if isinstance(definition, list):
+        return "", definition, definition
+    start = StartRun(
+        DefinitionSource(definition.language, source), input=asked.input, files=asked.files, arguments=asked.arguments
+    )
+    plan = language(definition.language).admit(definition, start)
+    if isinstance(plan, Plan):
+        return definition.language, list(plan.warnings), definition
+    # Without an input, none can be missed.
+    missed = [problem for problem in plan if asked.input is not None or not problem.where.startswith("input")]
+    return definition.language, [*definition.warnings, *missed], definition

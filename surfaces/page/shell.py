@@ -1,0 +1,154 @@
+"""The shell: the files of the page, as they lie in the package, and the one document that every address of it is.
+
+The document reads its own address. It has no content of anybody's, so it is given to everybody; what is recorded comes
+from the API, to whoever may ask that.
+"""
+
+import gzip
+import html
+import mimetypes
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from callboard.surfaces.page.joining import joined
+from callboard.surfaces.page.preloads import first_asked
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "worker-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types callboard",
+    )
+)
+"""What a browser lets the page do: nothing but its own scripts, and no text becomes one."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+COMPRESSED_BYTES_MIN = 512
+"""A smaller file is sent as it is."""
+
+DOCUMENTS_MAX = 64
+"""Documents that are kept, by what their views ask first."""
+
+DOCUMENT = "index.html"
+SCRIPT = "joined.js"
+WORKER = "stream-worker.js"
+TENANT = b"{{tenant}}"
+VERSION = b"{{version}}"
+PRELOADS = b"{{preloads}}"
+MAY = b"{{may}}"
+
+
+class File(Struct, frozen=True):
+    """A file of the page: its bytes, the same compressed, and what tells it from an older one."""
+
+    media_type: str
+    plain: bytes
+    packed: bytes | None
+    tag: str
+
+
+def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, reads_only: bool = False) -> list[Route]:
+    """The addresses of the page, for whoever serves one tenant; with ``reads_only`` it offers nothing but to look.
+
+    ``may_read`` says whether whoever asks for a document would be told what there is to read.
+    """
+    found = static_files()
+    name = html.escape(tenant, quote=True).encode()
+    may = b"read" if reads_only else b"tell"
+    version = _version()
+    text = found[DOCUMENT].plain.replace(VERSION, version.encode()).replace(MAY, may).replace(TENANT, name)
+
+    @lru_cache(DOCUMENTS_MAX)
+    def document(first: str | None) -> File:
+        link = f'<link rel="preload" as="fetch" href="{html.escape(first)}" crossorigin>' if first else ""
+        return _file(DOCUMENT, text.replace(PRELOADS, link.encode()))
+
+    async def shell(request: Request) -> Response:
+        path = request.scope["path"]
+        first = first_asked(path, request.url.query)
+        # Whoever has yet to bring a token would be told that it is lacking, once it has been brought.
+        known = first is not None and await may_read(request.scope)
+        return _answer(request, document(first if known else None))
+
+    async def static(request: Request) -> Response:
+        first, _, rest = request.path_params["name"].partition("/")
+        kept = first == version
+        file = found.get(rest if kept else request.path_params["name"])
+        return _answer(request, file, kept=kept) if file is not None else Response(status_code=404, headers=HEADERS)
+
+    return [
+        Route("/", shell, methods=["GET"]),
+        Route("/t/{rest:path}", shell, methods=["GET"]),
+        Route("/static/{name:path}", static, methods=["GET"]),
+    ]
+
+
+def is_shell(path: str) -> bool:
+    """Whether a path is the page's, which everybody may have."""
+    return path == "/" or path.startswith(("/t/", "/static/"))
+
+
+@cache
+def static_files() -> Mapping[str, File]:
+    """Every file of the page by its name, read once, and the script that its modules are together."""
+    found = {name: entry.read_bytes() for name, entry in _walk(files("callboard.surfaces.page") / "static", "")}
+    modules = {name: data.decode() for name, data in found.items() if name.endswith(".js") and name != WORKER}
+    found[SCRIPT] = joined(modules).encode()
+    return {name: _file(name, data) for name, data in found.items()}
+
+
+@cache
+def _version() -> str:
+    """What names all files of the page as they are now: at an address with it they never change."""
+    tags = "".join(f"{name} {file.tag}\n" for name, file in sorted(static_files().items()))
+    return sha256(tags.encode()).hexdigest()[:12]
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry
+
+
+def _file(name: str, data: bytes) -> File:
+    kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "application/octet-stream"
+    text = kind.startswith("text/") or kind == "image/svg+xml"
+    packed = gzip.compress(data, mtime=0) if text and len(data) >= COMPRESSED_BYTES_MIN else None
+    return File(f"{kind}; charset=utf-8" if text else kind, data, packed, f'"{sha256(data).hexdigest()[:16]}"')
+
+
+def _answer(request: Request, file: File, *, kept: bool = False) -> Response:
+    # What may change is asked for each time, so that a newer Callboard is never half an older one.
+    keeping = "public, max-age=31536000, immutable" if kept else "no-cache"
+    headers = {**HEADERS, "Cache-Control": keeping, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    packed = file.packed if "gzip" in request.headers.get("accept-encoding", "") else None
+    if packed is not None:
+        headers["Content-Encoding"] = "gzip"
+    return Response(packed or file.plain, headers={**headers, "Content-Type": file.media_type})

@@ -1,0 +1,325 @@
+"""Limits of single tools: their time, their tries, their turns; in every language that declares tools."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import pytest
+from nats.errors import NoRespondersError
+from pydantic import ValidationError
+
+from callboard.actors.actor import Supervisor
+from callboard.actors.node import NodeActor
+from callboard.actors.tools import limits as limits_module
+from callboard.actors.tools.limits import RETRY_LONGEST_S, retried
+from callboard.actors.tools.shared import Shared
+from callboard.actors.tools.standing import Standing
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.toolbox import open_toolbox
+from callboard.bus import events as ev
+from callboard.bus.effects import (
+    Failure,
+    McpTools,
+    NatsTools,
+    PythonTools,
+    ScriptedTools,
+    ToolLimits,
+    ToolSource,
+    ToolSpec,
+)
+from callboard.languages.playbook.options import Options
+from callboard.languages.skills.skill import McpServer, Skill
+from callboard.languages.workflow.toolbox import tool_sources
+from callboard.lib.durations import seconds_of
+from callboard.lib.json_types import JSON
+from tests.support.flow_providers import flow_of, ours, played
+from tests.support.flows import FlowTheatre
+from tests.support.workflows import document, refused, scripted_skill
+
+PATIENCE_S = 20.0
+
+
+class Shop:
+    """Answers requests for tools as it is told, and takes note of what was asked."""
+
+    def __init__(self, *answers: JSON | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, float]] = []
+        self.keys: list[str] = []
+
+    async def request(self, _subject: str, payload: bytes, timeout_s: float) -> bytes:
+        asked = msgspec.json.decode(payload)
+        self.asked.append((asked["tool"], timeout_s))
+        self.keys.append(asked["idempotency_key"])
+        answer = self.answers.pop(0) if self.answers else {"output": 1}
+        if isinstance(answer, Exception):
+            raise answer
+        return msgspec.json.encode(answer)
+
+    async def call(self, source: ToolSource, tool: str, context: ToolCallContext, **more: Any) -> JSON:
+        async with open_toolbox([source], ToolEnvironment(env={}, request=self.request, **more)) as toolbox:
+            return await toolbox.call(tool, {}, context)
+
+    async def failure(self, source: ToolSource, tool: str, context: ToolCallContext) -> Failure:
+        with pytest.raises(ToolFailed) as caught:
+            await self.call(source, tool, context)
+        return caught.value.failure
+
+
+def shop(**limits: ToolLimits) -> NatsTools:
+    return NatsTools("shop", [ToolSpec("price"), ToolSpec("stock")], limits=limits)
+
+
+def context(**more: Any) -> ToolCallContext:
+    return ToolCallContext("r1", "a", "key-1", **more)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Another try follows at once; the waits that there would have been."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(limits_module.anyio, "sleep", sleep)
+    return waits
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_has_its_own_time_or_its_sources_or_the_workers() -> None:
+    there = Shop()
+    source = shop(price=ToolLimits(timeout="10m"))
+    await there.call(source, "price", context())
+    await there.call(source, "stock", context())
+    await there.call(source, "stock", context(), timeout_s=7.0)
+    await there.call(msgspec.structs.replace(source, timeout_s=5.0), "stock", context(), timeout_s=7.0)
+    assert there.asked == [("price", 600.0), ("stock", 60.0), ("stock", 7.0), ("stock", 5.0)]
+
+
+async def test_a_python_function_is_killed_when_its_own_time_has_passed() -> None:
+    source = PythonTools({"sleep": "anyio:sleep"}, limits={"sleep": ToolLimits(timeout="PT0.2S")})
+    async with open_toolbox([source], ToolEnvironment(env={})) as toolbox:
+        with pytest.raises(ToolFailed) as caught:
+            await toolbox.call("sleep", {"delay": 60}, context())
+    assert (caught.value.failure.code, caught.value.failure.details) == ("tool.timeout", {"timeout_s": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("250ms", 0.25),
+        ("1.5h", 5400),
+        ("PT1H0.5S", 3600.5),
+        ("P1DT2H", 93600),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert msgspec.convert({"timeout": text}, ToolLimits).timeout == text
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "10 m", "-5s", "P", "PT", "P1M", "1y", "10m!", "ten"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"timeout": text}, ToolLimits)
+
+
+# -- tries ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_fails_is_tried_again_with_the_same_key(at_once: list[float]) -> None:
+    there = Shop(NoRespondersError(), {"error": {"message": "busy"}}, {"output": {"eur": 3}})
+    said: list[str] = []
+    tries: list[int] = []
+    output = await there.call(
+        shop(price=ToolLimits(retries=3)), "price", context(on_progress=said.append, on_try=tries.append)
+    )
+    assert (output, tries, there.keys, at_once) == ({"eur": 3}, [1, 2, 3], ["key-1"] * 3, [0.5, 1.0])
+    assert said[1] == "try 2 failed (tool.failed: busy); 2 left, the next one in 1 s"
+
+
+async def test_the_last_failure_counts_when_the_tries_are_used_up(at_once: list[float]) -> None:
+    there = Shop(*({"error": {"message": f"no {n}"}} for n in range(11)))
+    found = await there.failure(shop(price=ToolLimits(retries=10)), "price", context())
+    assert (found.message, len(there.asked)) == ("no 10", 11)
+    assert at_once == [0.5, 1, 2, 4, 8, 16, *[RETRY_LONGEST_S] * 4]
+
+
+@pytest.mark.parametrize(
+    "answer", [{"no": "output"}, {"error": {"message": "never", "retryable": False}}], ids=["malformed", "final"]
+)
+@pytest.mark.usefixtures("at_once")
+async def test_what_comes_out_the_same_is_not_tried_again(answer: JSON) -> None:
+    there = Shop(answer)
+    await there.failure(shop(price=ToolLimits(retries=3)), "price", context())
+    assert len(there.asked) == 1
+
+
+@pytest.mark.parametrize(("scope", "calls"), [("node", 1), ("run", 3)])
+@pytest.mark.usefixtures("at_once")
+async def test_a_server_that_is_gone_for_the_node_is_not_asked_again(scope: Any, calls: int) -> None:
+    source = McpTools("desk", ["desk"], scope=scope, limits={"look": ToolLimits(retries=2)})
+    made = 0
+
+    async def call() -> JSON:
+        nonlocal made
+        made += 1
+        raise ToolFailed(Failure("tool.crashed", "gone"))
+
+    with pytest.raises(ToolFailed):
+        await retried(source, "look", context(), call)
+    assert made == calls
+
+
+# -- turns ------------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """Carries tool calls out until they are let go, and takes note of which are under way."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.outcomes: list[str] = []
+        self.most = 0
+        self.let_go: set[str] = set()
+
+    async def carry(self, job: Any, _sessions: Any, _reporter: Any) -> ev.Payload:
+        self.running.append(job.key)
+        self.most = max(self.most, sum("price" in key for key in self.running))
+        await self.until(lambda: job.key in self.let_go)
+        self.running.remove(job.key)
+        return ev.ToolResult(node="A", tool="price")
+
+    def outcome(self, key: str, _payload: ev.Payload) -> None:
+        self.outcomes.append(key)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            while not holds():
+                await anyio.lowlevel.checkpoint()
+
+
+def job(key: str, tool: str, *sources: ToolSource) -> Any:
+    return SimpleNamespace(key=key, intent=ev.ToolCall(node="A", tool=tool), toolboxes={"a#1.1!toolbox": list(sources)})
+
+
+async def test_calls_of_a_bounded_tool_wait_for_their_turn_and_take_up_no_place() -> None:
+    """Two places among the worker's effects and one turn for the tool: who waits for the turn leaves the place free."""
+    stage: Any = Stage()
+    served = shop(price=ToolLimits(concurrency=1))
+    # Another node's source, with other tools beside it: still the same tool.
+    elsewhere = msgspec.structs.replace(served, tools=[ToolSpec("price")])
+    async with Supervisor(lambda _name, error: pytest.fail(str(error))) as actors:
+        shared = Shared(Standing(lambda body: actors.spawn("tools", body)))
+        limiter = anyio.CapacityLimiter(2)
+        nodes = [NodeActor(name, stage, stage, limiter, actors.spawn, shared) for name in ("a#1", "b#1")]
+        for node in nodes:
+            actors.spawn(node.name, node.run)
+        nodes[0].take(job("price 1", "price", served))
+        await stage.until(lambda: stage.running == ["price 1"])
+        nodes[1].take(job("price 2", "price", elsewhere))
+        nodes[0].take(job("price 3", "price", served))
+        nodes[0].take(job("stock", "stock", served))
+        await stage.until(lambda: "stock" in stage.running)
+        assert stage.running == ["price 1", "stock"]
+        for key in ("stock", "price 1", "price 2", "price 3"):
+            await stage.until(lambda key=key: key in stage.running)
+            stage.let_go.add(key)
+            await stage.until(lambda key=key: key in stage.outcomes)
+        actors.stop_all()
+    assert stage.outcomes == ["stock", "price 1", "price 2", "price 3"]
+    assert stage.most == 1
+
+
+# -- in the languages -------------------------------------------------------------------------------------------------
+
+TOOL = {"description": "d", "input_schema": {"type": "object"}}
+
+
+def test_a_workflows_skill_says_it_of_each_tool_and_of_its_server() -> None:
+    tools = [
+        {"name": "price", "nats": "shop", "timeout": "10m", "retries": 2, **TOOL},
+        {"name": "stock", "nats": "shop", **TOOL},
+        {"name": "count", "python": "shop:count", "concurrency": 1, **TOOL},
+        {"name": "reserve", **TOOL},
+    ]
+    mcp = {"command": "desk", "timeout": "2m", "scope": "run", "limits": {"look": {"timeout": "PT1H"}}}
+    [skill] = [Skill.model_validate(scripted_skill("s", tools=tools, mcp=mcp))]
+    python, nats, scripted, desk = tool_sources([skill], {}, None)
+    assert isinstance(python, PythonTools)
+    assert isinstance(nats, NatsTools)
+    assert isinstance(scripted, ScriptedTools)
+    assert python.limits == {"count": ToolLimits(concurrency=1)}
+    assert nats.limits == {"price": ToolLimits(timeout="10m", retries=2)}
+    assert scripted.limits == {}
+    assert desk == McpTools("s", ["desk"], timeout_s=120.0, limits={"look": ToolLimits(timeout="PT1H")}, scope="run")
+
+
+def test_what_says_nothing_is_recorded_as_before() -> None:
+    plain = McpServer.model_validate({"command": "desk"})
+    assert set(plain.model_dump(exclude_none=True)) == {"command", "args", "headers", "env"}
+    recorded = msgspec.to_builtins([PythonTools({"f": "m:f"}), McpTools("desk", ["desk"]), ScriptedTools([])])
+    assert recorded == [
+        {"type": "python", "functions": {"f": "m:f"}},
+        {"type": "mcp", "name": "desk", "command": ["desk"]},
+        {"type": "scripted", "tools": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"timeout": "soon"}, "timeout"),
+        ({"retries": -1}, "retries"),
+        ({"retries": 11}, "retries"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"timeout": None}, "timeout"),
+    ],
+)
+def test_limits_that_are_none_are_refused(fields: dict[str, Any], where: str) -> None:
+    skill = scripted_skill("s", tools=[{"name": "price", **TOOL, **fields}])
+    [problem] = refused(document({"a": {"skills": ["s"]}}), options={"skills": [skill]})
+    assert problem.where == f"options.skills[0].tools[0].{where}"
+
+
+def test_a_playbooks_connection_says_it_like_any_source() -> None:
+    shop = {"type": "nats", "subject": "shop", "tools": [{"name": "price"}]}
+    limits = {"price": {"timeout": "10m", "concurrency": 2}}
+    source = Options.model_validate({"connections": {"s": {**shop, "limits": limits}}}).source("s")
+    assert isinstance(source, NatsTools)
+    assert source.limits == {"price": ToolLimits(timeout="10m", concurrency=2)}
+    with pytest.raises(ValidationError, match="timeout"):
+        Options.model_validate({"connections": {"s": {**shop, "limits": {"price": {"timeout": "soon"}}}}})
+
+
+async def test_a_flow_says_it_of_each_tool_of_a_source() -> None:
+    limits = {"sleep": {"timeout": "200ms", "retries": 1}}
+    source = {"type": "python", "functions": {"sleep": "anyio:sleep"}, "limits": limits}
+    flow = flow_of(ours("tool"), source=source, tool="sleep", arguments={"delay": 60})
+    told, events = await played(FlowTheatre(script={}), flow)
+    assert told["failure"]["code"] == "Provider.Call.Tool.Timeout"
+    assert "within 0.2 s" in told["failure"]["message"]
+    [result] = [event for event in events if event.type == "tool.result"]
+    assert msgspec.json.decode(result.payload)["tries"] == 2
+
+
+async def test_the_time_of_a_flows_call_holds_for_any_source() -> None:
+    source = {"type": "python", "functions": {"sleep": "anyio:sleep"}}
+    flow = flow_of(ours("tool"), source=source, tool="sleep", arguments={"delay": 60}, timeout="PT0.2S")
+    told, _events = await played(FlowTheatre(script={}), flow)
+    assert "within 0.2 s" in told["failure"]["message"]
+
+
+async def test_limits_of_a_flow_that_are_none_are_its_failure() -> None:
+    source = {"type": "python", "functions": {"f": "m:f"}, "limits": {"f": {"timeout": "soon"}}}
+    told, _events = await played(FlowTheatre(script={}), flow_of(ours("tool"), source=source, tool="f"))
+    assert told["failure"]["code"] == "System.ParameterValidationFailed"

@@ -1,0 +1,239 @@
+"""The toolbox: sources under one roof, checks on the way in and out, scripts in front of transports."""
+
+import os
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
+from callboard.actors.tools.toolbox import PROBLEMS_MAX, Toolbox, open_toolbox
+from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource, ToolSpec
+from tests.support.places import TESTS
+
+FIXTURES = TESTS / "fixtures" / "tools"
+
+ORDER = ToolSpec(
+    "order",
+    "Order something.",
+    {
+        "type": "object",
+        "properties": {
+            "items": {"type": "array", "items": {"type": "object", "required": ["id"]}, "minItems": 1},
+            "a/b~c": {"type": "integer"},
+        },
+        "required": ["items"],
+        "additionalProperties": False,
+    },
+)
+
+
+def environment(tools: dict[str, Any] | None = None, **more: Any) -> ToolEnvironment:
+    return ToolEnvironment(env=dict(os.environ), script={"tools": tools} if tools is not None else {}, **more)
+
+
+async def call(toolbox: Toolbox, tool: str, input: Any = None, ordinal: int = 0, path: str = "a") -> Any:
+    return await toolbox.call(tool, input or {}, ToolCallContext("r1", path, "key-1", ordinal))
+
+
+async def call_failure(toolbox: Toolbox, tool: str, input: Any = None, ordinal: int = 0) -> Failure:
+    with capture_logs(), pytest.raises(ToolFailed) as caught:
+        await call(toolbox, tool, input, ordinal)
+    return caught.value.failure
+
+
+async def opening_failure(*sources: ToolSource) -> Failure:
+    with capture_logs(), pytest.raises(ToolFailed) as caught:
+        async with open_toolbox(sources, environment()):
+            pytest.fail("opened")
+    return caught.value.failure
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> PythonTools:
+    monkeypatch.syspath_prepend(str(FIXTURES))
+    return PythonTools({"add": "functions:add", "fails": "functions:fails"})
+
+
+# -- opening ------------------------------------------------------------------------------------------------------
+
+
+async def test_specs_of_all_sources_name_their_server(functions: PythonTools) -> None:
+    async def request(subject: str, payload: bytes, timeout: float) -> bytes:
+        raise AssertionError("not asked")
+
+    remote = NatsTools("acme.tools", [ToolSpec("remote")])
+    sources: list[ToolSource] = [functions, remote, ScriptedTools([ORDER])]
+    async with open_toolbox(sources, environment(request=request)) as toolbox:
+        servers = {spec.name: spec.server for spec in toolbox.specs}
+        assert await call(toolbox, "add", {"a": 1}) == 3
+    assert servers == {"add": "python", "fails": "python", "remote": "nats:acme.tools", "order": "script"}
+
+
+async def test_no_sources_make_an_empty_toolbox() -> None:
+    async with open_toolbox([], environment()) as toolbox:
+        assert toolbox.specs == []
+        assert (await call_failure(toolbox, "add")).message == "tool add not found; the tools here: none"
+
+
+async def test_a_name_that_two_sources_have_is_refused(functions: PythonTools) -> None:
+    found = await opening_failure(functions, ScriptedTools([ToolSpec("add")]))
+    assert found.code == "tool.unavailable"
+    assert "more than one tool is named add (from python, script)" in found.message
+
+
+async def test_all_sources_that_cannot_be_opened_are_told(functions: PythonTools) -> None:
+    broken = PythonTools({"gone": "functions:nothing"})
+    missing = McpTools(name="desk", command=["no-such-program-anywhere"])
+    found = await opening_failure(functions, broken, missing)
+    assert found.code == "tool.unavailable"
+    assert [detail["code"] for detail in found.details] == ["tool.unavailable"] * 2
+    assert "functions has no nothing" in found.message
+    assert "no-such-program-anywhere" in found.message
+
+
+async def test_a_schema_that_is_none_is_refused() -> None:
+    found = await opening_failure(ScriptedTools([ToolSpec("odd", "", {"type": "objekt"})]))
+    assert "the input schema of tool odd (script) is not a JSON Schema: 'objekt'" in found.message
+
+
+async def test_a_schema_that_is_nested_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(300):
+        schema = {"properties": {"a": schema}}
+    found = await opening_failure(ScriptedTools([ToolSpec("deep", "", schema)]))
+    assert "the input schema of tool deep (script) is not a JSON Schema: nested too deep" in found.message
+
+
+async def test_a_schema_without_end_is_left_to_who_serves_the_tool() -> None:
+    endless = ToolSpec("endless", "", {"allOf": [{"$ref": "#"}]})
+    async with open_toolbox([ScriptedTools([endless])], environment({"endless": [{"output": 1}]})) as toolbox:
+        with capture_logs() as logs:
+            assert await call(toolbox, "endless", {"a": 1}) == 1
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(functions: PythonTools) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with open_toolbox([functions], environment()):
+            raise KeyError("mine")
+
+
+async def test_a_cancelled_block_closes_its_sources(functions: PythonTools) -> None:
+    kept: list[Toolbox] = []
+    with anyio.CancelScope() as scope:
+        async with open_toolbox([functions], environment()) as toolbox:
+            kept.append(toolbox)
+            assert await call(toolbox, "add", {"a": 1}) == 3
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    # a process that a late call started would have nobody to end it
+    assert await call_failure(kept[0], "add", {"a": 1}) == Failure(
+        "tool.unavailable", "the Python tools of this node are closed"
+    )
+
+
+# -- calling ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_tool_is_told_what_there_is(functions: PythonTools) -> None:
+    async with open_toolbox([functions], environment()) as toolbox:
+        found = await call_failure(toolbox, "subtract")
+    assert found == Failure("tool.unknown", "tool subtract not found; the tools here: add, fails")
+
+
+async def test_input_is_checked_before_anything_is_asked_and_every_problem_has_its_place() -> None:
+    async with open_toolbox([ScriptedTools([ORDER])], environment({"order": [{"output": 1}]})) as toolbox:
+        found = await call_failure(toolbox, "order", {"items": [{"id": 1}, {}, 3], "a/b~c": "x", "surplus": 1})
+        assert found.code == "tool.invalid_input"
+        assert [problem["at"] for problem in found.details] == ["", "/a~1b~0c", "/items/1", "/items/2"]
+        assert "'id' is a required property" in found.message
+        assert [problem["at"] for problem in (await call_failure(toolbox, "order", "text")).details] == [""]
+
+
+async def test_problems_are_bounded() -> None:
+    async with open_toolbox([ScriptedTools([ORDER])], environment()) as toolbox:
+        found = await call_failure(toolbox, "order", {"items": ["x" * 10_000] * 200})
+    assert len(found.details) == PROBLEMS_MAX
+    assert len(str(found.details)) < 50_000
+
+
+async def test_a_schema_may_name_its_draft_and_references_are_never_fetched() -> None:
+    old = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}
+    far = {"$ref": "http://127.0.0.1:9/schema.json"}
+    sources = [ScriptedTools([ToolSpec("old", "", old), ToolSpec("far", "", far)])]
+    async with open_toolbox(sources, environment({"old": [{"output": 1}], "far": [{"output": 2}]})) as toolbox:
+        assert (await call_failure(toolbox, "old", ["x"])).code == "tool.invalid_input"
+        assert await call(toolbox, "old", [1]) == 1
+        with capture_logs() as logs:
+            assert await call(toolbox, "far") == 2
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
+
+
+async def test_outputs_over_the_limit_are_refused() -> None:
+    script = {"order": [{"output": "x" * 98}, {"output": "x" * 99}]}
+    async with open_toolbox([ScriptedTools([ORDER])], environment(script, output_bytes_max=100)) as toolbox:
+        assert await call(toolbox, "order", {"items": [{"id": 1}]}) == "x" * 98
+        found = await call_failure(toolbox, "order", {"items": [{"id": 1}]}, ordinal=1)
+    assert found == Failure("tool.output_too_large", "the output of tool order has 101 bytes, the limit is 100")
+
+
+async def test_patterns_are_those_of_json_schema_and_none_holds_the_worker_up() -> None:
+    words = ToolSpec("words", "", {"properties": {"q": {"pattern": "^\\p{L}+$"}, "slow": {"pattern": "^(a+)+$"}}})
+    async with open_toolbox([ScriptedTools([words])], environment({"words": [{"output": 1}]})) as toolbox:
+        assert await call(toolbox, "words", {"q": "é", "slow": "a" * 40}) == 1
+        found = await call_failure(toolbox, "words", {"q": "1", "slow": "a" * 40 + "b"})
+        assert [problem["at"] for problem in found.details] == ["/q", "/slow"]
+
+
+async def test_a_pattern_that_nobody_can_read_is_left_to_who_serves_the_tool() -> None:
+    words = ToolSpec("words", "", {"properties": {"q": {"pattern": "^(a"}}})
+    async with open_toolbox([ScriptedTools([words])], environment({"words": [{"output": 1}]})) as toolbox:
+        with capture_logs() as logs:
+            assert await call(toolbox, "words", {"q": "x"}) == 1
+    assert [log["event"] for log in logs] == ["tool.schema.unusable"]
+
+
+# -- scripts ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_script_answers_by_the_number_of_the_call() -> None:
+    entries = [{"output": {"hits": 3}}, {"error": "rate limited"}, {"error": {"code": "E7", "message": "no"}}, {"o": 1}]
+    async with open_toolbox([ScriptedTools([ToolSpec("search")])], environment({"search": entries})) as toolbox:
+        assert await call(toolbox, "search", ordinal=0) == {"hits": 3}
+        assert await call(toolbox, "search", ordinal=0) == {"hits": 3}
+        assert await call_failure(toolbox, "search", ordinal=1) == Failure("tool.failed", "rate limited")
+        assert await call_failure(toolbox, "search", ordinal=2) == Failure("tool.failed", "no", details={"code": "E7"})
+        assert (
+            "expected output or error in the script, found dict with ['o']"
+            in (await call_failure(toolbox, "search", ordinal=3)).message
+        )
+        found = await call_failure(toolbox, "search", ordinal=4)
+    assert found.code == "tool.unscripted"
+    assert "call 5 of tool search at a has no answer, the script has 4" in found.message
+
+
+async def test_an_output_with_a_number_that_json_has_not_is_none() -> None:
+    tools = {"order": [{"output": {"price": [None, float("nan")]}}]}
+    async with open_toolbox([ScriptedTools([ORDER])], environment(tools)) as toolbox:
+        found = await call_failure(toolbox, "order", {"items": [{"id": 1}]})
+    assert (found.code, found.details) == ("tool.bad_output", {"at": "/price/1"})
+    assert "contains nan at /price/1" in found.message
+
+
+async def test_a_scripted_tool_without_a_script_says_so() -> None:
+    async with open_toolbox([ScriptedTools([ToolSpec("search")])], environment()) as toolbox:
+        found = await call_failure(toolbox, "search")
+    assert found.code == "tool.unscripted"
+    assert "add an entry to tools.search of the script" in found.message
+
+
+async def test_a_script_wins_over_a_transport_tool_by_tool(functions: PythonTools) -> None:
+    script = {"add": [{"output": "scripted"}]}
+    async with open_toolbox([functions], environment(script)) as toolbox:
+        assert await call(toolbox, "add", {"a": 1}) == "scripted"
+        assert (await call_failure(toolbox, "add", {"a": 1}, ordinal=1)).code == "tool.unscripted"
+        assert (await call_failure(toolbox, "add", {"a": "x"})).code == "tool.invalid_input"
+        assert (await call_failure(toolbox, "fails")).message.startswith("tool fails raised ValueError")

@@ -1,0 +1,238 @@
+"""Archives: what was recorded is in the file byte for byte, is read from there, comes back, and no damage passes."""
+
+import json
+import zipfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.log.port import Recorded
+from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.nats.message_copies import copied
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.run.log import events_of, read_run
+from callboard.runtime.settings.config import load
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.operations.archiving import archive_runs, import_as, import_runs
+from callboard.service.operations.event_files import read_runs, store
+from callboard.service.operations.replays import replay_events
+from tests.support.cli_stage import Place
+from tests.support.places import TESTS
+
+GOLDEN = TESTS / "golden"
+LARGE = INLINE_BYTES_MAX * 5
+
+
+@asynccontextmanager
+async def standing(folder: Path) -> AsyncGenerator[Connection]:
+    async with open_connection(load({"data_dir": str(folder), "sync": "1s"}, env={})) as connection:
+        yield connection
+
+
+def quietly(_more: int) -> None:
+    pass
+
+
+async def bytes_of(log: JetStreamLog, ref: RunRef) -> list[tuple[str, bytes]]:
+    return [(one.id, one.data) for one in await log.read(ref)]
+
+
+def with_large_input(file: Path, folder: Path) -> Path:
+    """A recorded run whose start has a value that stands beside its event."""
+    first, *rest = file.read_text(encoding="utf-8").splitlines()
+    event = json.loads(first)
+    event["payload"]["start"].setdefault("files", {})["large.txt"] = "x" * LARGE
+    found = folder / file.name
+    found.write_text("\n".join([json.dumps(event), *rest]) + "\n", encoding="utf-8")
+    return found
+
+
+def replayed(recorded: list[Recorded]) -> bool:
+    events = events_of(recorded)
+    told = replay_events(recorded[0].ref, events, admitted(events[0], language), {})
+    return told.ended and not told.unwritten
+
+
+async def test_what_was_archived_comes_back_byte_for_byte_and_replays(tmp_path: Path) -> None:
+    runs = {
+        **read_runs(with_large_input(GOLDEN / "incident-triage.jsonl", tmp_path)),
+        **read_runs(GOLDEN / "flow.jsonl"),
+    }
+    ids, file = list(runs), tmp_path / "runs.callboard"
+    async with standing(tmp_path / "one") as one:
+        await store(one.log, "default", runs)
+        await archive_runs(one.log, "default", ids, file, children=False, progress=quietly)
+        before = {id: await bytes_of(one.log, RunRef("default", id)) for id in ids}
+        whole = {id: events_of(await read_run(one.log, RunRef("default", id))) for id in ids}
+    archive = Archive(file)
+    assert file.stat().st_size < LARGE
+    for run in archive.runs:
+        from_file = await read_run(ArchivedLog(archive), run.ref)
+        assert events_of(from_file) == whole[run.run]
+        assert replayed(from_file)
+    async with standing(tmp_path / "other") as other:
+        found = await import_runs(other.log, "acme", archive, archive.runs, quietly)
+        assert [(one.run, one.verdict) for one in found] == [(id, "imported") for id in ids]
+        for id in ids:
+            ref = RunRef("acme", id)
+            assert await bytes_of(other.log, ref) == before[id]
+            assert replayed(await read_run(other.log, ref))
+        again = await import_runs(other.log, "acme", archive, archive.runs, quietly)
+        assert {one.verdict for one in again} == {"there already"}
+        renamed = await import_as(other.log, "acme", archive, archive.run(ids[0]), "another")
+        assert renamed.run == "another"
+        assert replayed(await read_run(other.log, RunRef("acme", "another")))
+
+
+async def test_an_import_goes_on_where_it_was_broken_off_and_refuses_the_id_of_another_run(tmp_path: Path) -> None:
+    [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
+    file = tmp_path / "runs.callboard"
+    async with standing(tmp_path / "one") as here:
+        await store(here.log, "default", {id: events})
+        await archive_runs(here.log, "default", [id], file, children=False, progress=quietly)
+        archive = Archive(file)
+        await store(here.log, "half", {id: events[:3]})
+        [found] = await import_runs(here.log, "half", archive, archive.runs, quietly)
+        assert found.verdict == "imported"
+        assert await bytes_of(here.log, RunRef("half", id)) == await bytes_of(here.log, RunRef("default", id))
+
+        [(_, others)] = read_runs(GOLDEN / "flow.jsonl").items()
+        await store(here.log, "taken", {id: others})
+        with pytest.raises(CallboardError) as refused:
+            await import_runs(here.log, "taken", archive, archive.runs, quietly)
+        assert refused.value.code == "archive.taken"
+
+
+async def test_a_run_that_goes_on_is_archived_and_not_imported(tmp_path: Path) -> None:
+    [(id, events)] = read_runs(GOLDEN / "bake.jsonl").items()
+    file = tmp_path / "runs.callboard"
+    async with standing(tmp_path / "one") as here:
+        await store(here.log, "default", {id: events[:-1]})
+        [found] = await archive_runs(here.log, "default", [id], file, children=False, progress=quietly)
+        assert (found.status, found.events) == ("", len(events) - 1)
+        with pytest.raises(CallboardError) as refused:
+            await import_runs(here.log, "other", Archive(file), [found], quietly)
+        assert refused.value.code == "archive.open"
+        assert await here.log.last(RunRef("other", id)) is None
+
+
+async def test_messages_are_as_the_stream_has_them(tmp_path: Path) -> None:
+    async with standing(tmp_path) as here:
+        subject = here.log.subjects.blob(RunRef("default", "r"), "0" * 64) + ".0"
+        sequence = await here.log.publish(Message(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
+        [found] = [one async for one in copied(here.log, subject)]
+        assert (found.sequence, found.subject, found.data) == (sequence, subject, b"\xff\n{}")
+        assert found.headers == {"Cb-Chunks": "1"}
+
+
+@pytest.fixture
+async def archived(tmp_path: Path) -> Path:
+    runs = read_runs(GOLDEN / "stepped.jsonl")
+    async with standing(tmp_path / "one") as here:
+        await store(here.log, "default", runs)
+        file = tmp_path / "runs.callboard"
+        await archive_runs(here.log, "default", list(runs), file, children=False, progress=quietly)
+    return file
+
+
+def _contents(file: Path) -> list[bytes]:
+    archive = Archive(file)
+    return [message.data for run in archive.runs for message in archive.messages(run)]
+
+
+async def test_no_byte_can_be_changed_and_none_be_missing(archived: Path, tmp_path: Path) -> None:
+    _damage(archived, tmp_path / "damaged.callboard")
+
+
+def _damage(archived: Path, damaged: Path) -> None:
+    whole, contents = archived.read_bytes(), _contents(archived)
+    refused = 0
+    for at in range(0, len(whole), 7):
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 0x15]) + whole[at + 1 :])
+        try:
+            # What says nothing of the contents, such as the time of a member, may be changed.
+            assert _contents(damaged) == contents
+        except ArchiveInvalid:
+            refused += 1
+    assert refused > len(whole) // 7 * 0.8
+    for length in range(0, len(whole), 211):
+        damaged.write_bytes(whole[:length])
+        with pytest.raises(ArchiveInvalid):
+            _contents(damaged)
+
+
+async def test_a_member_that_somebody_put_in_its_place_is_noticed(archived: Path, tmp_path: Path) -> None:
+    forged = tmp_path / "forged.callboard"
+    with zipfile.ZipFile(archived) as old, zipfile.ZipFile(forged, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b'"node":"', b'"edon":"'))
+        new.comment = old.comment
+    with pytest.raises(ArchiveInvalid, match="digest differs"):
+        _contents(forged)
+
+
+async def test_of_several_runs_one_has_to_be_named(tmp_path: Path) -> None:
+    runs = {**read_runs(GOLDEN / "stepped.jsonl"), **read_runs(GOLDEN / "bake.jsonl")}
+    async with standing(tmp_path / "one") as here:
+        await store(here.log, "default", runs)
+        file = tmp_path / "runs.callboard"
+        await archive_runs(here.log, "default", list(runs), file, children=False, progress=quietly)
+    with pytest.raises(ArchiveLacks, match="2 runs"):
+        Archive(file).run(None)
+    with pytest.raises(ArchiveLacks, match="run 'nix' is not in this archive"):
+        Archive(file).run("nix")
+
+
+def test_commands_take_a_file_instead_of_a_run(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    ran = place.here("run", *place.one({"text": "said"}), "--run-id", "r1")
+    assert ran.exit_code == 0, ran.output
+    said = place.told("archive", "r1", "-o", "runs.callboard")
+    assert [run["status"] for run in said["runs"]] == ["completed"]
+    for command in (("show",), ("trace",), ("trace", "--format", "events"), ("replay",), ("diagram",), ("rebuild",)):
+        from_log = place.here(command[0], "r1", *command[1:])
+        (tmp_path / ".callboard").rename(tmp_path / "aside")
+        from_file = place.here(command[0], "runs.callboard", *command[1:])
+        (tmp_path / "aside").rename(tmp_path / ".callboard")
+        assert (from_file.exit_code, from_file.stdout) == (0, from_log.stdout), command
+    assert place.here("diff", "r1", "runs.callboard#r1").exit_code == 0
+    watched = place.here("watch", "runs.callboard")
+    assert watched.exit_code == 0
+    assert "completed" in watched.output
+    place.write("events.jsonl", place.here("trace", "r1", "--format", "events").stdout)
+    assert place.here("show", "events.jsonl").stdout == place.here("show", "r1").stdout
+    [found] = place.told("import", "runs.callboard", "--as", "r2")
+    assert found["verdict"] == "imported"
+    assert place.here("replay", "r2").exit_code == 0
+    (tmp_path / "runs.callboard").write_bytes(b"PK")
+    torn = place.here("show", "runs.callboard")
+    assert torn.exit_code == 4
+    assert "archive.invalid" in torn.output
+
+
+async def test_children_come_along_if_they_are_asked_for_and_have_their_parents_id_to_go_by(tmp_path: Path) -> None:
+    runs = {**read_runs(GOLDEN / "bake.jsonl"), **read_runs(GOLDEN / "stepped.jsonl")}
+    [parent, child] = runs
+    first = runs[parent][0]
+    start = Raw(msgspec.json.encode({"definition": {}, "child": child}))
+    begun = msgspec.structs.replace(first, n=2, type="child.start", payload=start)
+    async with standing(tmp_path / "one") as here:
+        await store(here.log, "default", {**runs, parent: [first, begun]})
+        file = tmp_path / "runs.callboard"
+        alone = await archive_runs(here.log, "default", [parent], file, children=False, progress=quietly)
+        assert [(run.run, run.children) for run in alone] == [(parent, [child])]
+        both = await archive_runs(here.log, "default", [parent], file, children=True, progress=quietly)
+        assert [run.run for run in both] == [parent, child]
+        with pytest.raises(CallboardError) as refused:
+            await import_as(here.log, "default", Archive(file), both[0], "another")
+        assert refused.value.code == "archive.children"

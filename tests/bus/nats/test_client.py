@@ -1,0 +1,80 @@
+"""The line publishes by itself what is usual, and on the wire it is what the client library would have sent."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
+from nats.js.api import Header
+
+from callboard.bus.nats.client import Line
+from callboard.bus.nats.connection import connected
+from callboard.bus.nats.server.embedded import EmbeddedServer
+
+
+@asynccontextmanager
+async def line(tmp_path: Path) -> AsyncGenerator[Line]:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        yield nc
+
+
+Publish = Callable[[Line, str, bytes, str, dict[str, str] | None], Awaitable[None]]
+
+CASES: list[tuple[bytes, str, dict[str, str] | None]] = [
+    (b"", "", None),
+    (b"body", "", {}),
+    (b"\x00\r\nPUB b 0\r\n", "back.to.me", None),
+    (b"", "", {"A": "1"}),
+    (b"body", "back.to.me", {"Nats-Expected": "7", "Name": "Müller: 5 €", "Empty": ""}),
+    (b"body", "", {Header.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}),
+    (b"body", "", {"Folded": "one\r\nEvil: two"}),
+    (b"body", "", {"Folded": "one\rtwo", "Twice": "one\ntwo"}),
+]
+
+
+async def test_it_says_what_the_library_says(tmp_path: Path) -> None:
+    ways: list[Publish] = [Line.publish, Client.publish]
+    async with line(tmp_path) as nc:
+        subscription = await nc.subscribe("a.>")
+        before = nc.stats["out_msgs"], nc.stats["out_bytes"]
+        for body, reply, headers in CASES:
+            said: list[Msg] = []
+            for publish in ways:
+                await publish(nc, "a.b", body, reply, headers)
+                said.append(await subscription.next_msg(timeout=10))
+            ours, theirs = said
+            assert (ours.subject, ours.reply, ours.data) == ("a.b", reply, body)
+            assert (ours.subject, ours.reply, ours.data) == (theirs.subject, theirs.reply, theirs.data)
+            assert ours.headers == theirs.headers
+        size = len(ways) * sum(len(body) for body, _reply, _headers in CASES)
+        assert (nc.stats["out_msgs"], nc.stats["out_bytes"]) == (before[0] + len(ways) * len(CASES), before[1] + size)
+
+
+async def test_what_is_out_of_the_ordinary_is_refused_as_the_library_does(tmp_path: Path) -> None:
+    async with line(tmp_path) as nc:
+        for subject in ("", "a b", "a\r\nPUB b 0\r\n"):
+            with pytest.raises(BadSubjectError):
+                await nc.publish(subject, b"")
+        with pytest.raises(MaxPayloadError):
+            await nc.publish("a", bytes(nc.max_payload + 1))
+        await nc.flush()
+    with pytest.raises(ConnectionClosedError):
+        await nc.publish("a", b"")
+
+
+NAMES = st.text("Nats-Msg Id\t:é", max_size=8)
+VALUES = st.text("one: two\tß \r\n", max_size=12)
+BLOCKS = st.lists(st.tuples(NAMES, st.sampled_from([":", ": ", " ", ":\t"]), VALUES), max_size=4)
+
+
+@given(st.sampled_from([None, "", " 404", " 100 Idle Heartbeat", " 503\r\nA: b"]), BLOCKS)
+async def test_it_reads_headers_as_the_library_does(status: str | None, block: list[tuple[str, str, str]]) -> None:
+    lines = [f"NATS/1.0{status}", *("".join(parts) for parts in block), "", ""]
+    headers = "\r\n".join(lines).encode() if status is not None else None
+    read = [await nc._process_headers(headers) for nc in (Line(), Client())]  # pyright: ignore[reportPrivateUsage]
+    assert read[0] == read[1]

@@ -1,0 +1,156 @@
+"""Queues: how much is pulled at once, and what is told of a consumer that delivers nothing."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.bus.nats import queue
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.connection import connected
+from callboard.bus.nats.jetstream import open_log
+from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
+from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.bus.subjects import Subjects
+
+PATIENCE_S = 30.0
+
+HANDED_OVER = 100
+"""How often a queue is handed over to another reader."""
+
+
+async def test_large_messages_are_pulled_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_BYTES_MAX", 0)
+    asked = 0
+    pull = Puller._pull  # pyright: ignore[reportPrivateUsage]
+
+    async def counted(self: Puller, subject: str, request: bytes, inbox: str) -> None:
+        nonlocal asked
+        asked += 1
+        await pull(self, subject, request, inbox)
+
+    monkeypatch.setattr(Puller, "_pull", counted)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        stored = [await log.publish(Message("cb.start.acme", b"x" * 900_000, {})) for _ in range(11)]
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        found: list[int] = []
+        complete = anyio.Event()
+
+        def take(delivery: Delivery) -> None:
+            found.append(delivery.sequence)
+            if len(found) == len(stored):
+                complete.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            with anyio.fail_after(PATIENCE_S):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert found == stored
+    assert asked >= len(stored) // 2, "two of them are what fits into one request"
+
+
+async def test_a_request_that_is_used_up_is_followed_by_the_next_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server tells of it, which is no refusal: no pause follows."""
+    monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
+    monkeypatch.setattr(queue, "PULL_RETRY_S", 10 * PATIENCE_S)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        came = anyio.Event()
+
+        def take(_delivery: Delivery) -> None:
+            came.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            for _ in range(9):
+                came = anyio.Event()
+                await log.publish(Message("cb.start.acme", b"x", {}))
+                with anyio.fail_after(PATIENCE_S):
+                    await came.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def test_no_more_is_pulled_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_MESSAGES", 2)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        stored = [await log.publish(Message("cb.start.acme", b"x", {})) for _ in range(5)]
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], PATIENCE_S)
+        found: list[int] = []
+        seen: list[int] = []
+        full, emptied, complete = anyio.Event(), anyio.Event(), anyio.Event()
+
+        async def room() -> None:
+            seen.append(len(found))
+            if len(found) == 2:
+                full.set()
+                await emptied.wait()
+
+        def take(delivery: Delivery) -> None:
+            found.append(delivery.sequence)
+            if len(found) == len(stored):
+                complete.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run, room)
+            with anyio.fail_after(PATIENCE_S):
+                await full.wait()
+                await nc.flush()
+                assert found == stored[:2]
+                emptied.set()
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert (found, seen[:3]) == (stored, [0, 2, 4])
+
+
+async def test_whoever_stops_reading_leaves_nothing_on_its_way(tmp_path: Path) -> None:
+    """What the server had sent by then is taken: another would have it only when it counts as lost."""
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        await ensure_consumer(log.requests, log.stream, "c", ["cb.start.*"], 100 * PATIENCE_S)
+        stored: set[int] = set()
+        found: set[int] = set()
+        complete = anyio.Event()
+
+        def take(delivery: Delivery) -> None:
+            found.add(delivery.sequence)
+            if len(found) == HANDED_OVER:
+                complete.set()
+
+        for _ in range(HANDED_OVER):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+                stored.add(await log.publish(Message("cb.start.acme", b"x", {})))
+                tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Puller(nc, log.stream, "c", take, Outbox(nc).send).run)
+            with anyio.move_on_after(PATIENCE_S):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+    assert found == stored
+
+
+async def test_a_consumer_that_is_gone_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "PULL_RETRY_S", 0.01)
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+        log = await open_log(nc, Subjects(), partitions=1)
+        asked = 0
+
+        async def count() -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 4:
+                tasks.cancel_scope.cancel()
+
+        with capture_logs() as logs:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Puller(nc, log.stream, "c", lambda _: None, Outbox(nc).send).run, count)
+    assert [(entry["event"], entry["consumer"]) for entry in logs if entry["log_level"] == "warning"] == [
+        ("nothing is delivered", "c")
+    ]

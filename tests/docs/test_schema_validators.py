@@ -1,0 +1,211 @@
+"""The published schemas and the OpenAPI documents, as validators and generators of others see them.
+
+`make validators` installs these. What they complained of is asserted without them too, in structural tests.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from callboard.service.schemas.catalog import descriptions_of, names, schema_named
+from callboard.service.schemas.published import described, published, unique, without_defaults
+from callboard.surfaces.engine.openapi import document as engine_document
+from callboard.surfaces.engine.routes import operations
+from callboard.surfaces.http.openapi import document
+from tests.maintenance import validators
+
+OPENAPI = ("openapi", "engine")
+JSON_SCHEMAS = tuple(name for name in names() if name != "asyncapi")
+EVERY = (*OPENAPI, *names())
+WRITTEN = tuple(name for name in names() if descriptions_of(name))
+"""What people write."""
+
+
+@cache
+def made(name: str) -> dict[str, Any]:
+    """A document as it is served."""
+    if name == "openapi":
+        found = document()
+    elif name == "engine":
+        found = engine_document(operations(cast("Any", None), "acme", cast("Any", {})), "0.1.0")
+    else:
+        found = schema_named(name)
+    return json.loads(msgspec.json.encode(found))
+
+
+def schemas(value: Any, name: str = "") -> Iterator[dict[str, Any]]:
+    """Every object of a document that may be a schema: what is named by an author, or given as a value, is none."""
+    if isinstance(value, dict):
+        if name not in ("properties", "patternProperties", "$defs", "schemas"):
+            yield value
+        for key, one in value.items():
+            if key not in ("default", "const", "enum", "examples") or name == "properties":
+                yield from schemas(one, key if name != "properties" else "")
+    elif isinstance(value, list):
+        for one in value:
+            yield from schemas(one)
+
+
+# -- without validators -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_lists_and_objects_say_what_they_hold(name: str) -> None:
+    for schema in schemas(made(name)):
+        assert schema.get("items") is not False, schema
+        if schema.get("type") == "array":
+            assert "items" in schema, schema
+        if schema.get("type") == "object" and not {"$ref", "allOf", "anyOf", "oneOf"} & set(schema):
+            holds = {"properties", "patternProperties", "additionalProperties", "propertyNames"}
+            assert holds & set(schema), schema
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_member_is_null_by_default_and_bounds_have_the_names_of_json_schema(name: str) -> None:
+    for schema in schemas(made(name)):
+        assert schema.get("default", 0) is not None, schema
+        assert not {"ge", "le", "gt", "lt"} & set(schema), schema
+
+
+@pytest.mark.parametrize("name", ["openapi", "asyncapi"])
+def test_components_have_names_of_their_own(name: str) -> None:
+    components: dict[str, Any] = made(name)["components"]["schemas"]
+    assert [one for one in components if re.fullmatch(r"[A-Za-z0-9_]+", one) is None] == []
+    titles = Counter(schema["title"] for schema in components.values() if "title" in schema)
+    assert [title for title, count in titles.items() if count > 1] == []
+
+
+def test_what_a_request_may_leave_out_has_no_default_there() -> None:
+    for schema in made("openapi")["components"]["schemas"].values():
+        required = schema.get("required", [])
+        assert [n for n, one in schema.get("properties", {}).items() if "default" in one and n not in required] == []
+
+
+def test_what_json_schema_does_not_know_is_not_in_the_asyncapi_document() -> None:
+    assert [schema for schema in schemas(made("asyncapi")) if isinstance(schema.get("discriminator"), dict)] == []
+
+
+def members(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every member of a document, by its name; what only says that one must be there is none."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if key == "properties":
+                takes = value.get("type") == "object"
+                yield from ((member, schema or {}) for member, schema in one.items() if schema or takes)
+                yield from (found for schema in one.values() for found in members(schema))
+            else:
+                yield from members(one, key)
+    elif isinstance(value, list):
+        for one in value:
+            yield from members(one)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_member_that_people_write_is_described(name: str) -> None:
+    assert len(WRITTEN) == len(JSON_SCHEMAS) - 1, "all but events"
+    schema = made(name)
+    bare: list[str] = []
+    for member, one in members(schema):
+        target = schema
+        for part in (one.get("$ref", "#/") if isinstance(one, dict) else "#/").split("/")[1:]:
+            target = target[part] if part else {}
+        if one is True or not (one.get("description") or target.get("description")):
+            bare.append(member)
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_description_is_left_over(name: str) -> None:
+    shown = {one.get("description") for _, one in members(made(name)) if isinstance(one, dict)}
+    assert [key for key, text in descriptions_of(name).items() if text not in shown] == []
+
+
+def test_a_description_of_its_own_comes_first() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    given = {"properties": {"a": {"type": "string", "description": "Own."}, "b": inner}}
+    found = described(given, {"a": "Any.", "b": "B.", "b.a": "Of b."})["properties"]
+    assert (found["a"]["description"], found["b"]["description"]) == ("Own.", "B.")
+    assert found["b"]["properties"]["a"] == {"type": "integer", "description": "Of b."}
+
+
+def test_each_rule_by_itself() -> None:
+    pair = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "items": False, "minItems": 2, "maxItems": 2}
+    assert published(pair)["items"] == {"type": "number"}
+    mixed = {"type": "array", "prefixItems": [{"type": "number"}, {"type": "string"}], "items": False}
+    assert published(mixed)["items"] == {"anyOf": [{"type": "number"}, {"type": "string"}]}
+    assert published(mixed)["maxItems"] == 2
+    assert published({"properties": {"ge": {"type": "array"}}})["properties"] == {"ge": {"type": "array", "items": {}}}
+    assert published({"type": "integer", "ge": 1, "lt": 9}) == {"type": "integer", "minimum": 1, "exclusiveMaximum": 9}
+    assert published({"type": "object"}) == {"type": "object", "additionalProperties": True}
+    assert published({"default": None, "enum": [None]}) == {"enum": [None]}
+    told = {"description": "How. Default: skip.", "type": "string"}
+    assert without_defaults({"description": "How.", "type": "string", "default": "skip"}) == told
+    assert without_defaults({"type": "string", "default": ""}) == {"type": "string"}
+    components, named = unique({"a.tree.Node": {"title": "Node"}, "a.big_house.Node": {"title": "Node"}})
+    assert components == {"TreeNode": {"title": "TreeNode"}, "BigHouseNode": {"title": "BigHouseNode"}}
+    assert named["a.tree.Node"] == "TreeNode"
+
+
+# -- validators -------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(made(name)), encoding="utf-8")
+    return path
+
+
+def test_the_asyncapi_document_is_valid(tmp_path: Path) -> None:
+    validators.needed()
+    assert validators.run_script(validators.ASYNCAPI, written(tmp_path, "asyncapi")) == []
+
+
+def test_the_schemas_are_valid_in_strict_mode(tmp_path: Path) -> None:
+    validators.needed()
+    assert validators.run_script(validators.AJV, *(written(tmp_path, name) for name in JSON_SCHEMAS)) == []
+
+
+@pytest.mark.parametrize("name", OPENAPI)
+def test_the_openapi_documents_are_valid(tmp_path: Path, name: str) -> None:
+    validators.needed()
+    path = str(written(tmp_path, name))
+    code, said = validators.run_package("@redocly/cli", "bin/cli.js", "lint", path, "--format=summary")
+    assert code == 0, said
+    assert "warning" not in said
+    code, said = validators.run("openapi-spec-validator", path)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("name", OPENAPI)
+def test_a_client_in_typescript_is_made(tmp_path: Path, name: str) -> None:
+    validators.needed()
+    out = str(tmp_path / "client.ts")
+    code, said = validators.run_package(
+        "openapi-typescript", "bin/cli.js", str(written(tmp_path, name)), "--output", out
+    )
+    assert code == 0, said
+    code, said = validators.run_package("typescript", "bin/tsc", "--noEmit", "--strict", "--skipLibCheck", out)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("name", OPENAPI)
+def test_a_client_in_python_is_made(tmp_path: Path, name: str) -> None:
+    validators.needed()
+    out = tmp_path / "client"
+    command = ["openapi-python-client", "generate", "--path", str(written(tmp_path, name)), "--meta", "none"]
+    code, said = validators.run(*command, "--output-path", str(out))
+    assert code == 0, said
+    # It has no use for answers that are neither JSON nor plain text, and leaves only them out.
+    files = [f"GET /api/{{tenant}}/runs/{{run_id}}/export.{kind}" for kind in ("jsonl", "svg")]
+    left_out = re.findall(r"^WARNING parsing (.*) within", said, re.MULTILINE)
+    assert left_out == (files if name == "openapi" else [])
+    for path in out.rglob("*.py"):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    assert len(list(out.rglob("*.py"))) > 20

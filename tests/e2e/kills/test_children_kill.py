@@ -1,0 +1,365 @@
+"""Parents and children on real workers that die by SIGKILL at every boundary between the two.
+
+Whatever died when, each child is one run, its parent hears of its end once, and nobody is left waiting or at work.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel, Registration
+from callboard.bus.commands import Kill as KillRun
+from callboard.bus.effects import Usage
+from callboard.bus.log.port import Recorded
+from callboard.bus.subjects import RunRef, partition_of
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import Registered, register
+from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.run.children import LINEAGE_MAX
+from callboard.service.api.client import Client
+from callboard.testing.checks import check_log
+from tests.e2e.kills.test_kill import deaths
+from tests.support.family_plays import child_of
+from tests.support.worker_plays import play, triage
+from tests.support.worker_process import Kill, When
+from tests.support.worker_processes import (
+    KILLED,
+    TENANT,
+    Troupe,
+    Worker,
+    check_carried,
+    check_run,
+    check_writers,
+    claimers,
+    end_payload,
+    happened,
+    open_troupe,
+    say,
+    say_start,
+    settled,
+    until,
+    until_end,
+    until_type,
+)
+
+LANES = 6
+WHEN: Sequence[When] = ("before", "after")
+
+Family = tuple[list[Recorded], list[Recorded]]
+"""The logs of a parent and its child."""
+
+
+def start_of(run_id: str, **given: Any) -> dict[str, Any]:
+    return play("keeps", run_id, given)
+
+
+async def both_end(client: Client, run_id: str) -> Family:
+    return await until_end(client, run_id), await until_end(client, child_of(run_id))
+
+
+def stopped_by(verb: str, body: Any) -> Callable[[Client, str], Awaitable[Family]]:
+    async def attend(client: Client, run_id: str) -> Family:
+        """Stop the parent when its child's endless effect has been announced; follow both to their ends."""
+        await until(client, child_of(run_id), lambda event: event.key == "work#1.1!do")
+        await say(client, run_id, verb, body)
+        return await both_end(client, run_id)
+
+    return attend
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a child does, who attends, how both end, and how many commands are routed to the parent and to the child."""
+
+    name: str
+    does: dict[str, Any]
+    attend: Callable[[Client, str], Awaitable[Family]]
+    status: str
+    routes: tuple[int, int]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = [
+    Case("ends", {"after": 0.05}, both_end, "completed", (2, 1)),
+    Case("cancelled", {"hang": True}, stopped_by("cancel", Cancel(reason="enough")), "cancelled", (2, 2)),
+    Case("killed", {"hang": True}, stopped_by("kill", KillRun(reason="enough")), "cancelled", (2, 2)),
+]
+
+
+def check(troupe: Troupe, recorded: Sequence[Recorded]) -> None:
+    """Check a finished run; one that was killed has no end that its interpreter would come to."""
+    events = [item.event for item in recorded]
+    carried = troupe.carried(recorded[0].ref.run)
+    requested = [ev.payload_of(event) for event in events if event.type == ev.CancelRequested.type]
+    if not any(isinstance(payload, ev.CancelRequested) and payload.kill for payload in requested):
+        check_run(recorded, carried)
+        return
+    check_log(events)
+    check_writers(recorded)
+    check_carried(events, carried)
+
+
+async def perform(troupe: Troupe, client: Client, case: Case, run_id: str) -> Family:
+    await say_start(client, start_of(run_id, child=case.does))
+    parent, child = await case.attend(client, run_id)
+    for recorded in (parent, child):
+        check(troupe, recorded)
+    assert (end_payload(parent).status, end_payload(child).status) == (case.status, case.status)
+    return parent, child
+
+
+async def undisturbed(troupe: Troupe, case: Case) -> Family:
+    worker = await troupe.hire("undisturbed", prefix="undisturbed")
+    async with troupe.connection(prefix="undisturbed") as connection:
+        family = await perform(troupe, connection.client, case, "undisturbed")
+    await worker.kill()
+    return family
+
+
+async def lane(troupe: Troupe, case: Case, prefix: str, kills: Sequence[tuple[int, Kill]], expected: Family) -> None:
+    """Perform a family for each kill; the worker dies around something of the parent (0) or of the child (1)."""
+
+    async def hire(i: int) -> Worker:
+        if i == len(kills):
+            return await troupe.order(f"{prefix}-{i}", prefix=prefix)
+        of, kill = kills[i]
+        run = (f"{prefix}-{i}", child_of(f"{prefix}-{i}"))[of]
+        return await troupe.order(f"{prefix}-{i}", prefix=prefix, kill=Kill(kill.when, kill.what, kill.n, run))
+
+    async def succeed(i: int) -> None:
+        nonlocal worker
+        assert await worker.died() == KILLED
+        worker = await hire(i + 1)
+
+    async with troupe.connection(prefix=prefix) as connection:
+        worker = await hire(0)
+        for i in range(len(kills)):
+            family: Family = [], []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(succeed, i)
+                family = await perform(troupe, connection.client, case, f"{prefix}-{i}")
+            for recorded, wanted in zip(family, expected, strict=True):
+                assert happened(recorded) == happened(wanted), kills[i]
+                assert end_payload(recorded).output == end_payload(wanted).output
+        await worker.kill()
+
+
+def deaths_on_the_way(routes: tuple[int, int]) -> list[tuple[int, Kill]]:
+    return [(of, Kill(when, "route", n)) for of in (0, 1) for n in range(1, routes[of] + 1) for when in WHEN]
+
+
+@pytest.mark.parametrize("case", CASES[:2], ids=str)
+async def test_a_worker_dies_at_every_append_of_parent_and_child(case: Case, tmp_path: Path) -> None:
+    """But for those that go with a command to the other run: these are routes."""
+    async with open_troupe(tmp_path, partitions=2) as troupe:
+        expected = await undisturbed(troupe, case)
+        counts = len(expected[0]) - (case.name != "ends"), len(expected[1]) - 1
+        kills = [(of, kill) for of in (0, 1) for kill in deaths(counts[of], even=WHEN[of])]
+        async with anyio.create_task_group() as tasks:
+            for i in range(LANES):
+                tasks.start_soon(lane, troupe, case, f"lane-{i}", kills[i::LANES], expected)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_a_worker_dies_as_one_run_says_something_to_the_other(case: Case, tmp_path: Path) -> None:
+    """Before: the event and the command have reached the server, but for the message that commits the batch."""
+    async with open_troupe(tmp_path, partitions=2) as troupe:
+        expected = await undisturbed(troupe, case)
+        kills = deaths_on_the_way(case.routes)
+        async with anyio.create_task_group() as tasks:
+            for i, kill in enumerate(kills):
+                tasks.start_soon(lane, troupe, case, f"lane-{i}", [kill], expected)
+
+
+# -- two workers, each with one of the two ----------------------------------------------------------------------------
+
+PARTITIONS = 4
+
+
+def apart(parents: str, childrens: str, word: str) -> str:
+    """A run id of a parent that falls to one worker and its child to another."""
+
+    def falls_to(run: str) -> str:
+        return owner(partition_of(RunRef(TENANT, run), PARTITIONS), (parents, childrens))
+
+    return next(
+        run for i in range(10_000) if falls_to(run := f"{word}-{i}") == parents and falls_to(child_of(run)) == childrens
+    )
+
+
+@dataclass
+class Two:
+    """A family whose parent is at one worker and whose child, still at work, is at another."""
+
+    troupe: Troupe
+    client: Client
+    run_id: str
+    parents: Worker
+    childrens: Worker
+    file: Path
+
+    async def finish(self) -> Family:
+        """Let the child come to its end, and the parent with it."""
+        self.file.touch()
+        family = await both_end(self.client, self.run_id)
+        for recorded in family:
+            check(self.troupe, recorded)
+        assert end_payload(family[0]).output == ["before", "completed", "do", None, "behind"]
+        return family
+
+
+@asynccontextmanager
+async def two_at_work(home: Path, **config: Any) -> AsyncGenerator[Two]:
+    async with open_troupe(home, partitions=PARTITIONS, **config) as troupe, troupe.connection() as connection:
+        names = ("parents", "childrens")
+        parents, childrens = [await troupe.hire(name) for name in names]
+        await settled(connection.client, names)
+        run_id = apart(*names, "apart")
+        file = home / "go on"
+        await say_start(connection.client, start_of(run_id, child={"until": str(file)}))
+        await until(connection.client, child_of(run_id), lambda event: event.key == "work#1.1!do")
+        yield Two(troupe, connection.client, run_id, parents, childrens, file)
+
+
+async def test_the_worker_of_the_child_dies(tmp_path: Path) -> None:
+    async with two_at_work(tmp_path) as two:
+        await two.childrens.kill()
+        parent, child = await two.finish()
+        assert claimers(child) == ["childrens", "parents"]
+        assert set(claimers(parent)) == {"parents"}
+
+
+async def test_the_worker_of_an_active_parent_dies(tmp_path: Path) -> None:
+    async with two_at_work(tmp_path, park_linger_s=600.0) as two:
+        await two.parents.kill()
+        parent, child = await two.finish()
+        assert claimers(child) == ["childrens"]
+        assert claimers(parent) == ["parents", "childrens"]
+
+
+async def test_the_worker_of_a_parked_parent_dies(tmp_path: Path) -> None:
+    async with two_at_work(tmp_path) as two:
+        await until_type(two.client, two.run_id, ev.RunParked.type)
+        await two.parents.emptied()
+        await two.parents.kill()
+        parent, child = await two.finish()
+        assert claimers(child) == ["childrens"]
+        assert claimers(parent) == ["parents", "childrens"]
+        (end,) = [item.event for item in parent if item.event.type == ev.ChildEnd.type]
+        assert end.cause > 0
+
+
+async def test_both_workers_die(tmp_path: Path) -> None:
+    async with two_at_work(tmp_path) as two:
+        await two.parents.kill()
+        await two.childrens.kill()
+        await two.troupe.hire("heir")
+        parent, child = await two.finish()
+        assert claimers(child) == ["childrens", "heir"]
+        assert claimers(parent)[-1] == "heir"
+
+
+async def test_a_parked_parent_is_cancelled_and_its_worker_dies(tmp_path: Path) -> None:
+    """The child is at another worker, and hears of it."""
+    async with two_at_work(tmp_path) as two:
+        await until_type(two.client, two.run_id, ev.RunParked.type)
+        await say(two.client, two.run_id, "cancel", Cancel(reason="enough"))
+        await until(two.client, two.run_id, lambda event: event.type == ev.EffectCancelled.type)
+        await two.parents.kill()
+        parent, child = await both_end(two.client, two.run_id)
+        assert [end_payload(recorded).status for recorded in (parent, child)] == ["cancelled", "cancelled"]
+        assert "work#1.1!tidy" in [item.event.key for item in child]
+        for recorded in (parent, child):
+            check(two.troupe, recorded)
+
+
+# -- what a child may be ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def one_worker(home: Path, **config: Any) -> AsyncGenerator[tuple[Troupe, Client]]:
+    async with open_troupe(home, **config) as troupe, troupe.connection() as connection:
+        await troupe.hire("only")
+        yield troupe, connection.client
+
+
+async def test_a_child_may_be_of_any_language_by_source_name_or_hash(tmp_path: Path) -> None:
+    """A workflow below a play; its turns count once."""
+    async with one_worker(tmp_path) as (troupe, client):
+        start = triage("unused")
+        kept = Registration(language="workflow", source=start["definition"]["source"])
+        registered = await register(client.log, Definitions(), TENANT, kept)
+        assert isinstance(registered, Registered), registered
+        given = {name: start[name] for name in ("script", "options", "model")}
+        for definition in (start["definition"], {"name": registered.name}, {"hash": registered.hash}):
+            run_id = f"by-{'-'.join(definition)}"
+            await say_start(client, start_of(run_id, definition=definition, child={}, start=given))
+            parent, child = await both_end(client, run_id)
+            for recorded in (parent, child):
+                check(troupe, recorded)
+            assert end_payload(parent).output[1] == "completed", end_payload(child).error
+            assert end_payload(parent).usage == end_payload(child).usage == Usage(17, 4)
+
+
+async def test_a_child_that_is_refused_is_an_answer_with_every_problem(tmp_path: Path) -> None:
+    async with one_worker(tmp_path) as (troupe, client):
+        await say_start(client, start_of("refused", definition={"name": "nowhere"}, start={"model": "nobody:x"}))
+        recorded = await until_end(client, "refused")
+        check(troupe, recorded)
+        (end,) = [ev.payload_of(item.event) for item in recorded if item.event.type == ev.ChildEnd.type]
+        assert isinstance(end, ev.ChildEnd)
+        assert end.error is not None
+        assert end.error.code == "child.refused"
+        codes = {problem["code"] for problem in end.error.details["problems"]}
+        assert {"definition.unknown", "model.unknown"} <= codes, codes
+        assert await client.log.last(client.ref(child_of("refused"))) is None
+
+
+async def test_a_large_end_reaches_the_parent(tmp_path: Path) -> None:
+    """It is stored beside the events of both."""
+    text = "x" * 5_000
+    async with one_worker(tmp_path, inline_bytes_max=1_024) as (_, client):
+        await say_start(client, start_of("large", child={"value": text}))
+        parent, _ = await both_end(client, "large")
+        assert [item.event.type for item in parent if item.event.blobs]
+        whole_child, whole_parent = await client.events(child_of("large")), await client.events("large")
+        for events in (whole_parent, whole_child):
+            end = ev.payload_of(events[-1])
+            assert isinstance(end, ev.RunEnd)
+            assert text in end.output
+        check_log(whole_parent)
+
+
+async def test_a_definition_that_starts_itself_comes_to_an_end(tmp_path: Path) -> None:
+    async with one_worker(tmp_path) as (troupe, client):
+        await say_start(client, play("keeps_itself", "again", 0))
+        recorded = await until_end(client, "again")
+        check(troupe, recorded)
+        assert end_payload(recorded).output == [LINEAGE_MAX, "child.refused"]
+
+
+async def test_many_children_are_each_heard_of_once(tmp_path: Path) -> None:
+    async with one_worker(tmp_path) as (troupe, client):
+        await say_start(client, start_of("many", times=12))
+        recorded = await until_end(client, "many")
+        check(troupe, recorded)
+        assert end_payload(recorded).output == ["before", "completed", "do", None, "behind"] * 12
+
+
+async def test_children_of_a_full_house_do_not_wait_for_their_parents(tmp_path: Path) -> None:
+    """One place, and a parent that keeps it until it is parked."""
+    async with one_worker(tmp_path, runs_active_max=1, effects_active_max=1) as (troupe, client):
+        for i in range(3):
+            await say_start(client, start_of(f"full-{i}"))
+        for i in range(3):
+            for recorded in await both_end(client, f"full-{i}"):
+                check(troupe, recorded)
+                assert end_payload(recorded).status == "completed"

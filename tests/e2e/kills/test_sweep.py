@@ -1,0 +1,175 @@
+"""Crashes everywhere: each play is cut after every event, and killed at every append, and must come to the same end."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event, decode_event
+from callboard.bus.log.encryption import is_encrypted
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import Entry
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Stage
+from callboard.testing.checks import check_log, check_replay, outcome_keys
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from callboard.testing.virtual_time import VIRTUAL, VirtualClock
+from tests.support import sample_plays as plays
+from tests.support.run_harness import Theatre, end_of, types
+from tests.support.simulation import World, copied, finish, theatre_for
+
+
+@dataclass(frozen=True)
+class Case:
+    """A play with the world around it, and how it ends."""
+
+    name: str
+    play: Callable[[Stage], Awaitable[End]]
+    status: str
+    world: World = field(default_factory=World)
+    script: dict[str, Any] = field(default_factory=dict[str, Any])
+    breakpoints: list[str] = field(default_factory=list[str])
+    contains: tuple[str, ...] = ()
+    """Event types that the undisturbed run must come to, so that the sweep is about something."""
+
+    def theatre(self, log: MemoryLog | None = None) -> Theatre:
+        return theatre_for(self.play, log, script=self.script)
+
+
+CASES = [
+    Case(
+        "workflow",
+        plays.workflow,
+        "completed",
+        script=plays.AGENT_SCRIPT,
+        contains=("model.result", "tool.result", "node.retry", "route", "sources.resolved"),
+    ),
+    Case("flow", plays.flow, "completed", contains=("effect.cancelled", "timer.fired", "clock.read", "run.parked")),
+    Case(
+        "playbook",
+        plays.playbook,
+        "completed",
+        World(answers={"1#1.1!ask": ["Bob"]}, signals={"morning": 7}, variables={"1": {"x": 1}, "4": {"y": 2}}),
+        breakpoints=["1", "4"],
+        contains=("run.resumed", "human.closed", "signal.received", "timer.fired", "node.warning"),
+    ),
+    Case(
+        "graph",
+        plays.graph,
+        "completed",
+        World(answers={"approve#1.1!ask": ["hm", "yes"], "#1.1!tool.0.0": [{"ok": True}]}),
+        script=plays.APPROVAL_SCRIPT,
+        contains=("human.answered", "tool.result", "node.retry", "timer.fired", "effect.cancelled"),
+    ),
+    Case("cancelled", plays.cancelled, "cancelled", contains=("cancel.requested", "effect.cancelled", "timer.fired")),
+    Case("killed", plays.killed, "cancelled", contains=("cancel.requested", "effect.cancelled")),
+    Case("stuck", plays.stuck, "failed", contains=("run.failed",)),
+    Case("broken", plays.broken, "failed", contains=("run.failed", "effect.cancelled")),
+]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+@pytest.fixture(autouse=True)
+def plain_log(quiet_log: None) -> None:
+    """Spare the rendering of tracebacks that nobody reads."""
+    structlog.configure(processors=[])
+
+
+async def undisturbed(case: Case) -> tuple[Theatre, RunRef, list[Event]]:
+    theatre = case.theatre()
+    ref = await theatre.accept("p", breakpoints=case.breakpoints)
+    events = await finish(theatre, ref, case.world)
+    check_log(events)
+    assert set(case.contains) <= set(types(events))
+    assert end_of(events).status == case.status, end_of(events).error
+    assert len(theatre.executed) == len(set(theatre.executed))
+    return theatre, ref, events
+
+
+def check_finished(case: Case, theatre: Theatre, ref: RunRef, events: list[Event], expected: ev.RunEnd) -> None:
+    check_log(events)
+    assert end_of(events) == expected
+    if case.status == "completed":
+        check_replay(theatre.language, ref, events)
+
+
+@every_case
+async def test_cut_after_every_event(case: Case) -> None:
+    theatre, ref, events = await undisturbed(case)
+    check_finished(case, theatre, ref, events, end_of(events))
+    recorded = await theatre.log.read(ref)
+    for k in range(1, len(recorded)):
+        log = MemoryLog()
+        await copied(recorded[:k], log)
+        other = case.theatre(log)
+        assert isinstance(other.clock, VirtualClock)
+        other.clock.set(recorded[k - 1].event.time)
+        finished = await finish(other, ref, case.world)
+        check_finished(case, other, ref, finished, end_of(events))
+        assert not outcome_keys(events[:k]) & set(other.executed), f"executed again after event {k}"
+
+
+@every_case
+async def test_forked_behind_every_event(case: Case) -> None:
+    theatre, ref, events = await undisturbed(case)
+    assert isinstance(theatre.log, MemoryLog)
+    for k in range(1, len(events)):
+        other = case.theatre(theatre.log)
+        assert isinstance(other.clock, VirtualClock)
+        other.clock.set(events[k - 1].time)
+        fork = await other.accept("p", f"fork-{k}", None, case.breakpoints, ev.ForkedFrom(ref.run, k, ref.run))
+        finished = await finish(other, fork, case.world)
+        check_finished(case, other, fork, finished, end_of(events))
+        assert {event.run for event in finished} == {fork.run}
+        assert not outcome_keys(events[:k]) & set(other.executed), f"executed again after event {k}"
+        assert await theatre.events(ref) == events, "the origin was touched"
+
+
+@every_case
+@pytest.mark.parametrize("point", ["before", "after"])
+async def test_crash_at_every_append(case: Case, point: CrashPoint) -> None:
+    _, _, events = await undisturbed(case)
+    for k in range(2, len(events) + 1):
+        crashed = False
+
+        def crash(entry: Entry, k: int = k) -> CrashPoint:
+            nonlocal crashed
+            if entry.n != k or crashed:
+                return None
+            crashed = True
+            return point
+
+        log = CrashingLog()
+        log.crash = crash
+        theatre = case.theatre(log)
+        ref = await theatre.accept("p", breakpoints=case.breakpoints)
+        finished = await finish(theatre, ref, case.world)
+        assert crashed
+        check_finished(case, theatre, ref, finished, end_of(events))
+
+
+@every_case
+@pytest.mark.parametrize("key", [None, "ada"])
+async def test_always_replay(case: Case, key: str | None) -> None:
+    """The worker dies after every single outcome, so that each next step is taken by a replay, decrypted or not."""
+    _, _, events = await undisturbed(case)
+
+    def crash(entry: Entry) -> CrashPoint:
+        return "after" if ev.TYPES[entry.type].kind == "outcome" else None
+
+    log = CrashingLog()
+    log.crash = crash
+    theatre = case.theatre(log)
+    ref = await theatre.accept("p", breakpoints=case.breakpoints, encryption_key=key)
+    finished = await finish(theatre, ref, case.world)
+    assert all(is_encrypted(decode_event(item.data).payload) == bool(key) for item in await log.read(ref))
+    check_finished(case, theatre, ref, finished, end_of(events))

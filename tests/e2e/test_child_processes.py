@@ -1,0 +1,144 @@
+"""The child processes of one command: workers share the runs, all are started anew, and go when it goes."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from callboard.runtime.settings.config import WORKERS_MAX, load
+from callboard.surfaces.cli import exits
+from callboard.surfaces.http.address import AddressUnusable, listening, listening_nearby
+from tests.support.cli_stage import Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@contextmanager
+def up(place: Place) -> Generator[tuple[subprocess.Popen[str], int]]:
+    """`callboard up` with another worker as its child; with that one's process id."""
+    with place.process("up", "--json", "--workers", "2", env={"CALLBOARD_LOG_FORMAT": "json"}) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["data_dir"]
+        yield process, logged(process, "child process was started")["pid"]
+
+
+def logged(process: subprocess.Popen[str], event: str) -> dict[str, Any]:
+    """Read the log up to a line."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        said = json.loads(line) if line.startswith("{") else {}
+        if said.get("event") == event:
+            return said
+    raise AssertionError(f"the log ended without {event!r}")
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait for the end of a process that is no child of ours."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(descriptor) as ended:
+        select.select([ended], [], [])
+
+
+def claimed_by(place: Place, run: str) -> str:
+    events = place.here("trace", run, "--format", "events").stdout.splitlines()
+    return next(event["payload"]["worker"] for event in map(json.loads, events) if event["type"] == "run.claimed")
+
+
+def test_both_perform_and_both_stop_at_one_signal(place: Place) -> None:
+    with up(place) as (process, child):
+        one = place.one({"text": "x"})
+        workers = set[str]()
+        # The child may still be on its way; then half of the partitions are its.
+        for run in (f"r{k}" for k in count()):
+            place.told("start", *one, "--run-id", run)
+            assert place.here("watch", run).exit_code == exits.OK
+            workers.add(claimed_by(place, run))
+            if len(workers) == 2:
+                break
+        assert str(child) in {worker.split("-")[-2] for worker in workers}
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate()
+        assert json.loads(out) == {"stopped": True, "drained": True}
+        assert process.returncode == exits.OK
+    wait_until_gone(child)
+
+
+def test_one_that_dies_is_started_anew_and_goes_with_the_command(place: Place) -> None:
+    with up(place) as (process, child):
+        os.kill(child, signal.SIGKILL)
+        assert logged(process, "child process died")["returncode"] == -signal.SIGKILL
+        anew = logged(process, "child process was started")["pid"]
+        assert anew != child
+        process.kill()
+        process.wait()
+        wait_until_gone(anew)
+
+
+def test_http_is_served_by_a_child_and_nobody_is_refused_when_that_dies(place: Place) -> None:
+    quiet = {"CALLBOARD_LOG_FORMAT": "json", "CALLBOARD_HTTP_LISTEN": "127.0.0.1:0"}
+    with place.process("up", "--json", env=quiet) as process:
+        assert process.stdout is not None
+        page, token = json.loads(process.stdout.readline())["page"].split("/#token=")
+        bearer = {"Authorization": f"Bearer {token}"}
+        serving = logged(process, "child process was started")
+        assert serving["name"] == "http"
+        place.told("start", *place.one({"text": "x"}), "--run-id", "seen")
+        with httpx.Client(base_url=page, timeout=60, headers=bearer) as asking:
+            assert asking.get("/api/default/runs/seen/result?wait_s=60").json()["status"] == "completed"
+            os.kill(serving["pid"], signal.SIGKILL)
+        # Who may not speak to the server itself may not do so by way of HTTP.
+        assert httpx.get(f"{page}/api/default/runs/seen", timeout=60).status_code == 401
+        assert httpx.get(f"{page}/api/default/runs/seen", headers=bearer, timeout=60).json()["status"] == "completed"
+        # The browser is a program that says what it is given.
+        says = place.folder / "says"
+        browser = _program(place.folder / "bin" / "xdg-open", says)
+        with place.process("show", "seen", "--open", env={"PATH": f"{browser}:{os.environ['PATH']}"}) as showing:
+            leading = place.folder / ".callboard" / "open.html"
+            assert says.read_text() == f"{leading}\n"
+            _, said = showing.communicate()
+        assert f"{page}/t/default/runs/seen" in said
+        assert token not in said
+        assert f"{page}/t/default/runs/seen#token={token}" in leading.read_text()
+        assert leading.stat().st_mode & 0o077 == 0
+        process.terminate()
+        process.communicate()
+    done = place.here("show", "seen", "--open", "--json")
+    assert json.loads(done.stdout.splitlines()[-1])["error"]["code"] == "page.none"
+
+
+def _program(path: Path, says: Path) -> Path:
+    """Write a program that says its last argument to whoever reads a pipe; return its folder."""
+    os.mkfifo(says)
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nfor last; do :; done\necho "$last" > {says}\n')
+    path.chmod(0o755)
+    return path.parent
+
+
+def test_a_port_that_is_taken_leads_to_a_free_one() -> None:
+    with listening("127.0.0.1", 0, "http") as taken:
+        port = taken.getsockname()[1]
+        with listening_nearby("127.0.0.1", port, "http") as found:
+            assert found.getsockname()[1] != port
+        with pytest.raises(AddressUnusable):
+            listening_nearby("203.0.113.1", port, "http")
+
+
+def test_there_are_as_many_as_cores_unless_somebody_says_how_many() -> None:
+    assert load(env={}).worker_processes() in range(1, WORKERS_MAX + 1)
+    assert load({"workers": 7}, env={}).worker_processes() == 7

@@ -1,0 +1,287 @@
+"""What work on users' data costs, in lines of Python: it grows like the data, and no piece of it holds the loop long.
+
+Lines are counted and not time, so that the outcome is the same on every machine.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from json import dumps
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callboard.bus import events as ev
+from callboard.languages.computing import AT_ONCE_STEPS
+from callboard.languages.flow.contracts.model import MODEL
+from callboard.languages.graph import budget
+from callboard.languages.graph.budget import Budget
+from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.lib.json_decoder import decode_json, decoder
+from callboard.lib.step_limits import Steps, TakesLong, TooManySteps, at_once
+from callboard.lib.threads import on_the_loop
+from callboard.runtime.interpreter.computation import Computation
+from callboard.runtime.run.pace import Pace
+from callboard.testing.scenario import Scenario
+from tests.support.flows import call, flow, returned
+from tests.support.graphs import condition, graph, node, webhook
+from tests.support.growth_cases import CASES, Case
+from tests.support.modules import FOLDERS
+from tests.support.places import ROOT
+
+HOUSE = tuple(f"{ROOT / room}/" for room in FOLDERS)
+"""Where lines are counted."""
+
+SIZES = (200, 400, 800, 1_600)
+
+GROWTH_MAX = 13.0
+"""How much more the largest may cost than the smallest: eight times the data, times the logarithm; quadratic is 64."""
+
+PIECE_LINES_MAX = 60_000
+"""How many lines a piece may have that holds the loop, some tens of milliseconds."""
+
+
+@dataclass
+class Counted:
+    """How many lines were executed: in pieces on the loop, the longest of them, and beside the loop."""
+
+    lines: int = 0
+    longest: int = 0
+    computations: int = 0
+
+
+class CountingPace(Pace):
+    """Counts the lines that runs execute; each has its interpreter draw breath wherever it can."""
+
+    def __init__(self, counted: Counted) -> None:
+        super().__init__(beside=on_the_loop)
+        self._counted = counted
+
+    def pressed(self) -> bool:
+        return True
+
+    async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:
+        while True:
+            computation = self._executed(lambda: next(pieces, ...), beside=False)
+            if computation is ...:
+                return False
+            if computation is not None:
+                self._counted.computations += 1
+                self._executed(computation.carry_out, beside=True)
+
+    def _executed(self, work: Callable[[], Any], *, beside: bool) -> Any:
+        lines = 0
+
+        def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
+            return count if frame.f_code.co_filename.startswith(HOUSE) else None
+
+        def count(_frame: FrameType, event: str, _argument: Any) -> Any:
+            nonlocal lines
+            lines += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(enter)
+        try:
+            return work()
+        finally:
+            sys.settrace(before)
+            self._counted.lines += lines
+            if not beside:
+                self._counted.longest = max(self._counted.longest, lines)
+
+
+def performed(case: Case) -> tuple[Counted, ev.RunEnd]:
+    """Perform a run to its end; return what it cost, and how it ended."""
+    counted = Counted()
+    with Scenario(effects=case.effects) as scenario:
+        scenario._services.pace = CountingPace(counted)  # pyright: ignore[reportPrivateUsage] - it has no switch for it
+        scenario._services.park_linger_s = 60.0  # pyright: ignore[reportPrivateUsage]
+        scenario.start(source=case.source, language=case.language, input=case.input, script=case.script)
+        while isinstance(end := ev.payload_of(scenario.events[-1]), ev.RunParked):
+            scenario.advance(seconds=1)
+    assert isinstance(end, ev.RunEnd)
+    return counted, end
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_work_grows_like_its_data(name: str) -> None:
+    costs = [performed(CASES[name](size)) for size in SIZES]
+    assert all(end.status == "completed" for _, end in costs), costs[-1][1].error
+    lines = [counted.lines for counted, _ in costs]
+    assert lines[-1] <= GROWTH_MAX * lines[0], f"lines for {SIZES}: {lines}"
+    assert max(counted.longest for counted, _ in costs) <= PIECE_LINES_MAX
+
+
+@pytest.mark.parametrize("name", ["graph: join", "graph: templates", "flow: map", "playbook: placeholders"])
+def test_work_that_takes_long_is_done_beside_the_loop(name: str) -> None:
+    few, _ = performed(CASES[name](10))
+    many, _ = performed(CASES[name](1_600))
+    assert few.computations == 0
+    assert many.computations > 0
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def test_work_at_once_stops_before_it_takes_long_and_as_none_of_its_own_errors() -> None:
+    def work() -> str:
+        try:
+            Steps(100).take(60)
+        except Exception:
+            return "caught"
+        return "done"
+
+    assert work() == "done"
+    with at_once(50), pytest.raises(TakesLong):
+        work()
+    with at_once(50), pytest.raises(TooManySteps):
+        Steps(20).take(30)
+    assert AT_ONCE_STEPS < 5_000
+
+
+def test_numbers_that_are_hard_to_read_take_no_longer_than_others() -> None:
+    """msgspec alone takes hundreds of times as long for them as for others; a ratio tells it on any machine."""
+    hard = b'{"input":[' + b",".join([b"1e300"] * 20_000) + b'],"workflow":"w","arguments":{},"options":{}}'
+    easy = hard.replace(b"1e300", b"1.500")
+
+    def takes(data: bytes, decode: Callable[[bytes], object]) -> float:
+        best = float("inf")
+        for _ in range(3):
+            began = perf_counter()
+            decode(data)
+            best = min(best, perf_counter() - began)
+        return best
+
+    for decode in (decode_json, decoder().decode, lambda data: ev.decode_payload("run.start", data)):
+        assert takes(hard, decode) < 20 * takes(easy, decode)
+
+
+def test_numbers_beyond_the_doubles_are_refused() -> None:
+    with pytest.raises(msgspec.DecodeError, match="out of range"):
+        decode_json('{"a": [1, 1e400]}')
+    assert decode_json("[1e300, 1.5, -0.0, 3, 123456789012345678901234567890]") == [
+        1e300,
+        1.5,
+        -0.0,
+        3,
+        123456789012345678901234567890,
+    ]
+
+
+# -- what is too much fails by name ------------------------------------------------------------------------------------
+
+
+def codes(end: ev.RunEnd) -> list[str]:
+    """The codes of a run's failure, from its head down."""
+    found, failure = list[str](), end.error
+    while failure is not None:
+        found.append(failure.code)
+        failure = failure.previous
+    return found
+
+
+@pytest.mark.parametrize("length", [600, 2_000])
+def test_a_value_that_nests_too_deep_fails_its_node_by_name(length: int) -> None:
+    """Each IF puts what it gets into an object."""
+    nodes = [condition(f"c{i}", "true") for i in range(length)]
+    wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(length - 1)]]
+    _, end = performed(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
+    assert codes(end)[-1] == "graph.too_deep"
+
+
+def test_values_just_below_the_bound_go_on() -> None:
+    nodes = [condition(f"c{i}", "true") for i in range(VALUE_DEPTH_MAX - 2)]
+    wires = ["t -> c0", *[f"c{i}.true -> c{i + 1}" for i in range(len(nodes) - 1)]]
+    _, end = performed(Case("graph", graph([webhook(), *nodes], *wires), {"a": 1}))
+    assert end.status == "completed"
+
+
+def test_depth_is_measured_level_by_level() -> None:
+    value: Any = []
+    for _ in range(9):
+        value = {"a": [value, value]}
+    assert nests_deeper(value, 18, Steps(1_000))
+    assert not nests_deeper(value, 19, Steps(1_000))
+    with pytest.raises(TooManySteps):
+        nests_deeper(value, 19, Steps(3))
+
+
+BRACKETS = ["[" * 300_000, '{"a":' * 300_000, "x ```json\n" + "[" * 300_000 + "]" * 300_000 + "\n```"]
+
+
+@pytest.mark.parametrize("text", BRACKETS, ids=["arrays", "objects", "fenced"])
+@pytest.mark.parametrize("language", ["workflow", "playbook", "graph", "flow"])
+def test_brackets_without_end_in_a_models_text_are_no_internal_error(language: str, text: str) -> None:
+    _, end = performed(_asking(language, text))
+    assert "internal" not in codes(end)
+
+
+def _asking(language: str, text: str) -> Case:
+    """A run that asks a model for structured data, and goes on with it."""
+    script = {"default": {"text": text}}
+    match language:
+        case "workflow":
+            one = {"name": "a", "instruction": "go", "skills": [], "output": {"type": "object"}}
+            written = {"id": "w", "name": "w", "description": "d", "entry": "a", "nodes": {"a": one}, "edges": []}
+            return Case(language, written, {}, script)
+        case "playbook":
+            source = '# T\n\nd\n\n## STEP 1: one\n\ngo\n\n@output(o, extract:"a")\n'
+            return Case(language, source, {}, script)
+        case "graph":
+            nodes = [webhook(), node("x", "AI_AGENT", "OPENAI_CHATGPT", model="gpt", system_prompt="s")]
+            return Case(language, graph(nodes, "t -> x"), {"message": "hi"}, script)
+        case _:
+            target = {"provider": MODEL.contract.uri, "with": {"prompt": "hi", "schema": {"type": "object"}}}
+            return Case(language, flow({"a": call(target), "done": returned()}), None, script)
+
+
+def test_a_node_that_takes_too_many_steps_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (2_000, budget.CHARS_MAX))
+    _, end = performed(CASES["graph: map"](1_600))
+    assert codes(end)[-1] == "graph.too_much"
+
+
+def test_a_node_that_writes_too_much_text_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Budget.__init__, "__defaults__", (budget.STEPS_MAX, 1_000))
+    _, end = performed(CASES["graph: templates"](1_600))
+    assert codes(end)[-1] == "graph.too_much"
+
+
+def test_a_step_whose_text_becomes_too_long_fails_by_name() -> None:
+    source = "# T\n\nd\n\n## INPUTS\n\n- `a` (string): x\n\n## STEP 1: one\n\n" + "{{a}}" * 40 + "\n"
+    _, end = performed(Case("playbook", source, {"a": "x" * 1_000_000}))
+    assert codes(end)[-1] == "playbook.too_much_text"
+
+
+# -- what stays as it was ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("kKab"), st.sampled_from([0, 1, 1.0, True, "1", None, [1], {"a": 1}]))))
+def test_a_join_comes_to_what_comparing_each_with_each_comes_to(items: list[dict[str, Any]]) -> None:
+    joined: list[Any] = []
+    for item in items:
+        key = _key(item)
+        found = next((i for i, one in enumerate(joined) if key is not None and _alike(_key(one), key)), None)
+        if found is None:
+            joined.append(item)
+        else:
+            joined[found] = {**joined[found], **item}
+    _, end = performed(CASES["graph: join all"](0).on([{"k": None}, *items]))
+    assert isinstance(end.output, dict)
+    assert dumps(end.output["result"]["transformed_data"]) == dumps([{"k": None}, *joined])
+
+
+def _key(item: dict[str, Any]) -> Any:
+    """What the path ``k`` comes to: names in any case, the exact one first."""
+    return item.get("k", next((item[name] for name in item if name.lower() == "k"), None))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return (isinstance(one, bool) == isinstance(other, bool)) and one == other

@@ -1,0 +1,63 @@
+"""The authorities of the machine are read once in a process, and again when they are others."""
+
+import os
+import ssl
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import anyio
+import pytest
+
+from callboard.actors.fetch import FetchRules, fetch_text
+from callboard.actors.trust import trusted
+from tests.support.http_server import http_server
+from tests.support.places import TESTS
+
+NOBODY = (TESTS / "fixtures" / "tls" / "nobody.pem").read_bytes()
+
+
+class Text(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"tea")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+def test_fetches_read_the_authorities_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ca.pem").write_bytes(NOBODY)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    read: list[ssl.SSLContext] = []
+    create = ssl.create_default_context
+
+    def counted() -> ssl.SSLContext:
+        read.append(create())
+        return read[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    with http_server(Text) as url:
+        rules = FetchRules(allow_hosts={"127.0.0.1"})
+        assert [anyio.run(fetch_text, url, rules) for _ in range(3)] == ["tea"] * 3
+    assert len(read) == 1
+    assert read[0].verify_mode == ssl.CERT_REQUIRED
+    assert read[0].check_hostname
+
+
+def test_they_are_read_again_when_others_are_named_or_their_file_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = tmp_path / "one.pem", tmp_path / "other.pem"
+    for file in (one, other):
+        file.write_bytes(NOBODY)
+    monkeypatch.setenv("SSL_CERT_FILE", str(one))
+    first = trusted()
+    assert trusted() is first
+    os.utime(one, ns=(0, 0))
+    second = trusted()
+    assert second is not first
+    monkeypatch.setenv("SSL_CERT_FILE", str(other))
+    assert trusted() not in (first, second)
+    other.unlink()
+    assert trusted() is trusted()

@@ -1,0 +1,200 @@
+"""Retention: runs that are over go by themselves when a rule says so, and nothing else does."""
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.archive import Archive
+from callboard.bus.nats.purge import Gone, gone
+from callboard.bus.subjects import RunRef
+from callboard.features.retention import expiring, office
+from callboard.features.retention.expiring import Expired, Expiry
+from callboard.runtime.settings.config import load
+from callboard.runtime.settings.retention_settings import RetentionRule
+from callboard.service.api.client import Client
+from callboard.service.api.connection import Connection
+from callboard.service.operations.listing import listings
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+from tests.support.flows import call, flow, returned
+from tests.support.patience import until
+from tests.support.purges import TENANT
+from tests.support.service_client import PATIENCE_S, WAITS, Caller
+from tests.support.service_client import caller as caller  # the fixtures
+from tests.support.service_client import connection as connection
+
+LATER = dt.timedelta(days=100)
+
+
+def rule(**members: Any) -> RetentionRule:
+    return RetentionRule.model_validate({"age": "90d", **members})
+
+
+async def expired(
+    connection: Connection, one: RetentionRule, *, dry: bool = False, after: dt.timedelta = LATER
+) -> Expired:
+    """Carry a rule out as if it were so much later."""
+    async with listings(connection) as found:
+        expiry = Expiry(connection.log, found, TENANT, dry=dry)
+        return await expiry.carry_out("mine", one, dt.datetime.now(dt.UTC) + after)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Ask commands again and again, which sets no event of ours."""
+    until_at = time.monotonic() + 2 * PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_at
+        time.sleep(0.1)
+
+
+async def listed(caller: Caller) -> set[str]:
+    return {row["run"] for row in (await caller.ask("runs", {}))["runs"]}
+
+
+async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connection, caller: Caller) -> None:
+    mine = await caller.finished(run_id="mine", tags={"customer": "acme"})
+    other = await caller.finished(run_id="other")
+    going = await caller.start(run_id="going", script=WAITS)
+    tagged = rule(where="tag.customer=acme", status=["completed", "failed"], definition="count")
+    assert (await expired(connection, tagged, after=dt.timedelta(days=89))).runs == []
+    assert (await expired(connection, rule(status="failed"))).runs == []
+    assert (await expired(connection, rule(definition="another"))).runs == []
+    assert await expired(connection, tagged, dry=True) == Expired("mine", TENANT, [mine], [])
+    assert await listed(caller) == {mine, other, going}
+    assert await expired(connection, tagged) == Expired("mine", TENANT, [mine], [])
+    assert await listed(caller) == {other, going}
+    assert await gone(connection.log, RunRef(TENANT, mine)) == Gone(mine, "retention", "mine")
+    assert (await expired(connection, rule())).runs == [other]
+    assert await listed(caller) == {going}
+
+
+async def test_what_is_still_needed_stays_and_is_said_once(connection: Connection, caller: Caller) -> None:
+    origin = await caller.finished(run_id="origin")
+    fork = (await caller.ask("fork", {"run_id": origin, "from": "b", "start": {"tags": {"keep": "yes"}}}))["run_id"]
+    await caller.ask("result", {"run_id": fork, "wait_s": PATIENCE_S})
+    kept = await expired(connection, rule(where="not tag.keep=yes"))
+    assert (kept.runs, [(one.run, one.code) for one in kept.stays]) == ([], [(origin, "purge.forked")])
+    # Where its fork goes too, a run goes at once, and that is foreseen.
+    foreseen = await expired(connection, rule(), dry=True)
+    assert (foreseen.runs, foreseen.stays) == ([fork, origin], [])
+    # Round after round it is said once; meanwhile what has ended goes.
+    config = connection.config.model_copy(
+        update={
+            "retention": {"short": RetentionRule(age="1s", where="not tag.keep=yes", tenant=(TENANT,))},
+            "retention_every_s": 0.2,
+        }
+    )
+    holder = office.Office(Connection(config, connection.nc, connection.log, connection.server))
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(holder.run, False)
+            for _ in range(2):
+                run = await caller.finished()
+
+                async def has_gone(run: str = run) -> bool:
+                    return await gone(connection.log, RunRef(TENANT, run)) is not None
+
+                await until(has_gone)
+            tasks.cancel_scope.cancel()
+    told = [line for line in logs if line["event"] == "runs could not be purged"]
+    assert [line["first"] for line in told] == [[f"{origin}: {fork} shares its events"]]
+    assert (await caller.ask("show", {"run_id": fork}))["status"] == "completed"
+
+
+async def test_a_run_is_archived_with_its_children_before_it_goes(
+    connection: Connection, caller: Caller, tmp_path: Path
+) -> None:
+    child = {"language": "flow", "source": json.dumps(flow({"done": returned(7)}))}
+    target = {"provider": "mwl:provider.call/callboard/definition/v1", "with": child}
+    steps: dict[str, Any] = {"a": call(target), "done": returned()}
+    run = await caller.finished(definition={"source": json.dumps(flow(steps))}, script=None, model=None, run_id="a/b c")
+    known = await listed(caller)
+    folder = tmp_path / "kept"
+    folder.write_text("a file, no folder")
+    refused = await expired(connection, rule(archive_to=str(folder)))
+    assert (refused.runs, {one.code for one in refused.stays}) == ([], {"file.unwritable"})
+    assert await listed(caller) == known
+    folder.unlink()
+    assert (await expired(connection, rule(archive_to=str(folder)))).runs == [run]
+    (file,) = folder.rglob("*.callboard")
+    assert {one.run for one in Archive(file).runs} == known
+    assert await listed(caller) == set()
+
+
+async def test_a_run_at_which_the_log_is_silent_stays_and_keeps_no_other(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [await caller.finished() for _ in range(6)]
+    silent, asked = {runs[1]}, list[str]()
+    checked = expiring.check_purge
+
+    async def check(client: Client, run: str, besides: Any) -> None:
+        asked.append(run)
+        if run in silent:
+            raise NoAnswer("lost")
+        await checked(client, run, besides)
+
+    monkeypatch.setattr(expiring, "check_purge", check)
+    found = await expired(connection, rule())
+    assert found.runs == [runs[0], *runs[2:]]
+    assert [(one.run, one.code) for one in found.stays] == [(runs[1], "log.no_answer")]
+    # Where it is silent at one after the other nobody waits for all of them.
+    silent = {await caller.finished() for _ in range(6)}
+    asked.clear()
+    with pytest.raises(NoAnswer):
+        await expired(connection, rule())
+    assert len(asked) == 1 + expiring.SILENT_MAX
+
+
+def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("callboard.toml", 'retention_every_s = 1\n[retention.short]\nage = "1s"\nstatus = "completed"\n')
+    with place.up():
+        kept = place.started(*place.one({"error": "overloaded"}))
+        place.started(*place.one({"text": "x"}))
+        eventually(lambda: [row["run"] for row in place.told("runs")] == [kept])
+    nothing = place.here("retention", "--dry-run")
+    assert (nothing.exit_code, nothing.stdout) == (exits.OK, "short: 0 runs of default would go\n")
+
+
+def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.here("retention", "--dry-run").exit_code == exits.USAGE
+    for run in ("first", "second"):
+        assert place.here("run", *place.one({"text": "x"}), "--run-id", run).exit_code == exits.OK
+    place.write("callboard.toml", '[retention.short]\nage = "1s"\n')
+    eventually(lambda: len(place.told("retention", "--dry-run")[0]["runs"]) == 2)
+    with place.process("up", "--json") as up:
+        assert up.stdout is not None
+        up.stdout.readline()
+        refused = place.here("retention", said="n\n")
+        assert "short: 2 runs of default would go\n  first\n  second\n" in refused.stderr
+        done = place.told("retention", "--yes")
+    assert done == [{"rule": "short", "tenant": "default", "runs": ["first", "second"], "stays": []}]
+
+
+@pytest.mark.parametrize(
+    ("members", "wrong"),
+    [
+        ({}, "age"),
+        ({"age": "0s"}, "age is less than 1 s"),
+        ({"age": "old"}, "age"),
+        ({"age": "1d", "status": "running"}, "status"),
+        ({"age": "1d", "where": "status="}, "no value after status="),
+        ({"age": "1d", "archive_to": "here"}, "archive_to is no absolute path"),
+        ({"age": "1d", "keep": "1d"}, "keep"),
+    ],
+)
+def test_what_is_wrong_with_a_rule_is_said(members: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as refused:
+        load({"retention": {"mine": members}}, env={}, cwd=tmp_path)
+    assert any("retention.mine" in str(one) and wrong in str(one) for one in refused.value.problems)

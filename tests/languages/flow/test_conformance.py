@@ -1,0 +1,48 @@
+"""The public conformance corpus of the flow language, through the run actor."""
+
+from typing import cast
+
+import pytest
+
+from callboard.languages.flow.comparison import differences
+from callboard.runtime.run.log import read_run
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VirtualClock, simulate
+from tests.support.flows import FlowTheatre, Scenario, result_of, scenarios
+from tests.support.simulation import World, copied, finish
+
+
+@pytest.mark.parametrize("scenario", scenarios())
+@pytest.mark.parametrize("always_replay", [False, True], ids=["straight", "always-replay"])
+def test_corpus(scenario: Scenario, always_replay: bool) -> None:
+    async def body() -> None:
+        theatre = FlowTheatre(always_replay=always_replay)
+        ref = await theatre.begin(scenario.definition, scenario.input, scenario.arguments)
+        events = await finish(theatre, ref, World())
+        assert not differences(scenario.expected, result_of(events))
+        check_log(events)
+        check_replay(theatre.language, ref, events)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize("scenario", scenarios())
+def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
+    """Whatever a dead worker had recorded, another one finishes the run with the same Result."""
+
+    async def body() -> None:
+        theatre = FlowTheatre()
+        ref = await theatre.begin(scenario.definition, scenario.input, scenario.arguments)
+        await finish(theatre, ref, World())
+        recorded = await read_run(theatre.log, ref)
+        for boundary in range(1, len(recorded)):
+            other = FlowTheatre()
+            await copied(recorded[:boundary], cast("CrashingLog", other.log))
+            cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
+            events = await finish(other, ref, World())
+            assert not differences(scenario.expected, result_of(events)), f"after {boundary} events"
+            check_log(events)
+            check_replay(other.language, ref, events)
+
+    simulate(body)

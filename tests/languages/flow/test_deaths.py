@@ -1,0 +1,101 @@
+"""Flows whose worker dies after any event: another one finishes them, with the same Result and each clean-up once."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from callboard.testing import Scenario
+from tests.support.flows import (
+    LOOP,
+    call,
+    caught,
+    cleanup,
+    entry,
+    failing,
+    flow,
+    mock,
+    result_of,
+    retry,
+    returned,
+    subflow,
+    timeout,
+)
+
+SLOW = mock(delay="PT60S", value="slow")
+NAP = {"action": "Sleep", "for": "PT1H", "next": "done"}
+
+BACKOFF = {"initial": "PT2S", "rate": 2, "jitter": "full"}
+PATIENT = entry(
+    "mwl:provider.middleware/mwl/retry/v1",
+    onEntry={"with": {"policies": [{"match": {"codes": ["*"]}, "attempts": 2, "backoff": BACKOFF}]}},
+    onFailure={"assign": {"n": "{{ vars.n + 1.0 }}", "at": "{{ string(wallTime()) }}"}},
+)
+
+
+def nested(*stack: dict[str, Any], inner: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Two frames, each with a clean-up, around slow work."""
+    below = subflow(
+        {"in": call(inner or SLOW, middleware=[cleanup(mock(delay="PT1S"))]), "done": returned()},
+        middleware=[cleanup(mock())],
+    )
+    counting = {"type": "object", "properties": {"n": {"type": "number", "default": 0}}}
+    steps = {
+        "work": call({"flow": below}, middleware=list(stack), catch=[caught("handled")]),
+        "done": returned(),
+        "handled": returned("{{ [failure.code, vars.n] }}"),
+    }
+    return flow(steps, parameters=counting, middleware=[cleanup(mock())])
+
+
+def fanned(target: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    fan = {"action": "Gather", "over": [1, 2, 3, 4], "call": target, "concurrency": 2, "next": "done", **fields}
+    return flow({"fan": fan, "done": returned()}, middleware=[cleanup(mock())])
+
+
+WRAPPED = {"flow": subflow({"in": call(mock(delay="PT2S")), "done": returned()}, middleware=[cleanup(mock())])}
+
+CASES: dict[str, tuple[dict[str, Any], bool]] = {
+    "a timeout over frames": (nested(timeout("PT5S")), False),
+    "a timeout during a clean-up": (nested(timeout("PT0.5S"), inner=mock()), False),
+    "a clean-up that fails": (nested(timeout("PT5S"), cleanup(failing("X"))), False),
+    "a retry with gaps": (nested(PATIENT, inner=failing("X")), False),
+    "a loop of frames": (
+        nested(entry(LOOP, onSuccess={"when": "{{ middleware.metadata.iteration < 3.0 }}"}), inner=mock()),
+        False,
+    ),
+    "a retry inside a timeout inside a retry": (nested(retry(2), timeout("PT3S"), PATIENT, inner=failing("X")), False),
+    "a fan-out": (fanned(WRAPPED), False),
+    "a fan-out that needs no more": (fanned(WRAPPED, completion={"successes": 1, "wait": False}), False),
+    "a sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())]), False),
+    "a cancelled sleep": (flow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock(delay="PT1S"))]), True),
+    "cancelled frames": (nested(inner=mock(delay="PT2H")), True),
+    "a cancelled fan-out": (
+        fanned({"flow": subflow({"nap": NAP, "done": returned()}, middleware=[cleanup(mock())])}),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_death_after_any_event_changes_nothing(name: str) -> None:
+    definition, cancelled = CASES[name]
+    with Scenario() as scenario:
+        scenario.start(source=json.dumps(definition))
+        if cancelled:
+            scenario.cancel("operator")
+        scenario.advance(hours=3)
+        cleaned = _cleanups(scenario.events)
+        assert cleaned, "the flow cleans up"
+        assert max(cleaned.values()) == 1, "each clean-up once"
+        scenario.crash_everywhere(lambda one: (_essence(result_of(one.events)), _cleanups(one.events)))
+
+
+def _cleanups(events: list[Any]) -> Counter[str]:
+    """How often the call of each clean-up came to an outcome of its own."""
+    return Counter(event.key for event in events if event.type == "effect.result" and "onAlways" in event.key)
+
+
+def _essence(result: dict[str, Any]) -> Any:
+    return {name: value for name, value in result.items() if name != "details"}

@@ -1,0 +1,205 @@
+"""What diagrams and traces make of a flow: its outline, which node stands for what, and which dispatches are shown."""
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+
+from callboard.bus.events import Outline
+from callboard.languages.flow.language import LANGUAGE
+from callboard.languages.flow.outline import CONDITION_CHARS_MAX, outline
+from callboard.languages.language import Definition
+from callboard.projections.drawing.edges import Ways
+from callboard.projections.drawing.outline_paths import Shown, holder
+from callboard.projections.trace.elision import DISPATCHES_MAX, FAILED_MAX, elided
+from callboard.projections.trace.tree import Effect, Node, Trace
+from tests.support.flows import call, caught, cleanup, failing, flow, mock, returned, subflow, timeout
+
+AT = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
+
+
+def drawn(definition: dict[str, Any]) -> Outline:
+    parsed = LANGUAGE.parse(json.dumps(definition))
+    assert isinstance(parsed, Definition), parsed
+    return outline(parsed.document, "main")
+
+
+def labels(found: Outline) -> list[tuple[str, str, str | None]]:
+    return [(edge.source, edge.target, edge.when) for edge in found.edges]
+
+
+# -- the outline -------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_says_what_its_step_does_and_calls_and_what_wraps_it() -> None:
+    inner = {"flow": subflow({"done": returned()})}
+    steps = {
+        "a": call(mock(), "b", middleware=[timeout("PT5S"), cleanup(mock())]),
+        "b": {"action": "Gather", "calls": [mock(), inner, mock()], "next": "c"},
+        "c": {"action": "Sleep", "for": "PT5S", "next": "d"},
+        "d": {"action": "Sleep", "until": "{{ vars.at }}", "next": "e"},
+        "e": call({"flow": "named"}),
+        "done": returned(),
+    }
+    found = drawn(flow(steps, flows={"named": subflow({"done": returned()})}))
+    told = {node.name: (node.type, node.subtype) for node in found.nodes if node.id.count("/") == 1}
+    assert told == {
+        "a": ("Call", "mock in timeout, finally"),
+        "b": ("Gather", "mock, flow"),
+        "c": ("Sleep", "PT5S"),
+        "d": ("Sleep", ""),
+        "e": ("Call", "named"),
+        "done": ("Return", ""),
+    }
+    assert [node.id for node in found.nodes if node.id.count("/") == 2] == ["main/b[1]/done", "main/e:call/done"]
+
+
+def test_ways_say_when_they_are_taken() -> None:
+    long = " && ".join(["vars.number > 10.0"] * 9)
+    clauses = [
+        {"match": {"codes": ["A.*", "B"], "types": ["timeout", "error"]}, "next": "c"},
+        {"match": {"retryable": False}, "next": "c"},
+    ]
+    steps = {
+        "a": call(failing("X"), "b", catch=clauses),
+        "b": {
+            "action": "Match",
+            "cases": [{"when": "{{ match.input ==\n 1.0 }}", "next": "c"}, {"when": f"{{{{ {long} }}}}", "next": "c"}],
+            "default": {"next": "c"},
+        },
+        "c": returned(),
+    }
+    found = drawn(flow(steps))
+    assert labels(found)[:4] == [
+        ("main/a", "main/b", None),
+        ("main/a", "main/c", "catch A.* | B, error | timeout"),
+        ("main/a", "main/c", "catch not retryable"),
+        ("main/b", "main/c", "match.input == 1.0"),
+    ]
+    cut = labels(found)[4][2]
+    assert cut is not None
+    assert (len(cut), cut[-1]) == (CONDITION_CHARS_MAX, "…")
+    assert labels(found)[5][2] == "default"
+
+
+def test_subflows_hang_on_the_steps_that_call_them() -> None:
+    inner = subflow({"in": call({"flow": subflow({"deep": returned()})}), "done": returned()})
+    fan = {"action": "Gather", "over": [1], "call": {"flow": inner}, "next": "done"}
+    found = drawn(flow({"fan": fan, "done": returned()}))
+    down = [edge for edge in labels(found) if edge[2] in ("for each", "calls")]
+    assert down == [
+        ("main/fan", "main/fan[]/in", "for each"),
+        ("main/fan[]/in", "main/fan[]/in:call/deep", "calls"),
+    ]
+
+
+# -- which node and which way ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edge", "target", "index"),
+    [
+        ("next", "main/b", 0),
+        ("catch.0", "main/c", 1),
+        ("catch.1", "main/c", 2),
+        ("catch.7", "main/c", 1),
+        ("catch.0", "main/b", 0),
+        (2, "main/c", 2),
+        (None, "main/c", 1),
+        ("next", "main/d", None),
+    ],
+)
+def test_a_route_names_one_of_several_ways_between_two_steps(edge: Any, target: str, index: int | None) -> None:
+    clauses = [caught("c", "A"), caught("c", "B")]
+    found = drawn(flow({"a": call(mock(), "b", catch=clauses), "b": returned(), "c": returned()}))
+    assert Ways(found).index("main/a", target, edge) == index
+
+
+def test_a_case_is_told_from_another_that_leads_to_the_same_step() -> None:
+    cases = [{"when": "{{ false }}", "next": "b"}, {"when": "{{ true }}", "next": "b"}]
+    found = drawn(flow({"a": {"action": "Match", "cases": cases, "default": {"next": "b"}}, "b": returned()}))
+    ways = Ways(found)
+    assert [ways.index("main/a", "main/b", edge) for edge in ("case.0", "case.1", "default")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("path", "node"),
+    [
+        ("main/fan", "main/fan"),
+        ("main/fan[12]/in", "main/fan[]/in"),
+        ("main/fan[3]/both[1]/x", "main/fan[]/both[1]/x"),
+        ("main/fan[3]/both[0]/x", None),
+        ("main/else", None),
+    ],
+)
+def test_a_node_stands_for_every_dispatch_of_it(path: str, node: str | None) -> None:
+    shown = Shown(["main/fan", "main/fan[]/in", "main/fan[]/both[1]/x", "main/fan[]/both[2]/x"])
+    assert shown.id_of(path) == node
+
+
+def test_what_a_subflow_belongs_to() -> None:
+    assert holder("main/fan[]") == "main/fan"
+    assert holder("main/fan[]/in:call") == "main/fan[]/in"
+
+
+# -- which dispatches are shown ----------------------------------------------------------------------------------------
+
+
+def _fan(outcomes: list[str | None], *, frames: bool) -> Trace:
+    node = Node(path="main/fan", iteration=1, kind="step", node="fan", name="", children=[], effects=[])
+    for index, outcome in enumerate(outcomes):
+        path, ended = f"main/fan[{index}]", AT + dt.timedelta(seconds=index) if outcome else None
+        if frames:
+            below = Node(
+                path=path,
+                iteration=1,
+                kind="frame",
+                node="flow",
+                name="",
+                entered_at=AT,
+                exited_at=ended,
+                outcome=outcome,
+                first_n=index,
+            )
+            node.children.append(below)
+        else:
+            effect = Effect(
+                key=f"{path}#1.1!call",
+                type="effect.call",
+                kind="provider",
+                name="mock",
+                attempt=1,
+                started_at=AT,
+                ended_at=ended,
+                outcome=outcome,
+                first_n=index,
+            )
+            node.effects.append(effect)
+    root = Node(path="", iteration=0, kind="run", node="r", name="", children=[node])
+    return Trace(run="r", definition="r", language="flow", root=root)
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_few_dispatches_are_shown_all(frames: bool) -> None:
+    trace = _fan(["ok"] * DISPATCHES_MAX, frames=frames)
+    assert elided(trace) == trace
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_of_many_dispatches_some_are_shown_and_all_that_did_not_succeed(frames: bool) -> None:
+    outcomes: list[str | None] = ["ok"] * 50
+    outcomes[17], outcomes[31], outcomes[49] = "failed", None, "cancelled"
+    [fan] = elided(_fan(outcomes, frames=frames)).root.children
+    shown = [*(node.path for node in fan.children), *(effect.key.partition("#")[0] for effect in fan.effects)]
+    assert {f"main/fan[{index}]" for index in (0, 17, 31, 49)} < set(shown)
+    assert len(shown) == DISPATCHES_MAX + 1
+    rest = next(node for node in fan.children if node.kind == "elided")
+    assert (rest.node, rest.name, rest.outcome) == ("… 40 more", "40 ok", "ok")
+    assert (rest.entered_at, rest.exited_at) == (AT, AT + dt.timedelta(seconds=48))
+
+
+def test_failures_are_not_shown_without_end() -> None:
+    [fan] = elided(_fan(["failed"] * 300, frames=True)).root.children
+    assert len(fan.children) == FAILED_MAX + 1
+    assert fan.children[-1].name == "280 failed"

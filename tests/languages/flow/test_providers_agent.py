@@ -1,0 +1,264 @@
+"""The ``model`` and ``tool`` providers: turns, conversations with tools, structured answers, real MCP servers."""
+
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.languages.flow import admit
+from callboard.languages.flow.rules import LATEST
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import simulate
+from tests.support.flow_providers import crashing_everywhere, flow_of, ours, played
+from tests.support.flows import FlowTheatre
+from tests.support.forks import python
+from tests.support.places import TESTS
+
+FIXTURES = TESTS / "fixtures" / "tools"
+
+USAGE = {"input_tokens": 10, "output_tokens": 3, "cache_read_tokens": 0, "cache_write_tokens": 0}
+
+FOUND = {"type": "object", "properties": {"found": {"type": "integer"}}, "required": ["found"]}
+
+SEARCH = {
+    "type": "scripted",
+    "tools": [{"name": "search", "input_schema": {"type": "object", "properties": {"q": {"type": "string"}}}}],
+}
+
+
+def theatre(script: dict[str, Any], log: CrashingLog | None = None) -> FlowTheatre:
+    return FlowTheatre(log, script=script)
+
+
+def turns(*entries: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"turns": {"a": list(entries)}, **more}
+
+
+def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
+    return [ev.payload_of(event) for event in events if event.type == payload.type]
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_answers_a_prompt() -> None:
+    async def body() -> None:
+        made = theatre(turns({"text": "Rome", "usage": USAGE}))
+        told, events = await played(made, flow_of(ours("model"), prompt="Capital?", system="Be brief."), "unread")
+        assert told["value"] == "Rome"
+        assert told["metadata"] == {
+            "model": "scripted",
+            "turns": 1,
+            "usage": USAGE,
+            "stop_reason": "end_turn",
+            "tools": [],
+        }
+        [call] = of_type(events, ev.ModelCall)
+        assert (call.system, call.messages[0].parts[0].text) == ("Be brief.", "Capital?")
+        end = ev.payload_of(events[-1])
+        assert isinstance(end, ev.RunEnd)
+        assert (end.usage.input_tokens, end.usage.output_tokens) == (10, 3)
+
+    simulate(body)
+
+
+@pytest.mark.parametrize(("input", "asked"), [("Well?", "Well?"), ({"n": 1}, '{"n":1}')])
+def test_the_input_is_the_prompt(input: Any, asked: str) -> None:
+    async def body() -> None:
+        _, events = await played(theatre(turns({"text": "ok"})), flow_of(ours("model")), input)
+        assert of_type(events, ev.ModelCall)[0].messages[0].parts[0].text == asked
+
+    simulate(body)
+
+
+def test_a_structured_answer_fits_its_schema() -> None:
+    async def body() -> None:
+        flow = flow_of(ours("model"), prompt="?", schema=FOUND)
+        told, events = await played(theatre(turns({"data": {"found": 3}})), flow)
+        assert told["value"] == {"found": 3}
+        assert of_type(events, ev.ModelCall)[0].schema == FOUND
+        told, _ = await played(theatre(turns({"text": '{"found": "three"}'})), flow)
+        failure = told["failure"]
+        assert (failure["code"], failure["retryable"]) == ("Provider.Call.Model.InvalidOutput", True)
+        assert failure["details"]["text"] == '{"found": "three"}'
+        assert told["metadata"]["turns"] == 1
+
+    simulate(body)
+
+
+CONVERSATION = turns(
+    {"tool_calls": [{"tool": "search", "input": {"q": "a"}}, {"tool": "search", "input": {"q": "b"}}], "usage": USAGE},
+    {"text": "done", "usage": USAGE},
+    tools={"search": [{"output": {"hits": 1}}, {"output": {"hits": 2}}]},
+)
+
+
+@pytest.mark.parametrize(("rules", "then"), [(LATEST, (50, 0.5)), (0, (None, None))])
+def test_what_a_call_says_of_its_turns_holds_for_all(rules: int, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In logs from before, for the first."""
+    monkeypatch.setattr(admit, "LATEST", rules)
+
+    async def body() -> None:
+        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], max_output_tokens=50, temperature=0.5)
+        _, events = await played(theatre(CONVERSATION), flow)
+        first, *others = of_type(events, ev.ModelCall)
+        assert (first.max_output_tokens, first.temperature) == (50, 0.5)
+        assert {(call.max_output_tokens, call.temperature) for call in others} == {then}
+
+    simulate(body)
+
+
+def test_the_parameters_of_a_call_are_passed_on_in_every_turn() -> None:
+    async def body() -> None:
+        given: dict[str, Any] = {"top_p": 0.9, "top_k": 4, "seed": 7, "stop_sequences": ["END"]}
+        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH], **given)
+        _, events = await played(theatre(CONVERSATION), flow)
+        calls = of_type(events, ev.ModelCall)
+        assert [call.parameters for call in calls] == [given] * len(calls)
+        assert len(calls) > 1
+
+    simulate(body)
+
+
+def test_a_model_works_with_tools_turn_by_turn() -> None:
+    async def body() -> None:
+        told, events = await played(theatre(CONVERSATION), flow_of(ours("model"), prompt="Look.", tools=[SEARCH]))
+        assert told["value"] == "done"
+        assert told["metadata"]["tools"] == ["search", "search"]
+        assert told["metadata"]["usage"]["input_tokens"] == 20
+        assert [call.input for call in of_type(events, ev.ToolCall)] == [{"q": "a"}, {"q": "b"}]
+        calls = [event for event in events if event.type == ev.NodeEnter.type and event.path == "main/a:call.model"]
+        assert len(calls) == 1
+        listings = [call for call in of_type(events, ev.EffectCall) if call.kind_ == "toolbox"]
+        assert len(listings) == 1, "the toolbox is opened once for all turns"
+
+    simulate(body)
+
+
+def test_a_conversation_survives_a_crash_at_every_append() -> None:
+    async def body() -> None:
+        flow = flow_of(ours("model"), prompt="Look.", tools=[SEARCH])
+
+        def check(told: dict[str, Any]) -> None:
+            assert (told["value"], told["metadata"]["usage"]["input_tokens"]) == ("done", 20)
+
+        assert await crashing_everywhere(lambda log: theatre(CONVERSATION, log), flow, check) > 15
+
+    simulate(body)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "code", "type", "retryable"),
+    [
+        (turns({"error": "overloaded"}), {}, "Unavailable", "error", True),
+        (turns({"error": "rate_limited"}), {}, "Throttled", "error", True),
+        (turns({"error": "timeout"}), {}, "Timeout", "timeout", True),
+        (turns({"error": "refused"}), {}, "Refused", "error", False),
+        (turns({"error": "auth"}), {}, "Failed", "error", False),
+        (CONVERSATION, {"max_turns": 1, "tools": [SEARCH]}, "OutOfTurns", "error", None),
+        (turns({"text": "x"}), {"schema": {"type": "nothing"}}, "InvalidOutput", "error", False),
+    ],
+)
+def test_a_model_fails(
+    script: dict[str, Any], arguments: dict[str, Any], code: str, type: str, retryable: bool | None
+) -> None:
+    async def body() -> None:
+        told, _ = await played(theatre(script), flow_of(ours("model"), **{"prompt": "?", **arguments}))
+        failure = told["failure"]
+        assert (failure["code"], failure["type"]) == (f"Provider.Call.Model.{code}", type)
+        assert failure.get("retryable") is retryable
+
+    simulate(body)
+
+
+def test_a_toolbox_that_cannot_be_opened() -> None:
+    async def body() -> None:
+        tools = [{"type": "nats", "subject": "x", "tools": [{"name": "t"}]}]
+        told, _ = await played(theatre(turns({"text": "x"})), flow_of(ours("model"), prompt="?", tools=tools))
+        assert told["failure"]["code"] == "Provider.Call.Model.ToolsUnavailable"
+        assert told["failure"]["details"]["code"] == "tool.unavailable"
+
+    simulate(body)
+
+
+# -- tools ------------------------------------------------------------------------------------------------------------
+
+
+def scripted(*answers: dict[str, Any]) -> dict[str, Any]:
+    return {"tools": {"search": list(answers)}}
+
+
+def test_a_scripted_tool() -> None:
+    async def body() -> None:
+        flow = flow_of(ours("tool"), source=SEARCH, tool="search")
+        told, events = await played(theatre(scripted({"output": {"hits": 3}})), flow, {"q": "x"})
+        assert told == {"value": {"hits": 3}, "metadata": {"tool": "search", "server": "script"}}
+        [call] = of_type(events, ev.ToolCall)
+        assert (call.tool, call.input) == ("search", {"q": "x"})
+        assert [event.key for event in events if event.type == ev.ToolCall.type] == ["main/a:call.tool#1.1!tool.0.0"]
+
+    simulate(body)
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "code"),
+    [
+        (scripted({"error": {"message": "no", "code": "E7"}}), {}, "Failed"),
+        (scripted({"output": 1}), {"arguments": {"q": 7}}, "InvalidInput"),
+        (scripted({"output": 1}), {"tool": "seek"}, "UnknownTool"),
+    ],
+)
+def test_a_tool_fails(script: dict[str, Any], arguments: dict[str, Any], code: str) -> None:
+    async def body() -> None:
+        flow = flow_of(ours("tool"), **{"source": SEARCH, "tool": "search", **arguments})
+        told, _ = await played(theatre(script), flow, {"q": "x"})
+        assert told["failure"]["code"] == f"Provider.Call.Tool.{code}"
+
+    simulate(body)
+
+
+def test_a_tool_survives_a_crash_at_every_append() -> None:
+    async def body() -> None:
+        flow = flow_of(ours("tool"), source=SEARCH, tool="search")
+        script = scripted({"output": {"hits": 3}})
+
+        def check(told: dict[str, Any]) -> None:
+            assert told["value"] == {"hits": 3}
+
+        assert await crashing_everywhere(lambda log: theatre(script, log), flow, check, input={"q": "x"}) > 8
+
+    simulate(body)
+
+
+async def test_a_python_function() -> None:
+    flow = flow_of(ours("tool"), python="textwrap:shorten", arguments={"text": "many more words", "width": 10})
+    flow = flow_of(ours("tool"), python="statistics:fmean")
+    told, _ = await played(theatre({}), flow, {"data": [1, 2, 6]})
+    assert told == {"value": 3.0, "metadata": {"tool": "fmean", "server": "python"}}
+
+
+async def test_a_python_function_that_is_not_there() -> None:
+    told, _ = await played(theatre({}), flow_of(ours("tool"), python="statistics:no_such"), {})
+    assert told["failure"]["code"] == "Provider.Call.Tool.Unavailable"
+
+
+async def test_a_tool_of_an_mcp_server() -> None:
+    server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
+    told, _ = await played(theatre({}), flow_of(ours("tool"), source=server, tool="weather"), {"city": "Rome"})
+    assert told == {"value": {"city": "Rome", "degrees": 21}, "metadata": {"tool": "weather", "server": "desk"}}
+    told, _ = await played(
+        theatre({}), flow_of(ours("tool"), source=server, tool="refuse", arguments={"reason": "Sunday"})
+    )
+    assert (told["failure"]["code"], told["failure"]["message"]) == ("Provider.Call.Tool.Failed", "Sunday")
+
+
+async def test_a_session_lasts_for_the_whole_conversation() -> None:
+    server = {"type": "mcp", "name": "desk", "command": python(str(FIXTURES / "mcp_server.py"))}
+    ask = {"tool": "pid", "input": {}}
+    made = theatre(turns({"tool_calls": [ask]}, {"tool_calls": [ask, ask]}, {"text": "done"}))
+    told, events = await played(made, flow_of(ours("model"), prompt="?", tools=[server]))
+    assert told["value"] == "done"
+    found = [result.output["result"] for result in of_type(events, ev.ToolResult)]
+    assert len(found) == 3
+    assert len(set(found)) == 1, "one server for all turns"

@@ -1,0 +1,152 @@
+"""The contracts of our providers: of the specification's form, kept by who carries them out, shown by the CLI."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.actors.providers import http, nats, process
+from callboard.languages.flow.borrowing import variables
+from callboard.languages.flow.provider_document import provider_problems
+from callboard.languages.flow.providers import NATIVE
+from callboard.languages.flow.publishing import document_of
+from callboard.languages.flow.shipped import CONTRACTS, FAILURES, OURS
+from callboard.languages.provider_contract import contract_of
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+from tests.support.flow_providers import ours
+from tests.support.places import ROOT
+
+SOURCES = {
+    "http": ["actors/providers/http.py", "actors/providers/http_request.py", "actors/providers/http_response.py"],
+    "nats": ["actors/providers/nats.py"],
+    "process": ["actors/providers/process.py"],
+    "model": ["languages/flow/natives/model.py"],
+    "tool": ["languages/flow/natives/tool.py", "languages/flow/natives/sessions.py"],
+    "definition": ["languages/flow/natives/definition.py"],
+    "human": ["languages/flow/natives/human.py"],
+    "signal": ["languages/flow/natives/signal.py"],
+}
+"""Where the failures of each provider are made."""
+
+
+@pytest.mark.parametrize("uri", list(CONTRACTS))
+def test_a_contract_is_a_document_of_the_specification(uri: str) -> None:
+    document = document_of(CONTRACTS[uri])
+    assert provider_problems(document, reserved=()) == []
+    assert contract_of(document) == CONTRACTS[uri]
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_every_failure_says_when_it_occurs() -> None:
+    closed = {code for contract in CONTRACTS.values() for code in contract.closed}
+    assert set(FAILURES) == closed
+    assert all(when.endswith(".") for when in FAILURES.values())
+
+
+def test_code_prefixes_are_unique() -> None:
+    prefixes = [contract.code_prefix for contract in CONTRACTS.values()]
+    assert len(prefixes) == len(set(prefixes))
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_who_carries_it_out_knows_the_codes_of_the_contract(name: str) -> None:
+    source = "".join((ROOT / path).read_text(encoding="utf-8") for path in SOURCES[name])
+    words = set(re.findall(r"\b([A-Z][A-Za-z]+)\b", source))
+    declared = {code.rpartition(".")[2] for code in CONTRACTS[ours(name)].closed}
+    assert declared - words == set()
+    made = set(re.findall(r'\{PREFIX\}\.([A-Z]\w+)"', source)) | set(re.findall(r'\.failed\(\s*"(\w+)"', source))
+    assert made <= declared
+
+
+def test_every_provider_of_ours_is_carried_out_by_somebody() -> None:
+    assert {http.HTTP, nats.NATS, process.PROCESS} | set(NATIVE) == {
+        *(one.contract.uri for one in OURS),
+        "mwl:provider.call/mwl/mock/v1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        (
+            {"a": [{"type": "mcp", "name": "x", "env": {"T": "TOKEN"}, "headers": {"A": "${ONE} ${TWO}"}}]},
+            ["TOKEN", "ONE", "TWO"],
+        ),
+        ({"type": "python", "functions": {}, "config": {"k": "${KEY}", "l": "plain"}}, ["KEY"]),
+        ({"type": "mcp", "env": "{{ vars.env }}", "headers": 7}, []),
+        ({"type": "nats", "env": {"T": "TOKEN"}}, []),
+        ("${NOT}", []),
+    ],
+)
+def test_variables_that_tool_sources_borrow(document: Any, named: list[str]) -> None:
+    assert list(variables(document)) == named
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_list_of_all_providers(place: Place) -> None:
+    place.write(
+        "callboard.toml",
+        "[providers]\nclasses = ['tests.support.own_providers:Shout', 'tests.support.own_providers:Cache']\n",
+    )
+    rows = place.told("providers")["providers"]
+    assert next(row["uri"] for row in rows if row["kind"] == "call") == "mwl:provider.call/acme/shout/v1"
+    assert {row["origin"].split("[")[0] for row in rows} == {"specification", "callboard", "providers.classes"}
+    assert len(rows) == len(CONTRACTS) + 2
+    said = place.here("providers").stdout
+    assert said.index("shout/v1") < said.index("Middlewares") < said.index("cache/v1")
+
+
+@pytest.mark.parametrize("name", ["http", ours("http")])
+def test_a_contract_by_uri_or_by_name(place: Place, name: str) -> None:
+    told = place.told("providers", name)
+    assert told["document"] == document_of(CONTRACTS[ours("http")])
+    assert told["failures"]["Provider.Call.Http.Throttled"]
+    said = place.here("providers", name).stdout
+    assert "Provider.Call.Http.Throttled" in said
+    assert re.search(r"max_bytes +integer", said)
+
+
+def test_a_contract_shows_what_its_members_are_made_of(place: Place) -> None:
+    said = place.here("providers", "retry").stdout
+    members = re.findall(r"^( +)(match|codes|retryable|attempts|backoff|initial|jitter)  +(.+)$", said, re.MULTILINE)
+    assert [(len(indent), name, kind) for indent, name, kind in members] == [
+        (6, "match", "object, required"),
+        (10, "codes", "array of string"),
+        (10, "retryable", "boolean"),
+        (6, "attempts", "integer, required"),
+        (6, "backoff", "object"),
+        (10, "initial", "string (duration), required"),
+        (10, "jitter", 'none | full | equal | decorrelated, default "none"'),
+    ]
+
+
+def test_a_contract_of_ones_own(place: Place) -> None:
+    place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Cache']\n")
+    said = place.here("providers", "cache").stdout
+    assert "onSuccess: control" in said
+    assert "tests.support.own_providers:Cache" in said
+
+
+def test_a_provider_that_is_not_there(place: Place) -> None:
+    said = place.here("providers", "htp")
+    assert said.exit_code == exits.FAILED
+    assert "did you mean 'http'" in said.stderr
+    told = json.loads(place.here("providers", "htp", "--json").stdout)
+    assert told["error"]["code"] == "provider.unknown"
+
+
+def test_a_class_that_cannot_be_used_is_a_wrong_configuration(place: Place) -> None:
+    place.write("callboard.toml", "[providers]\nclasses = ['tests.support.own_providers:Mute']\n")
+    said = place.here("providers")
+    assert said.exit_code == exits.USAGE
+    assert "tests.support.own_providers:Mute" in said.stderr

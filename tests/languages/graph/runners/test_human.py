@@ -1,0 +1,673 @@
+"""People in the loop: the five phases, which answers count and what they say, timeouts, the warning."""
+
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.effects import ModelReply
+from callboard.bus.paths import interaction_id
+from callboard.languages.graph import admit
+from callboard.languages.graph.human.classifying import read_decision
+from callboard.languages.graph.human.deciding import label_of_option
+from callboard.languages.graph.human.labels import explicit, worded
+from callboard.languages.graph.human.relevance import read_score
+from callboard.languages.graph.rules import EXACT_ANSWERS
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import simulate
+from tests.support.graphs import (
+    GraphTheatre,
+    Performance,
+    answers,
+    check_deaths,
+    fails,
+    flow,
+    graph,
+    node,
+    perform,
+    step,
+    webhook,
+)
+from tests.support.simulation import World, finish
+
+ASK = "h#1.1!ask"
+
+DOCUMENTED: dict[str, Any] = {
+    "interaction_type": "approval",
+    "channel_type": "slack",
+    "timeout_seconds": 3600,
+    "message": "Please approve this request",
+    "approval_options": ["approve", "reject"],
+    "channel_config": {"channel": "#approvals"},
+    "timeout_action": "fail",
+}
+"""The configuration of the design document, section 7.2."""
+
+SENDS = {"channel": answers({"sent": True})}
+
+
+def person(subtype: str = "SLACK_INTERACTION", **configurations: Any) -> dict[str, Any]:
+    return node("h", "HUMAN_IN_THE_LOOP", subtype, **{**DOCUMENTED, **configurations})
+
+
+def asking(*nodes: dict[str, Any], own: dict[str, Any] | None = None) -> Any:
+    """A person whose every port leads to a node of its name, and one whatever the answer is."""
+    ports = ("confirmed", "rejected", "unrelated", "timeout")
+    wires = [f"h.{port} -> {port}" for port in ports]
+    return graph([webhook(), own or person(), *(step(port) for port in ports), step("on")], "t -> h", *wires, "h -> on")
+
+
+def answered(*given: Any, own: dict[str, Any] | None = None, channel: str | None = "api", **names: Any) -> Performance:
+    """Perform with answers, each by the tell that one would send, once the run has parked."""
+    commands = [
+        ("answer", {"interaction": ASK, "user_response": one, "by": "u", **({"channel": channel} if channel else {})})
+        for one in given
+    ]
+    return perform(asking(own=own), {"body": {"n": 1}}, commands=commands, kinds=SENDS, **names)
+
+
+def label(response: Any, **names: Any) -> str:
+    done = answered(response, **names)
+    assert done.results["status"] == "SUCCESS"
+    found = done.out("h")["ai_classification"]
+    assert done.sequence == ["t", "h", found, "on"]
+    return found
+
+
+@pytest.fixture
+def words_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are admitted by the rules that there were before `EXACT_ANSWERS`."""
+    monkeypatch.setattr(admit, "LATEST", EXACT_ANSWERS - 1)
+
+
+# -- the five phases ---------------------------------------------------------------------------------------------------
+
+
+def test_the_documents_own_example() -> None:
+    response = {"approved": True, "comment": "Looks good!"}
+    done = answered(response)
+    assert done.sequence == ["t", "h", "confirmed", "on"]
+    assert done.out("h") == {
+        "approved": True,
+        "comment": "Looks good!",
+        "content": done.out("t"),
+        "ai_classification": "confirmed",
+        "user_response": response,
+        "interaction_id": interaction_id("r1", ASK),
+    }
+    assert done.out("h", "confirmed") == done.out("h")
+    [asked] = done.of_type("human.asked")
+    assert asked.question == "Please approve this request"
+    assert asked.interaction_type == "approval"
+    assert asked.options == ["approve", "reject"]
+    assert asked.channel_type == "slack"
+    assert asked.timeout_action == "fail"
+    assert asked.request_data["user_id"] == "u"
+    [closed] = done.of_type("human.closed")
+    assert (closed.outcome, closed.k, closed.label) == ("answered", 1, "confirmed")
+    assert done.record("h")["execution_details"]["user_response"] == response
+
+
+def test_while_it_waits_the_node_waits_for_input() -> None:
+    async def body() -> None:
+        theatre = GraphTheatre(kinds=SENDS)
+        ref = await theatre.begin(asking(), {"body": {}})
+        assert await theatre.perform(ref) == "parked"
+        events = await theatre.events(ref)
+        parked = ev.payload_of(events[-1])
+        assert isinstance(parked, ev.RunParked)
+        assert ASK in parked.awaits
+
+    simulate(body)
+
+
+def test_messages_go_through_the_channel() -> None:
+    done = answered("yes")
+    purposes = [request["purpose"] for _kind, request in done.theatre.asked]
+    assert purposes == ["request", "confirmation"]
+    request, confirmation = (request for _kind, request in done.theatre.asked)
+    assert request["channel_type"] == "slack"
+    assert request["channel_config"]["channel"] == "#approvals"
+    assert request["interaction"] == ASK
+    assert request["message"] == "Please approve this request"
+    assert confirmation["message"] == "Your approval has been recorded. Thank you."
+
+
+def test_a_node_sends_with_the_token_of_its_own() -> None:
+    plain = {"channel_type": "slack", "bot_token": "xoxb-own", "channel_config": {"channel": "#x"}}
+    for subtype in ("SLACK_INTERACTION", "IN_APP_APPROVAL"):
+        done = answered("yes", own=person(subtype, **plain))
+        for _kind, request in done.theatre.asked:
+            assert request["channel_config"]["bot_token"] == "xoxb-own"
+    done = answered("yes", own=person(bot_token="{{$placeholder}}"))
+    assert "bot_token" not in done.theatre.asked[0][1]["channel_config"]
+
+
+def test_a_message_without_a_link_is_warned_of() -> None:
+    sends = {"channel": answers({"ok": True, "answer_link": False}, {"ok": True})}
+    commands = [("answer", {"interaction": ASK, "user_response": "yes", "channel": "api"})]
+    done = perform(asking(), {"body": 1}, commands=commands, kinds=sends)
+    [warning] = done.of_type("node.warning")
+    assert warning.code == "graph.message_without_link"
+    assert "http_url" in warning.reason
+
+
+def test_an_app_needs_no_messages() -> None:
+    done = answered("yes", own=person("IN_APP_APPROVAL", channel_type="in_app"))
+    assert done.theatre.asked == []
+    assert done.of_type("human.asked")[0].channel_type == "app"
+
+
+def test_a_message_that_cannot_be_sent_is_only_warned_of() -> None:
+    commands = [("answer", {"interaction": ASK, "user_response": "yes", "channel": "api"})]
+    done = perform(asking(), {"body": 1}, commands=commands, kinds={"channel": fails("channel.down")})
+    assert done.results["status"] == "SUCCESS"
+    assert [one.code for one in done.of_type("node.warning")] == ["graph.message_unsent"] * 2
+
+
+def test_texts_of_ones_own() -> None:
+    own = person(
+        message=None,
+        message_template="{{ content.body.n }} of {{ what }}",
+        template_variables={"what": "{{ $trigger.type }}"},
+        response_messages={"approved": "Fine by {{ content.body.n }}."},
+    )
+    done = answered("yes", own=own)
+    assert done.of_type("human.asked")[0].question == "1 of WEBHOOK"
+    assert done.theatre.asked[-1][1]["message"] == "Fine by 1."
+
+
+# -- what answers say --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ({"approved": True}, "confirmed"),
+        ({"approved": False, "comment": "yes but no"}, "rejected"),
+        ({"approved": "true"}, "confirmed"),
+        ({"action": "approve"}, "confirmed"),
+        ({"action": "reject", "comment": "ok"}, "rejected"),
+        ({"action": "reject", "approved": False}, "rejected"),
+        ({"decision": " APPROVE "}, "confirmed"),
+        (True, "confirmed"),
+        (False, "rejected"),
+        ("approve", "confirmed"),
+        ("  Approve\n", "confirmed"),
+        ("Approved!", "confirmed"),
+        ("Y", "confirmed"),
+        ("REJECT", "rejected"),
+        ("No.", "rejected"),
+    ],
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp", "page"])
+def test_labels(response: Any, expected: str, channel: str | None) -> None:
+    """What comes by an option or a form is never classified, whatever the channel."""
+    done = answered(response, channel=channel)
+    assert done.out("h")["ai_classification"] == expected
+    assert done.of_type("model.call") == []
+
+
+FREE_TEXT = [
+    "I do not approve this",
+    "this is not ok",
+    "I can't approve that",
+    "no objections, go ahead",
+    "yes, but not before Monday",
+    "looks good to me",
+    "sounds good",
+    "ok",
+    "not approved",
+    "I approve of waiting",
+    "approve or reject",
+    "yesterday",
+    {"comment": "I do not approve this"},
+    {"action": "later", "text": "sounds good"},
+    {"note": "yes"},
+]
+
+
+@pytest.mark.parametrize("said", FREE_TEXT)
+@pytest.mark.parametrize("channel", [None, "api", "slack"])
+def test_free_text_decides_nothing(said: Any, channel: str | None) -> None:
+    done = answered(said, {"approved": False}, channel=channel)
+    assert done.of_type("human.closed")[0].k == 2
+    [refused] = [one for one in done.of_type("node.warning") if one.code == "human.not_understood"]
+    assert "it is free text" in refused.reason
+    assert "answer with one of: approve, reject" in refused.reason
+
+
+@pytest.mark.parametrize("own", [person(), person("MANUAL_REVIEW", interaction_type="review", channel_type="app")])
+@pytest.mark.parametrize(
+    "nonsense", [None, "", "  ", {}, [], {"approved": "maybe"}, {"approved": True, "action": "no"}]
+)
+def test_what_says_nothing_or_contradicts_itself_is_no_answer(own: dict[str, Any], nonsense: Any) -> None:
+    done = answered(nonsense, "reject", own=own)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "rejected")
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        ({"relevance": 0.9, "decision": "confirmed"}, "confirmed"),
+        ({"relevance": 0.7, "decision": "rejected"}, "rejected"),
+        ({"relevance": 0.9, "classification": "Approve"}, "confirmed"),
+        ({"relevance": 0.9, "decision": "reject"}, "rejected"),
+        ({"relevance": 0.69, "decision": "confirmed"}, None),
+        ({"relevance": 0.2, "decision": "confirmed"}, None),
+        ({"relevance": 0.9, "decision": "unclear"}, None),
+        ({"relevance": 0.9, "decision": "I would approve"}, None),
+        ({"relevance": 0.9}, None),
+        ({"decision": "confirmed"}, None),
+    ],
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack"])
+def test_free_text_decides_what_a_model_says_outright(decision: Any, expected: str | None, channel: str | None) -> None:
+    script = {"turns": {"h": [{"data": decision}]}}
+    done = answered("no objections, go ahead", "reject", channel=channel, script=script)
+    assert [call.purpose for call in done.of_type("model.call")] == ["classify"]
+    assert done.of_type("human.closed")[0].k == (1 if expected else 2)
+    assert done.out("h")["ai_classification"] == (expected or "rejected")
+
+
+def test_a_decision_is_one_of_the_options() -> None:
+    options = ["ship it", "hold"]
+    assert read_decision(ModelReply(data={"decision": "Ship it"}), options) == "confirmed"
+    assert read_decision(ModelReply(data={"decision": "hold"}), options) == "rejected"
+    assert read_decision(ModelReply(text='{"decision": "rejected"}'), options) == "rejected"
+    assert read_decision(ModelReply(text="confirmed"), options) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "expected"),
+    [
+        (["reject", "approve"], "reject", "rejected"),
+        (["reject", "approve"], "yes", "confirmed"),
+        (["ship it", "hold"], "SHIP  IT", "confirmed"),
+        (["ship it", "hold"], "yes", None),
+        (["approve", "reject", "escalate"], "Escalate", "unrelated"),
+        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "go ahead", "confirmed"),
+        ([{"value": "go", "label": "Go ahead"}, {"value": "stop", "label": "No go"}], "stop", "rejected"),
+        ([], "yes", None),
+    ],
+)
+def test_an_option_is_named_exactly(options: list[Any], said: str, expected: str | None) -> None:
+    assert label_of_option(options, said) == expected
+
+
+OLD_LABELS = [
+    ({"action": "later", "text": "sounds good"}, "confirmed"),
+    ({"comment": "what is this?"}, "unrelated"),
+    ("looks good to me", "confirmed"),
+    ("not approved", "rejected"),
+    ("I decline", "rejected"),
+    ("yesterday", "unrelated"),
+    ("note to self", "unrelated"),
+    ("", "unrelated"),
+]
+
+
+@pytest.mark.usefixtures("words_decide")
+@pytest.mark.parametrize(("response", "expected"), OLD_LABELS)
+def test_words_decided_in_runs_that_were_recorded_before(response: Any, expected: str) -> None:
+    assert label(response) == expected
+
+
+def test_words_are_whole_and_negatives_go_first() -> None:
+    assert worded("disapproved", []) is None
+    assert worded("yes, no", []) == "rejected"
+    assert worded("OKAY", []) is None
+    assert explicit({"approved": None, "action": None}) is None
+
+
+INPUT = person(
+    "FORM_SUBMISSION",
+    interaction_type="input",
+    channel_type="app",
+    input_fields=[
+        {"name": "city", "type": "text", "required": True},
+        {"name": "size", "type": "number", "required": True},
+        {"name": "mood", "options": ["fine", "bad"]},
+    ],
+)
+SELECTION = person(
+    "FORM_SUBMISSION",
+    interaction_type="selection",
+    channel_type="app",
+    selection_options=["red", {"value": "green", "label": "Grass"}, 3],
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reasons"),
+    [
+        ({"why": "x"}, ["city", "size"]),
+        ({"city": "Paris", "size": "large"}, ["size"]),
+        ({"city": " ", "size": 3}, ["city: is empty"]),
+        ({"city": 7, "size": 3, "mood": "ecstatic"}, ["city", "mood"]),
+        ("Paris", ["object"]),
+        (None, ["object"]),
+        (True, ["object"]),
+    ],
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+def test_a_form_has_what_its_fields_require(wrong: Any, reasons: list[str], channel: str | None) -> None:
+    right = {"city": "Paris", "size": 3, "mood": "fine", "more": 1}
+    done = answered(wrong, right, own=INPUT, channel=channel)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "confirmed")
+    [refused] = done.of_type("node.warning")
+    assert all(reason in refused.reason for reason in reasons), refused.reason
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize(
+    "wrong", ["banana", "purple", "no", True, None, {"selection": "blue"}, {"why": "red"}, ["red"]]
+)
+@pytest.mark.parametrize("channel", [None, "api", "slack", "mcp"])
+def test_a_selection_is_one_of_its_options(wrong: Any, channel: str | None) -> None:
+    done = answered(wrong, " RED ", own=SELECTION, channel=channel)
+    assert (done.of_type("human.closed")[0].k, done.out("h")["ai_classification"]) == (2, "confirmed")
+    assert "one of: red, Grass, 3" in done.of_type("node.warning")[0].reason
+    assert done.of_type("model.call") == []
+
+
+@pytest.mark.parametrize("right", ["green", "grass", 3, {"selection": "red"}, {"value": 3}])
+def test_a_selection_is_named_by_value_or_label(right: Any) -> None:
+    assert answered(right, own=SELECTION).out("h")["ai_classification"] == "confirmed"
+
+
+@pytest.mark.parametrize("score", [4, {"score": 4}, {"approved": True, "comment": "no"}, "approve"])
+def test_a_review_without_words_is_confirmed(score: Any) -> None:
+    own = person("MANUAL_REVIEW", interaction_type="review", channel_type="app")
+    assert answered(score, own=own).out("h")["ai_classification"] == "confirmed"
+
+
+@pytest.mark.usefixtures("words_decide")
+@pytest.mark.parametrize(
+    "own",
+    [
+        person("FORM_SUBMISSION", interaction_type="input", input_fields=[{"name": "city"}]),
+        person("FORM_SUBMISSION", interaction_type="selection", selection_options=["red", "green", "blue"]),
+        person("MANUAL_REVIEW", interaction_type="review"),
+    ],
+)
+def test_what_is_no_approval_was_confirmed_by_any_answer_that_does_not_reject(own: dict[str, Any]) -> None:
+    assert label("Paris", own=own) == "confirmed"
+    assert label({"city": "Paris"}, own=own) == "confirmed"
+    assert label("no", own=own) == "rejected"
+
+
+def test_one_of_two_options_of_ones_own() -> None:
+    own = person(approval_options=["ship it", "hold"])
+    assert label("Ship it", own=own) == "confirmed"
+    assert label("hold", own=own) == "rejected"
+
+
+FIELDS = [{"name": "city", "label": "City", "required": True}, {"name": "size", "type": "number"}, {"label": "none"}]
+FORM = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "title": "City"}, "size": {"type": "number"}},
+    "required": ["city"],
+}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (person(), {"enum": ["approve", "reject"]}),
+        (person("FORM_SUBMISSION", interaction_type="input", input_fields=FIELDS), FORM),
+        (person("FORM_SUBMISSION", interaction_type="selection", selection_options=["red"]), {"enum": ["red"]}),
+    ],
+)
+def test_a_question_says_what_answers_it(own: dict[str, Any], expected: Any) -> None:
+    assert answered("ok", own=own).of_type("human.asked")[0].schema == expected
+
+
+# -- which answers count -----------------------------------------------------------------------------------------------
+
+
+def classified(*scores: Any, given: list[Any], channel: str | None = "slack") -> Performance:
+    script = {"turns": {"h": [one if isinstance(one, dict) else {"data": {"relevance": one}} for one in scores]}}
+    return answered(*given, channel=channel, script=script)
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_the_first_relevant_answer_wins() -> None:
+    done = classified(0.1, 0.5, 0.7, given=["buy now", "hm", "yes", "no"])
+    assert done.of_type("human.closed")[0].k == 3
+    assert done.out("h")["user_response"] == "yes"
+    warnings = [one.reason for one in done.of_type("node.warning")]
+    assert "filtered" in warnings[0]
+    assert "uncertain" in warnings[1]
+    assert [call.purpose for call in done.of_type("model.call")] == ["classify"] * 3
+
+
+@pytest.mark.usefixtures("words_decide")
+@pytest.mark.parametrize(("score", "counts"), [(0.7, True), (0.69, False), (0.3, False), (1, True)])
+def test_thresholds(score: float, counts: bool) -> None:
+    done = classified(score, 0.9, given=["yes", "no"])
+    assert done.of_type("human.closed")[0].k == (1 if counts else 2)
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_an_error_of_the_classifier_leaves_an_answer_uncertain() -> None:
+    done = classified({"error": "overloaded"}, 0.9, given=["yes", "no"])
+    assert done.of_type("human.closed")[0].k == 2
+    assert "uncertain" in done.of_type("node.warning")[0].reason
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_where_there_is_no_classifier_a_rule_of_thumb_decides() -> None:
+    """By the channel, the person, the time and the words: 0.3 + 0.2 + 0.2 + 0.3 × 0.8 and more."""
+    done = answered("yes", channel="slack")
+    assert done.of_type("human.closed")[0].k == 1
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_the_rule_of_thumb_leaves_what_comes_from_elsewhere_uncertain() -> None:
+    commands = [
+        ("answer", {"interaction": ASK, "user_response": "yes", "channel": "email", "by": "eve"}),
+        ("answer", {"interaction": ASK, "user_response": "no", "channel": "slack", "by": "u"}),
+    ]
+    done = perform(asking(), {"body": 1}, commands=commands, kinds=SENDS)
+    assert done.of_type("human.closed")[0].k == 2
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_an_answer_through_the_interface_for_resuming_is_past_the_filter() -> None:
+    assert answered("whatever").of_type("model.call") == []
+
+
+@pytest.mark.usefixtures("words_decide")
+def test_without_a_channel_what_leaves_no_doubt_is_not_classified() -> None:
+    done = classified(0.1, given=["hm", "yes"], channel=None)
+    assert done.of_type("human.closed")[0].k == 2
+    assert len(done.of_type("model.call")) == 1
+    assert answered("hm", channel=None).out("h")["ai_classification"] == "unrelated"
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        (ModelReply(data={"relevance": 0.8}), 0.8),
+        (ModelReply(data={"score": 7}), 1.0),
+        (ModelReply(data={"classification": "filtered"}), 0.0),
+        (ModelReply(data={"factors": {"content": 1, "user": 0.5}}), 0.75),
+        (ModelReply(data={"reasoning": "x"}), None),
+        (ModelReply(text='```json\n{"relevance": 0.2}\n```'), 0.2),
+        (ModelReply(text="0.4"), 0.4),
+        (ModelReply(text="Relevant."), 1.0),
+        (ModelReply(text="irrelevant"), 0.0),
+        (ModelReply(text="who knows"), None),
+        (ModelReply(data=True), None),
+    ],
+)
+def test_scores_are_read(reply: ModelReply, score: float | None) -> None:
+    assert read_score(reply) == score
+
+
+# -- timeouts ----------------------------------------------------------------------------------------------------------
+
+
+def expired(**configurations: Any) -> Performance:
+    return perform(asking(own=person(**configurations)), {"body": {"n": 1}}, kinds=SENDS)
+
+
+def test_a_timeout_fails_the_execution() -> None:
+    done = expired(retry_attempts=3)
+    assert done.results["status"] == "ERROR"
+    assert done.sequence == ["t"]
+    record = done.record("h")
+    assert record["status"] == "FAILED"
+    assert record["error"]["error_message"] == "no response within 3600 seconds"
+    assert record["error"]["error_details"]["timeout_action"] == "fail"
+    assert record["duration_ms"] == 3_600_000
+    assert record["retry_count"] == 0
+    [closed] = done.of_type("human.closed")
+    assert (closed.outcome, closed.label) == ("timeout", "timeout")
+
+
+def test_a_timeout_may_be_passed_over() -> None:
+    done = expired(timeout_action="continue", timeout_seconds=60)
+    assert done.results["status"] == "SUCCESS"
+    assert done.sequence == ["t", "h", "timeout", "on"]
+    assert done.out("h")["ai_classification"] == "timeout"
+    assert done.out("h")["timeout"] is True
+    assert done.out("h")["content"]["body"] == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("response", "port"), [({"approved": True}, "confirmed"), ({"action": "reject"}, "rejected"), ({}, "unrelated")]
+)
+def test_a_timeout_may_have_an_answer_of_its_own(response: dict[str, Any], port: str) -> None:
+    done = expired(timeout_action="default_response", default_response=response)
+    assert done.sequence == ["t", "h", port, "on"]
+    assert done.out("h")["ai_classification"] == port
+    assert done.out("h")["user_response"] == response
+
+
+def test_a_warning_comes_once_a_quarter_of_an_hour_before() -> None:
+    done = expired(timeout_action="continue")
+    [timer] = done.of_type("timer.set")
+    assert timer.purpose == "warning"
+    [asked] = done.of_type("human.asked")
+    assert (asked.timeout_at - timer.due).total_seconds() == 900
+    assert [request["purpose"] for _kind, request in done.theatre.asked] == ["request", "warning", "confirmation"]
+
+
+def test_a_short_question_has_no_warning() -> None:
+    assert expired(timeout_action="continue", timeout_seconds=900).of_type("timer.set") == []
+
+
+def test_an_answer_disarms_the_timers() -> None:
+    done = answered("yes")
+    cancelled = [event.key for event in done.events if event.type == "effect.cancelled"]
+    assert cancelled == ["h#1.1!warning"]
+    assert done.of_type("timer.fired") == []
+
+
+def test_an_answer_after_the_end_or_for_somebody_else_changes_nothing() -> None:
+    async def body() -> None:
+        theatre = GraphTheatre(kinds=SENDS)
+        ref = await theatre.begin(asking(), {"body": {}})
+        await theatre.perform(ref)
+        other = theatre.command("answer", interaction="x#1.1!ask", user_response="yes")
+        first = theatre.command("answer", interaction=ASK, user_response="yes", channel="api")
+        second = theatre.command("answer", interaction=ASK, user_response="no", channel="api")
+        await theatre.perform(ref, other, first, second)
+        events = await finish(theatre, ref, World())
+        check_log(events)
+        check_replay(theatre.language, ref, events)
+        end = ev.payload_of(events[-1])
+        assert isinstance(end, ev.RunEnd)
+        assert end.results["execution_sequence"] == ["t", "h", "confirmed", "on"]
+        assert "command.refused" in {event.type for event in events}
+
+    simulate(body)
+
+
+# -- configurations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("configurations", "error"),
+    [
+        ({"interaction_type": "vote"}, "interaction_type"),
+        ({"channel_type": "pigeon"}, "channel_type"),
+        ({"timeout_action": "shrug"}, "timeout_action"),
+        ({"timeout_seconds": 59}, "timeout_seconds"),
+        ({"timeout_seconds": 86_401}, "timeout_seconds"),
+        ({"interaction_type": "input"}, "input_fields"),
+        ({"interaction_type": "selection"}, "selection_options"),
+        ({"default_response": "yes"}, "default_response"),
+        ({"timeout_seconds": None, "timeout_minutes": 0}, "timeout_minutes"),
+    ],
+)
+def test_an_invalid_configuration_fails_the_node_before_anybody_is_asked(
+    configurations: dict[str, Any], error: str
+) -> None:
+    done = perform(asking(own=person(**configurations)), {"body": 1}, kinds=SENDS)
+    assert done.record("h")["status"] == "FAILED"
+    assert done.results["status"] == "ERROR"
+    found = done.record("h")["error"]
+    assert found["error_code"] == "invalid_configuration"
+    assert error in found["error_details"]["validation_errors"][0]
+    assert done.of_type("human.asked") == []
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    own = person(interaction_type="vote", channel_type="pigeon", timeout_seconds=1)
+    done = perform(asking(own=own), {"body": 1})
+    assert len(done.record("h")["error"]["error_details"]["validation_errors"]) == 3
+
+
+def test_a_person_must_be_asked_on_somebodys_behalf() -> None:
+    written = asking()
+    del written["metadata"]["created_by"]
+    done = perform(written, {"body": 1}, kinds=SENDS)
+    assert done.record("h")["error"]["error_code"] == "missing_user_id"
+    assert done.record("h")["error"]["error_details"] is None
+    commands = [("answer", {"interaction": ASK, "user_response": "yes", "channel": "api"})]
+    done = perform(written, {"body": 1, "user_id": "ada"}, kinds=SENDS, commands=commands)
+    assert done.of_type("human.asked")[0].request_data["user_id"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("subtype", "configurations", "seconds"),
+    [
+        ("SLACK_INTERACTION", {"timeout_minutes": 5}, 300),
+        ("GMAIL_INTERACTION", {"response_timeout": 604_800}, 604_800),
+        ("MANUAL_REVIEW", {"review_deadline": 7200}, 7200),
+        ("TEAMS_INTERACTION", {}, 3600),
+        ("SLACK_INTERACTION", {"timeout_minutes": 5, "timeout_seconds": 60}, 60),
+    ],
+)
+def test_other_words_for_the_timeout(subtype: str, configurations: dict[str, Any], seconds: float) -> None:
+    own = node("h", "HUMAN_IN_THE_LOOP", subtype, message="?", timeout_action="continue", **configurations)
+    done = perform(asking(own=own), {"body": 1}, kinds=SENDS)
+    assert done.record("h")["duration_ms"] == seconds * 1000
+
+
+# -- whatever dies -----------------------------------------------------------------------------------------------------
+
+
+def test_people_below_a_fan_out_are_asked_one_after_the_other() -> None:
+    nodes = [flow("each", "FOR_EACH"), person("IN_APP_APPROVAL", channel_type="app"), step("on")]
+    written = graph(nodes, "each.iteration -> h", "h -> on", triggers=[])
+    given = {f"each[{i}]/h#1.1!ask": [{"approved": i == 0}] for i in range(2)}
+    done = check_deaths(written, ["a", "b"], world=World(answers=given), start_from_node="each")
+    assert [run["output_data"]["result"]["ai_classification"] for run in done.runs("h")] == ["confirmed", "rejected"]
+    assert [one["content"] for one in done.took("on")] == ["a", "b"]
+
+
+def test_a_classified_answer_survives_any_death() -> None:
+    given = {ASK: ["hm", "yes"]}
+    script = {"turns": {"h": [{"data": {"relevance": 0.1, "decision": "unclear"}}]}}
+    done = check_deaths(asking(), {"body": 1}, world=World(answers=given), kinds=SENDS, script=script)
+    assert done.out("h")["user_response"] == "yes"
+
+
+def test_a_timeout_survives_any_death() -> None:
+    written = asking(own=person(timeout_action="continue"))
+    assert check_deaths(written, {"body": 1}, kinds=SENDS).sequence == ["t", "h", "timeout", "on"]

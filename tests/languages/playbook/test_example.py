@@ -1,0 +1,107 @@
+"""The example of a playbook, run as its README says: real tools, a branch, a question, and the job for GitHub."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.languages.problems import Tree
+from callboard.languages.yaml12 import read_yaml
+from tests.support.cli_stage import Place
+from tests.support.forks import callboard
+from tests.support.places import ROOT
+from tests.support.playbooks import definition_of, plan_of
+
+EXAMPLE = ROOT / "examples" / "playbook-review"
+SOURCE = (EXAMPLE / "review.md").read_text()
+VALUES = {"title": "Faster pool", "focus": "correctness"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A copy of the example, to run it in."""
+    shutil.copytree(EXAMPLE, tmp_path / "review", ignore=shutil.ignore_patterns("__pycache__"))
+    return Place(tmp_path / "review")
+
+
+def options(place: Place) -> dict[str, Any]:
+    return json.loads((place.folder / "options.json").read_text())
+
+
+def performed(place: Place, command: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command line that begins with ``callboard``."""
+    words = shlex.split(command)[1:]
+    return subprocess.run(
+        callboard(*words),
+        cwd=place.folder,
+        env=place.env,
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def test_the_playbook_is_right_without_a_warning(place: Place) -> None:
+    assert definition_of(SOURCE).warnings == ()
+    assert plan_of(SOURCE, input=VALUES, options=options(place)).warnings == ()
+    assert place.here("validate", "review.md", "--strict").exit_code == 0
+
+
+def test_it_runs_as_the_readme_says(place: Place) -> None:
+    [command] = re.findall(r"^    (callboard run .*)$", (EXAMPLE / "README.md").read_text(), re.MULTILINE)
+    done = performed(place, f"{command} --artifact out.md", "2\n")
+    assert done.returncode == 0, done.stderr
+    assert "Path: 1 → 2 → 3 → 4 → 5 → 6" in done.stdout
+    assert (place.folder / "out.md").read_text().startswith("**Please change before merging.**")
+
+
+def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> None:
+    command = (
+        "callboard run review.md --options @options.json --value focus=security --value tone=terse --data-dir temp"
+    )
+    done = performed(place, f"{command} --value title=Pool --script script.yaml --option autonomous=true --stream")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    [measured, read] = [event["payload"]["output"] for event in events if event["type"] == "tool.result"]
+    assert measured == {"files": ["checkout/pool.py", "checkout/settings.py"], "added": 4, "removed": 5}
+    assert read.startswith("diff --git a/checkout/pool.py")
+    assert [event["path"] for event in events if event["type"] == "node.enter"] == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "4/4a",
+        "4/4b",
+        "5",
+        "6",
+    ]
+    last = [event["payload"] for event in events if event["type"] == "model.call"][-1]
+    prompt = last["messages"][0]["parts"][-1]["text"]
+    assert prompt.startswith('The reader has ten other reviews to read. One line per finding about "Pool"')
+    assert prompt.endswith("What was decided about it: post it.")
+    assert events[-1]["payload"]["results"]["artifact_type"] == "markdown"
+
+
+def test_the_job_runs_commands_that_there_are(place: Place) -> None:
+    """What the job of GitHub Actions does, with a script in place of the model."""
+    tree = read_yaml((EXAMPLE / "review.yml").read_text())
+    assert isinstance(tree, Tree)
+    steps: list[dict[str, Any]] = tree.value["jobs"]["review"]["steps"]
+    [review] = [step["run"] for step in steps if "callboard run" in step.get("run", "")]
+    for command in review.replace("\\\n", " ").splitlines():
+        said = command.replace('"$TITLE"', "Pool").replace('"$GITHUB_STEP_SUMMARY"', "summary.md")
+        script = " --script script.yaml" if "callboard run" in said else ""
+        done = performed(place, said + script)
+        assert done.returncode == 0, done.stderr
+    assert (place.folder / "review-of-change.md").read_text().startswith("**Please change before merging.**")
+    summary = (place.folder / "summary.md").read_text()
+    assert "**Artifact:** `review-of-change.md`" in summary
+    assert "| 3 | Judge the risk | executed | 412 | 48 |" in summary
+    assert "| 4a | What could go wrong | executed | 530 | 81 |" in summary
+    assert "### Warnings" not in summary

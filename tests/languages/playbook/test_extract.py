@@ -1,0 +1,66 @@
+"""Extraction of a field from an answer: which object is meant, in time that grows with the answer's length alone."""
+
+import pytest
+
+from callboard.languages.playbook import extracting
+from callboard.languages.playbook.extracting import Extracted, extracted
+from callboard.languages.playbook.json_objects import outermost_objects
+from callboard.languages.playbook.rules import BOUNDED_TEXTS
+from callboard.lib.step_limits import Steps
+
+NESTED = '{"severity":"critical","findings":[{"severity":"low"},{"severity":"low"}]}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        (NESTED, "critical"),
+        (f"Found {{this}}:\n```json\n{NESTED}\n```\nDone }}.", "critical"),
+        ('{"severity":"low"} and then {"all":[{"severity":"high"},{"severity":"critical"}]}', "critical"),
+        ('{"all":{"severity":{"severity":"low"}}, "more":[{"more":{"severity":"high"}}]}', '{"severity":"low"}'),
+        # An object that never ends leaves those inside of it.
+        ('{"severity":"high","all":[{"severity":"low"},', "low"),
+        ('{"severity":"high","note":"{\\"severity\\":1} and } {"}', "high"),
+        ('Say "use {" and {"severity":"low"}', "low"),
+        ('{"unread: {"severity":"low"}', "low"),
+        ('{"severity":' + "7" * 5_000 + "}", "7" * 5_000),
+        ('{"severity":01} [{"severity":1,}]', None),
+        ("[" * 100_000, None),
+    ],
+)
+def test_an_object_counts_before_those_inside_of_it(answer: str, value: str | None) -> None:
+    assert extracted(answer, "severity") == Extracted(value)
+
+
+def test_the_whole_answer_is_searched() -> None:
+    assert extracted(NESTED + '{"a": {}}' * 5_000, "severity") == Extracted("critical")
+    assert extracted(NESTED + "{" * 5_000, "severity") == Extracted("critical")
+
+
+def test_objects_deeper_than_values_may_nest_are_none() -> None:
+    deep = '{"a":' * 600 + '{"severity":"low"}' + "}" * 600
+    assert extracted(deep, "severity") == Extracted("low")
+    assert extracted('{"severity":"high","a":' + deep + "}", "severity") == Extracted("low")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ['{"a":', "{", '{":', '{"', '{"a":1}', '{"a":[', '{"\\"', '{"{', '{"a": 1}, ', '{" ', '{"":"{"', '{"a":"\\u12'],
+)
+def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
+    def steps(count: int) -> int:
+        counted = Steps(100_000_000)
+        outermost_objects(unit * count, counted)
+        return counted.steps_max - counted.left
+
+    assert steps(8_000) < 8.5 * steps(1_000)
+
+
+def test_a_search_that_takes_too_long_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extracting, "STEPS_MAX", 1_000)
+    assert extracted(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)
+
+
+def test_runs_from_before_go_by_their_rules() -> None:
+    assert extracted(NESTED, "severity", BOUNDED_TEXTS) == Extracted("low")
+    assert extracted(NESTED + "{" * 5_000, "severity", BOUNDED_TEXTS) == Extracted(None)

@@ -1,0 +1,225 @@
+"""Near misses of playbooks, each with line, column and the form that is meant; and that nothing else is warned of."""
+
+import json
+
+import pytest
+
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.events import Problem
+from callboard.languages.language import Definition, Plan
+from callboard.languages.playbook.language import LANGUAGE
+from callboard.languages.playbook.near_misses import PROBLEMS_MAX, near_misses
+from callboard.languages.playbook.parse import parse
+from tests.docs.test_schemas import validator
+from tests.support.places import ROOT
+
+INPUTS = """## INPUTS
+
+- `who` (string: Ada): Who
+- `size` (enum: small, large): How large
+- `ok` (boolean: true): Whether
+"""
+
+
+def near(body: str) -> list[Problem]:
+    """What is told of a playbook; its body begins at line 1."""
+    source = f"{body}\n\n{INPUTS}"
+    return near_misses(source, parse(source).playbook)
+
+
+def of_step(body: str) -> list[Problem]:
+    """What is told of a step's text, which begins at line 5."""
+    return near(f"# T\n\n## STEP 1: One\n\n{body}")
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected"),
+    [
+        ("## Step 1: Greet", "## STEP 1: Greet"),
+        ("## STEP 1 - Greet", "## STEP 1: Greet"),
+        ("## STEP 1:", "## STEP 1: Title"),
+        ("##STEP 1: Greet", "## STEP 1: Greet"),
+        ("# STEP 1: Greet", "## STEP 1: Greet"),
+        ("### Step 1A: Greet", "### STEP 1a: Greet"),
+        ("## Inputs:", "## INPUTS"),
+        ("## ARTIFACT", "## ARTIFACTS"),
+        ("## OUTPUTS", "## OUTPUT"),
+    ],
+)
+def test_headings(heading: str, expected: str) -> None:
+    [one] = near(f"# T\n\n## STEP 1: One\n\nDo.\n\n{heading}\n")
+    assert (one.code, one.line, one.column, one.expected) == ("NEAR_HEADING", 7, 1, expected)
+
+
+def test_a_playbook_without_any_proper_step_is_told_of_its_headings() -> None:
+    found = LANGUAGE.parse("# T\n\n## Step 1: Greet\n\nGreet.\n")
+    assert isinstance(found, list)
+    assert [(one.code, one.line, one.severity) for one in found] == [
+        ("NO_STEPS", None, "error"),
+        ("NEAR_HEADING", 3, "warning"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("@Output(x)", "@output(x)"),
+        ("@output (x)", "@output(x)"),
+        ("@output(my-var)", "@output(my_var)"),
+        ("@output(x, json)", "@output(x: json)"),
+        ('@output(x: json, extract: "f")', '@output(x: json, extract:"f")'),
+        ("@output x", "@output(x)"),
+        ("@ouput(x)", "@output(x)"),
+        ("@output()", "@output(name)"),
+        ("@tool(inv)", '@tool(inv, tool, {"argument": "value"})'),
+        ("@Tool(inv, look)", "@tool(inv, look)"),
+        ("@elicit(confirm, 'Sure?')", '@elicit(confirm, "Sure?")'),
+        ("@elicit(select, Which one, a, b)", '@elicit(select, "Which one", "a", "b")'),
+        ("@elicit(confirm, “Sure?”)", '@elicit(confirm, "Sure?")'),
+        ('@elicit("Sure?")', '@elicit(input, "Sure?")'),
+        ("@Prompt(library:x)", "@prompt(library:x)"),
+    ],
+)
+def test_directives(line: str, expected: str) -> None:
+    [one] = of_step(f"  {line}")
+    assert (one.code, one.line, one.column, one.expected) == ("NEAR_DIRECTIVE", 5, 3, expected)
+    assert of_step(str(one.expected)) == []
+
+
+@pytest.mark.parametrize("line", ["Sum up. @output(x)", "- @output(x)"])
+def test_a_directive_behind_something(line: str) -> None:
+    [one] = of_step(line)
+    assert (one.code, one.column, one.expected) == (
+        "NEAR_DIRECTIVE",
+        line.index("@") + 1,
+        "@output(x) on a line of its own",
+    )
+
+
+@pytest.mark.parametrize(
+    ("marker", "expected"),
+    [
+        ("```if who = 'Ada'```", '```if who == "Ada"```'),
+        ('``` if who == "Ada" ```', '```if who == "Ada"```'),
+        ('```if {{who}} == "Ada"```', '```if who == "Ada"```'),
+        ('```else if who != "Ada"```', '```elif who != "Ada"```'),
+        ("```Else```", "```else```"),
+        ("```end```", "```endif```"),
+        ("```end if```", "```endif```"),
+        ("```if who```", '```if name == "value"```, one comparison of a name with a text'),
+    ],
+)
+def test_markers(marker: str, expected: str) -> None:
+    [one] = of_step(marker)
+    assert (one.code, one.line, one.expected) == ("NEAR_MARKER", 5, expected)
+
+
+IF, ELSE, ENDIF = '```if who == "Ada"```', "```else```", "```endif```"
+
+
+@pytest.mark.parametrize(
+    ("lines", "line", "message"),
+    [
+        ([IF, "a", ENDIF, IF, "b", ENDIF], 8, "has a block already, until line 7"),
+        ([IF, "a", IF, "b", ENDIF], 7, "the block of line 5 is still open"),
+        ([ELSE, "a"], 5, "so ```else``` is dropped"),
+    ],
+)
+def test_blocks(lines: list[str], line: int, message: str) -> None:
+    [one] = of_step("\n".join(lines))
+    assert (one.code, one.line, message in one.message) == ("BRANCH_BLOCK", line, True)
+
+
+def test_what_is_lost_in_a_branch() -> None:
+    [lost] = of_step("\n".join([IF, "", "Lost.", "### STEP 1a: A", "a", ENDIF]))
+    assert (lost.code, lost.line, lost.expected) == ("LOST_TEXT", 7, "### STEP 1a: Title, in front of it")
+    [unlettered] = of_step("\n".join([IF, "### STEP 1: A", "a", ENDIF]))
+    assert (unlettered.code, unlettered.line, unlettered.expected) == ("LOST_TEXT", 6, "### STEP 1a: Title")
+    [unread] = of_step("\n".join([IF, "a", ELSE, "@output(x)", ENDIF]))
+    assert (unread.code, unread.line, unread.expected) == ("LOST_TEXT", 8, "### STEP 1b: Title, in front of it")
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ('size == "smal"', "did you mean 'small'?"),
+        ('size != "medium"', "always holds"),
+        ('ok == "maybe"', "never holds"),
+        ('kind == "critical"', "never holds"),
+        ('__elicit_step_1 == "Yes"', "did you mean 'yes'?"),
+        ('answer == "true"', "never holds"),
+        ('who == "{{size}}"', "as it is written"),
+    ],
+)
+def test_conditions_on_values_that_there_are_not(condition: str, hint: str) -> None:
+    asking = '# T\n\n## STEP 1: Ask\n\n@elicit(confirm, "Sure?")\n@output(answer)\n\n'
+    typed = '## STEP 2: Judge\n\nJudge.\n@output(kind: enum, "low", "high")\n\n'
+    [one] = near(f"{asking}{typed}## STEP 3: Go\n\n```if {condition}```\na\n{ENDIF}\n")
+    assert (one.code, one.line, hint in one.message) == ("CONDITION_VALUE", 15, True)
+    assert one.column == f"```if {condition}```".index('"') + (2 if "{{" in condition else 1)
+
+
+def test_placeholders_where_none_is_filled_in() -> None:
+    found = near('# T\n\n## SYSTEM\n\nYou help {{who}}.\n\n## STEP 1: A\n\n@elicit(input, "How is {{ who }}?")\n')
+    assert [(one.code, one.line, one.column) for one in found] == [
+        ("UNFILLED_PLACEHOLDER", 5, 10),
+        ("UNFILLED_PLACEHOLDER", 9, 24),
+    ]
+
+
+@pytest.mark.parametrize(("text", "expected"), [("{{ who }}", "{{who}}"), ("{{who.name}}", "{{who}}")])
+def test_braces_that_are_no_placeholder(text: str, expected: str) -> None:
+    [one] = of_step(f"Greet {text}.")
+    assert (one.code, one.line, one.column, one.expected) == ("UNFILLED_PLACEHOLDER", 5, 7, expected)
+
+
+def test_variables_of_an_environment() -> None:
+    [one] = of_step('@tool(desk, look, {"token": "${DESK_TOKEN}"})')
+    assert (one.code, one.column) == ("UNFILLED_VARIABLE", 30)
+    found = LANGUAGE.parse("# T\n\n## STEP 1: A\n\n@tool(desk, look)\n")
+    assert isinstance(found, Definition)
+    server = {"type": "mcp", "name": "desk", "url": "https://example.com/"}
+    odd = {"env": {"T": "${DESK}"}, "headers": {"A": "${{ secrets.DESK }}", "B": "Bearer ${DESK}"}}
+    start = StartRun(DefinitionSource("playbook"), options={"connections": {"desk": {**server, **odd}}})
+    plan = LANGUAGE.admit(found, start)
+    assert isinstance(plan, Plan)
+    assert [(one.code, one.where, one.expected) for one in plan.warnings] == [
+        ("UNFILLED_VARIABLE", "options.connections.desk.env.T", "DESK"),
+        ("UNFILLED_VARIABLE", "options.connections.desk.headers.A", "${DESK}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Say `@Output(x)` and mail ada@output.org (twice).",
+        "```json\n@Output(x)\n## Step 1\n```",
+        "@mention(x) says hello to @elicitation",
+        "### Step 1: A part of the prompt\n\n#### Step 1b of it",
+        'Write {{who}}, {{other}} and {{who:string:x}} with ``` fences\n\n```if size == "small"```\na\n```endif```',
+        '```if ok == "yes"```\n### STEP 1a: A\na\n@output(x)\n```else```\nb\n```endif```\n\n@output(y)',
+    ],
+)
+def test_what_is_meant_as_it_stands_is_not_warned_of(body: str) -> None:
+    assert of_step(body) == []
+
+
+def test_examples_have_no_near_miss() -> None:
+    root = ROOT
+    for path in [*(root / "examples").rglob("*.md"), *(root / "languages" / "playbook" / "templates").rglob("*.md")]:
+        source = path.read_text(encoding="utf-8")
+        if "## STEP 1: " in source:
+            assert near_misses(source, parse(source).playbook) == [], path
+
+
+def test_a_large_text_is_looked_through_within_bounds() -> None:
+    lines = ["@Output(x)"] * 5_000 + [" @output(" * 10_000]
+    assert len(of_step("\n".join(lines))) == PROBLEMS_MAX
+
+
+def test_editors_mark_placeholders_where_none_is_filled_in() -> None:
+    step = {"number": 1, "label": "1", "title": "A", "elicitation": {"type": "input", "prompt": "How is {{who}}?"}}
+    assert not validator("playbook").is_valid({"title": "T", "steps": [step]})
+    plain = json.loads(json.dumps(step).replace("{{who}}", "Ada"))
+    assert validator("playbook").is_valid({"title": "T", "steps": [plain]})
+    assert not validator("playbook").is_valid({"title": "T", "steps": [plain], "system_prompt": "You are {{who}}."})

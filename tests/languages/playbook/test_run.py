@@ -1,0 +1,460 @@
+"""Playbooks under way: what a model sees, who is waited for and until when, what is refused, how a run is stopped."""
+
+import datetime as dt
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource
+from callboard.bus.effects import Recall
+from callboard.bus.events import Event
+from callboard.languages.language import Plan
+from callboard.languages.playbook.context import INLINE_CHARS_MAX
+from callboard.languages.playbook.language import LANGUAGE
+from callboard.runtime.admission.definitions import Definitions
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.virtual_time import BEGINNING, VirtualClock
+from tests.support.playbook_cases import block, declared, doc, says, steps, sub
+from tests.support.playbooks import (
+    Performance,
+    Play,
+    PlaybookTheatre,
+    definition_of,
+    live,
+    payloads,
+    perform,
+    plan_of,
+    start_of,
+)
+from tests.support.simulation import finish
+
+DAY = dt.timedelta(hours=24)
+ASKS = doc(steps("a", '@elicit(select, "Which?", "x", "y")\n@output(way)', "{{way}}"))
+ASK = "2#1.1!ask"
+
+
+def refusals(events: list[Event]) -> list[tuple[str, str | None]]:
+    return [(refused.code, refused.id) for refused in payloads(events, ev.CommandRefused)]
+
+
+# -- what a model sees -------------------------------------------------------------------------------------------------
+
+
+def test_each_step_sees_the_outputs_of_all_steps_before_it() -> None:
+    source = doc(
+        "## SYSTEM\n\nBe {{brief}}.",
+        declared("- `a` (string)"),
+        steps("a", block(('if a == "x"', f"{sub('2a', 'b')}\n\n{sub('2b', 'c')}")), "@tool(s, t)", "d"),
+        "## STEP 4: Again\n\ne",
+    )
+    turns = {**says(s1="A", s4="D|E"), "2a": ["B"], "2b": ["C"]}
+    done = perform(Play(source, {"a": "x"}, turns, {"t": [{"output": "T"}]}))
+    assert {turn.system for turn in done.theatre.turns} == {"Be {{brief}}."}
+    assert done.contexts[0] == ""
+    shown = [
+        '<step number="1" title="S1">\nA\n</step>',
+        '<step number="2a" title="Sub 2a">\nB\n</step>',
+        '<step number="2b" title="Sub 2b">\nC\n</step>',
+        '<step number="3" title="S3">\nT\n</step>',
+        '<step number="4" title="S4">\nD\n</step>',
+    ]
+    for turn, before in enumerate([1, 2, 4, 5], 1):
+        assert done.contexts[turn].count("<step ") == before
+        assert "\n\n".join(shown[:before]) in done.contexts[turn]
+
+
+def test_a_response_is_shown_to_its_step_and_its_sub_steps() -> None:
+    asking = '@elicit(input, "How?")\n\n' + block(("else", "")).replace(
+        "```else```\n\n", '```if __elicit_step_1 != ""```\n\n' + sub("1a", "a")
+    )
+    done = perform(Play(doc(steps(asking, "b")), turns={"1a": ["A"], "2": ["B"]}, answers={"1#1.1!ask": ["so"]}))
+    assert "<question>\nHow?\n</question>\n<answer>\nso\n</answer>" in done.contexts[0]
+    assert "How?" not in done.contexts[1]
+
+
+def test_a_long_output_stands_in_the_log_once_for_all_steps_to_come() -> None:
+    long = "So it is.\n" * INLINE_CHARS_MAX
+    done = perform(Play(doc(steps("a", "b", "c")), turns={"1": [long], "2": ["B"], "3": ["C"]}))
+    calls = payloads(done.events, ev.ModelCall)
+    assert [[part for part in call.messages[0].parts if isinstance(part, Recall)] for call in calls] == [
+        [],
+        [Recall("1#1", "/result/output", plain=True)],
+        [Recall("1#1", "/result/output", plain=True)],
+    ]
+    assert f'title="S1">\n{long}\n</step>' in done.contexts[2]
+
+
+def test_the_limits_of_an_answer_are_those_of_the_start() -> None:
+    plain = perform(Play(doc(steps("a")), turns=says(s1="A")))
+    assert (plain.theatre.turns[0].max_output_tokens, plain.theatre.turns[0].temperature) == (16_384, None)
+    start = {"options": {"max_tokens": 99, "temperature": 0}}
+    told = perform(Play(doc(steps("a")), turns=says(s1="A"), start=start))
+    assert (told.theatre.turns[0].max_output_tokens, told.theatre.turns[0].temperature) == (99, 0)
+    assert (plain.theatre.turns[0].parameters, told.theatre.turns[0].parameters) == ({}, {})
+
+
+def test_the_parameters_of_its_turns_are_those_of_the_start() -> None:
+    given = {"top_p": 0.9, "stop_sequences": ["END"], "safety_settings": {"harassment": "BLOCK_NONE"}}
+    told = perform(Play(doc(steps("a")), turns=says(s1="A"), start={"options": given}))
+    assert told.theatre.turns[0].parameters == given
+
+
+def test_unquoted_and_quoted_values_in_the_arguments_of_a_tool() -> None:
+    arguments = '{"q": "say {{a}}", "n": {{n}}, "w": {{a}}, "o": {{o}}, "x": "{{x}}", "y": {{y}}, "d": {{z:number:7}}}'
+    given = {"a": 'a "b"\n\\', "n": 5, "o": {"k": [1]}}
+    done = perform(Play(doc(steps(f"@tool(My.Server, t-1, {arguments})")), given, tools={"t-1": [{"output": "T"}]}))
+    [call] = payloads(done.events, ev.ToolCall)
+    assert call.input == {
+        "q": 'say a "b"\n\\', "n": 5, "w": 'a "b"\n\\', "o": {"k": [1]}, "x": "{{x}}", "y": "{{y}}", "d": 7,
+    }  # fmt: skip
+    assert (call.tool, call.server, call.via) == ("t-1", "My.Server", "worker")
+    assert done.warnings == ["UNRESOLVED_PLACEHOLDER"]
+    assert payloads(done.events, ev.NodeWarning)[0].fields == ["x", "y"]
+
+
+# -- who is waited for -------------------------------------------------------------------------------------------------
+
+
+async def parked(play: Play, *, park: float = 0.0) -> tuple[PlaybookTheatre, Any]:
+    """Perform a playbook until it has to wait."""
+    theatre, ref = await play.begun()
+    assert await theatre.perform(ref) == "parked"
+    return theatre, ref
+
+
+def ask_play(**start: Any) -> Play:
+    return Play(ASKS, turns=says(s1="A", s3="C"), start=start)
+
+
+def test_a_question_says_what_it_is_and_until_when() -> None:
+    async def body() -> None:
+        theatre, ref = await parked(ask_play())
+        events = await theatre.events(ref)
+        [asked] = payloads(events, ev.HumanAsked)
+        assert (asked.question, asked.interaction_type, asked.options) == ("Which?", "select", ["x", "y"])
+        assert asked.request_data == {"step": 2, "label": "2", "title": "S2"}
+        assert (asked.timeout_at, asked.timeout_action) == (BEGINNING + DAY, "expire")
+        [waits] = payloads(events, ev.RunParked)
+        assert waits.deadline == BEGINNING + DAY
+
+    live(body)
+
+
+def test_what_is_no_answer_is_refused_and_changes_nothing() -> None:
+    async def body() -> None:
+        theatre, ref = await parked(ask_play())
+
+        def answer(**fields: Any) -> Any:
+            body: dict[str, Any] = {"interaction": ASK, **fields}
+            return theatre.command("answer", **body)
+
+        wrong = [
+            answer(user_response="z", id="outside"),
+            answer(user_response="X", id="case"),
+            answer(user_response=None, id="nothing"),
+            answer(user_response=["x"], id="list"),
+            answer(interaction="3#1.1!ask", user_response="x", id="step"),
+            theatre.command("resume", id="resume"),
+        ]
+        await theatre.perform(ref, *wrong)
+        events = await theatre.events(ref)
+        assert refusals(events) == [
+            *(("answer.not_understood", name) for name in ("outside", "case", "nothing", "list")),
+            ("answer.no_question", "step"),
+            ("resume.not_paused", "resume"),
+        ]
+        for refused in payloads(events, ev.CommandRefused):
+            assert (
+                f"{ASK}, 'Which?', since 2026-11-20T11:00:00+00:00, until 2026-11-21T11:00:00+00:00" in refused.message
+            )
+        assert payloads(events, ev.HumanAnswered) == []
+        right, second = answer(user_response="x", by="ada"), answer(user_response="y", id="second")
+        await theatre.perform(ref, right, second)
+        done = Performance(theatre, ref, await theatre.events(ref))
+        assert refusals(done.events)[-1] == ("answer.late", "second")
+        assert done.named == {"__elicit_step_2": "x", "way": "x"}
+        assert [(answered.k, answered.by) for answered in payloads(done.events, ev.HumanAnswered)] == [(1, "ada")]
+        check_log(done.events)
+        check_replay(theatre.language, ref, done.events)
+
+    live(body)
+
+
+def test_an_answer_that_comes_when_the_next_question_is_open_is_late() -> None:
+    async def body() -> None:
+        theatre, ref = await parked(Play(doc(steps('@elicit(input, "a")', '@elicit(input, "b")'))))
+        for said in ("A", "B"):
+            await theatre.perform(ref, theatre.command("answer", interaction="1#1.1!ask", user_response=said, id=said))
+        events = await theatre.events(ref)
+        assert refusals(events) == [("answer.late", "B")]
+        assert "2#1.1!ask" in payloads(events, ev.CommandRefused)[0].message
+
+    live(body)
+
+
+EXPIRING = {
+    "at a question": (ask_play(options={"expires_after": 90}), "awaiting_input", 2),
+    "at a question with a duration": (ask_play(options={"expires_after": "PT1M30S"}), "awaiting_input", 2),
+    "at a breakpoint": (
+        Play(doc(steps("a", "b")), turns=says(s1="A"), start={"breakpoints": ["1"], "options": {"expires_after": 90}}),
+        "paused",
+        1,
+    ),
+    "at a caller's tool": (
+        Play(
+            doc(steps("a", "@tool(s, t)")),
+            turns=says(s1="A"),
+            start={"options": {"connections": {"s": "caller"}, "expires_after": 90}},
+        ),
+        "running",
+        2,
+    ),
+    "in a branch": (
+        Play(
+            doc(steps("a\n@output(o)", block(('if o == "A"', sub("2a", '@elicit(input, "?")'))))),
+            turns=says(s1="A"),
+            start={"options": {"expires_after": 90}},
+        ),
+        "running",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPIRING)
+def test_nobody_comes_and_the_run_expires(name: str) -> None:
+    play, status, number = EXPIRING[name]
+
+    async def body() -> None:
+        theatre, ref = await parked(play)
+        clock = theatre.clock
+        assert isinstance(clock, VirtualClock)
+        clock.set(BEGINNING + dt.timedelta(seconds=91))
+        assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
+        done = Performance(theatre, ref, await theatre.events(ref))
+        check_log(done.events)
+        check_replay(theatre.language, ref, done.events)
+        assert (done.end.status, done.end.output) == ("expired", "A")
+        assert done.end.error is not None
+        assert done.end.error.code == "playbook.expired"
+        assert done.statuses[str(number)] == status
+        assert done.results["step_outputs"] == {"1": "A"}
+        [fired] = payloads(done.events, ev.TimerFired)
+        assert fired.due == BEGINNING + dt.timedelta(seconds=90)
+
+    live(body)
+
+
+def test_a_pause_by_command_holds_at_the_next_step_and_expires_too() -> None:
+    async def body() -> None:
+        theatre, ref = await parked(ask_play(options={"expires_after": 60}))
+        await theatre.perform(ref, theatre.command("pause", by="ada"))
+        answer = theatre.command("answer", interaction=ASK, user_response="y")
+        assert await theatre.perform(ref, answer) == "parked"
+        again = theatre.command("pause", id="again")
+        await theatre.perform(ref, again)
+        assert refusals(await theatre.events(ref)) == [("pause.already", "again")]
+        assert isinstance(theatre.clock, VirtualClock)
+        theatre.clock.set(BEGINNING + dt.timedelta(seconds=61))
+        assert await theatre.perform(ref, theatre.command("alarm")) == "ended"
+        done = Performance(theatre, ref, await theatre.events(ref))
+        assert (done.end.status, done.end.output) == ("expired", "y")
+        assert done.statuses == {"1": "completed", "2": "completed", "3": "pending"}
+
+    live(body)
+
+
+def test_a_resume_gives_other_values_also_if_nothing_stood_still() -> None:
+    async def body() -> None:
+        theatre, ref = await parked(ask_play())
+        await theatre.perform(ref, theatre.command("pause"))
+        await theatre.perform(ref, theatre.command("resume", variables={"way": "no", "later": "L"}))
+        await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="y"))
+        done = Performance(theatre, ref, await theatre.events(ref))
+        # What was overridden while the step went on is there at the next one, whatever the step has captured.
+        assert done.prompts[-1] == "no"
+        assert done.named["later"] == "L"
+
+    live(body)
+
+
+# -- how a run is stopped ----------------------------------------------------------------------------------------------
+
+CANCELLED = {
+    "at a question": (ask_play(), "awaiting_input"),
+    "at a breakpoint": (Play(doc(steps("a", "b")), turns=says(s1="A"), start={"breakpoints": ["1"]}), "paused"),
+    "at a caller's tool": (
+        Play(doc(steps("@tool(s, t)")), start={"options": {"connections": {"s": "caller"}}}),
+        "running",
+    ),
+    "in a branch": (
+        Play(doc(steps(block(('if o == ""', sub("1a", '@elicit(input, "?")')))))),
+        "awaiting_input",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLED)
+def test_a_run_that_waits_is_cancelled(name: str) -> None:
+    play, status = CANCELLED[name]
+
+    async def body() -> None:
+        theatre, ref = await parked(play)
+        assert await theatre.perform(ref, theatre.command("cancel", message="enough")) == "ended"
+        done = Performance(theatre, ref, await theatre.events(ref))
+        check_log(done.events)
+        check_replay(theatre.language, ref, done.events)
+        assert done.end.status == "cancelled"
+        assert done.end.error is not None
+        assert done.end.error.message == "enough"
+        assert status in done.statuses.values()
+
+    live(body)
+
+
+def test_a_cancellation_reaches_a_model_that_is_thinking() -> None:
+    async def body() -> None:
+        play = Play(doc(steps("a", "b")), turns={"1": ["A"], "2": [{"text": "B", "delay_ms": 5000}]})
+        theatre, ref = await play.begun()
+        actor = theatre.actor(ref)
+
+        async def later() -> None:
+            await anyio.sleep(1)
+            actor.tell(theatre.command("cancel"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(later)
+            assert await actor.run() == "ended"
+        done = Performance(theatre, ref, await theatre.events(ref))
+        check_log(done.events)
+        assert (done.end.status, done.end.output) == ("cancelled", "A")
+        assert done.statuses == {"1": "completed", "2": "running"}
+
+    live(body)
+
+
+def test_what_a_caller_could_not_do_fails_the_step() -> None:
+    async def body() -> None:
+        play = Play(doc(steps("@tool(s, t)")), start={"options": {"connections": {"s": "caller"}}})
+        theatre, ref = await parked(play)
+        failing = theatre.command("answer", interaction="1#1.1!tool.0.0", response_data={"error": "no such table"})
+        await theatre.perform(ref, failing)
+        done = Performance(theatre, ref, await theatre.events(ref))
+        error = done.end.error
+        assert error is not None
+        assert error.previous is not None
+        assert (error.code, error.path, error.details) == ("playbook.step_failed", "1", {"step": "1"})
+        assert (error.previous.code, error.previous.message) == ("tool.failed", "no such table")
+        assert error.message == "step 1 failed: no such table"
+
+    live(body)
+
+
+# -- what the log tells ------------------------------------------------------------------------------------------------
+
+
+def test_the_order_of_a_steps_events() -> None:
+    source = doc(
+        steps('Text {{x}}.\n@elicit(confirm, "Go?")\n@prompt(library:p)\n@output(e: enum, "a")', "b"),
+    )
+    play = Play(source, turns=says(s1="z", s2="B"), answers={"1#1.1!ask": ["yes"]}, prompts={"library:p": "P"})
+    play.start["breakpoints"] = ["1"]
+    done = perform(play)
+    told = [event.type for event in done.events if event.path == "1"]
+    assert told == [
+        "node.enter",
+        "human.asked",
+        "human.closed",
+        "effect.call",
+        "effect.result",
+        "node.warning",
+        "model.call",
+        "model.result",
+        "node.warning",
+        "node.exit",
+        "run.paused",
+        "run.resumed",
+    ]
+    [exit_of_1, _] = payloads(done.events, ev.NodeExit)
+    assert exit_of_1.result == {"output": "z", "named": {"__elicit_step_1": "yes", "e": "z"}}
+    [asked] = payloads(done.events, ev.EffectCall)
+    assert (asked.kind_, asked.request) == ("prompt", {"scheme": "library", "identifier": "p"})
+    [paused] = payloads(done.events, ev.RunPaused)
+    assert (paused.step, paused.timeout_at) == ("1", BEGINNING + DAY)
+
+
+def test_paths_iterations_and_ways() -> None:
+    source = doc("## STEP 1: A\n\na", "## STEP 1: B\n\n" + block(('if x == "y"', ""), ("else", sub("1a", "b"))))
+    done = perform(Play(source, turns={"1": ["A"], "1a": ["B"]}))
+    entered = [(event.path, event.iteration) for event in done.events if event.type == "node.enter"]
+    assert entered == [("1", 1), ("1", 2), ("1/1a", 1)]
+    [way] = payloads(done.events, ev.Route)
+    assert (way.source, way.target, way.reason, way.edge) == ("1", "1a", "else", "branch.1")
+
+
+def test_answers_in_advance_are_told() -> None:
+    play = Play(doc(steps('@elicit(confirm, "Go?")')), start={"options": {"autonomous": True}})
+    [told] = payloads(perform(play).events, ev.NodeProgress)
+    assert told.data == {"question": "Go?", "response": "yes"}
+
+
+def test_a_finished_step_is_never_carried_out_again() -> None:
+    async def body() -> None:
+        play = Play(doc(steps("a", "b")), turns=says(s1="A", s2="B"), start={"breakpoints": ["1", "2"]})
+        theatre, ref = await play.begun(always_replay=True)
+        await finish(theatre, ref, play.world)
+        assert sorted(theatre.executed) == ["1#1.1!turn.1", "2#1.1!turn.1"]
+
+    live(body)
+
+
+# -- what is brought from outside --------------------------------------------------------------------------------------
+
+TYPED = doc(
+    declared("- `n` (number: 5)", "- `way` (enum: left, right)", "- `a` (string)"), steps("One {{n}}.", "Two {{n}}.")
+)
+
+
+def test_variables_of_a_resume_are_checked_as_inputs_of_a_start_are() -> None:
+    async def body() -> None:
+        start = {"breakpoints": ["1"]}
+        given = {"way": "left", "a": "x"}
+        theatre, ref = await parked(Play(TYPED, given, turns=says(s1="A", s2="B"), start=start))
+        wrong = theatre.command("resume", id="wrong", variables={"n": "many", "way": "up", "a": None, "other": 1})
+        await theatre.perform(ref, wrong)
+        events = await theatre.events(ref)
+        [told] = payloads(events, ev.CommandRefused)
+        assert (told.code, told.id) == ("resume.variables", "wrong")
+        assert "INPUT variables.n: 'many' does not fit; expected a number" in told.message
+        assert "INPUT variables.way: 'up' does not fit; expected one of left, right" in told.message
+        assert "INPUT variables.a: is null" in told.message
+        assert payloads(events, ev.RunResumed) == []
+        await theatre.perform(ref, theatre.command("resume", variables={"n": 7, "way": "right"}))
+        done = Performance(theatre, ref, await theatre.events(ref))
+        assert "Two 7." in done.prompts[1]
+        check_replay(theatre.language, ref, done.events)
+
+    live(body)
+
+
+def test_a_fork_sets_variables_that_fit() -> None:
+    plan = plan_of(TYPED, input={"way": "left", "a": "x"})
+    assert [one.where for one in plan.check_variables({"way": "up", "n": 1})] == ["variables.way"]
+
+
+def test_a_saved_state_of_another_playbook_is_refused() -> None:
+    mine, other = (definition_of(source).hash for source in (ASKS, TYPED))
+
+    def planned(**state: Any) -> Any:
+        return Definitions().plan(DefinitionSource("playbook", ASKS), start_of(state=state))
+
+    assert not isinstance(planned(playbook_id=mine), list)
+    assert not isinstance(planned(playbook_id="a-name-of-another-implementation"), list)
+    [problem] = planned(playbook_id=other)
+    assert (problem.code, problem.where) == ("STATE", "state.playbook_id")
+    [problem] = planned(named_outputs={"__elicit_step_2": "banana"})
+    assert (problem.code, problem.where) == ("ELICIT", "state.named_outputs.__elicit_step_2")
+    # A run that an earlier version began so goes on.
+    assert isinstance(LANGUAGE.admit(definition_of(ASKS), start_of(state={"playbook_id": other})), Plan)

@@ -1,0 +1,221 @@
+"""The stream of a playbook: content, done and error in order and whole, however the pieces come and who reads."""
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Resume
+from callboard.bus.effects import Failure
+from callboard.bus.events import Event
+from callboard.projections.results.playbook_stream import PlaybookStream
+from callboard.projections.trace.live_stream import Onward, Piece, Told
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.client import UnknownRun
+from callboard.service.api.connection import open_connection
+from callboard.service.api.streaming import stream
+from tests.support.playbook_cases import block, doc, says, steps, sub
+from tests.support.playbooks import Play, perform
+from tests.support.worker_processes import PATIENCE_S
+
+LONG = "".join(f"word {n} " for n in range(50))
+SOURCE = doc(steps("a", "@tool(s, t)", block(('if x == ""', sub("3a", "b"))), '@elicit(confirm, "?")'))
+PLAY = Play(
+    SOURCE,
+    turns={"1": [{"text": LONG, "usage": {"input_tokens": 7, "output_tokens": 50}}], "3a": ["Short."]},
+    tools={"t": [{"output": "T"}]},
+    start={"options": {"autonomous": True}},
+)
+
+
+def pieces(event: Event, text: str, size: int = 40, epoch: int | None = None) -> list[Piece]:
+    """A text as a model says it, for the call that is this event."""
+    cut = [text[at : at + size] for at in range(0, len(text), size)]
+    return [Piece(event.n, epoch or event.epoch, k, event.path, part) for k, part in enumerate(cut)]
+
+
+def feed(merged: PlaybookStream, items: list[Event | Piece]) -> list[Told]:
+    return [told for item in items for told in (merged.piece(item) if isinstance(item, Piece) else merged.event(item))]
+
+
+def spoken(events: list[Event]) -> list[Event | Piece]:
+    """A log with each model's words between its call and its result."""
+    found: list[Event | Piece] = []
+    for event in events:
+        found.append(event)
+        if event.type == ev.ModelCall.type:
+            found += pieces(event, LONG if event.path == "1" else "Short.")
+    return found
+
+
+def heard(told: list[Told], step: str) -> str:
+    """What somebody has read of a step in the end."""
+    text = ""
+    for one in told:
+        if one.type == "content" and one.step == step:
+            text = (one.text or "") if one.reset else text + (one.text or "")
+    return text
+
+
+def check_whole(told: list[Told]) -> None:
+    """Check the order and the texts of the stream of `PLAY`, however its pieces came."""
+    ends = [(one.step, one.type) for one in told if one.type != "content"]
+    assert ends == [("1", "done"), ("2", "done"), ("3a", "done"), ("3", "done"), ("4", "done")]
+    assert (heard(told, "1"), heard(told, "3a")) == (LONG, "Short.")
+    assert {one.step for one in told if one.type == "content"} == {"1", "3a"}
+    for step in ("1", "3a"):
+        of_step = [one.type for one in told if one.step == step]
+        assert of_step[-1] == "done"
+        assert set(of_step[:-1]) == {"content"}
+    places = [(one.step, one.type) for one in told]
+    assert places.index(("3a", "content")) > places.index(("2", "done"))
+
+
+EVENTS = perform(PLAY).events
+
+
+def test_content_comes_before_done() -> None:
+    told = feed(PlaybookStream(), spoken(EVENTS))
+    check_whole(told)
+    assert len([one for one in told if one.step == "1"]) == len(LONG) // 40 + 2
+    done = next(one for one in told if one.type == "done")
+    assert (done.status, done.output, done.input_tokens, done.output_tokens) == ("completed", LONG, 7, 50)
+    assert done.latency_ms is not None
+
+
+def test_of_a_log_alone_each_answer_is_one_piece() -> None:
+    told = feed(PlaybookStream(), list(EVENTS))
+    check_whole(told)
+    assert [one.id for one in told if one.type == "content"] == [
+        f"{event.n}.{len(text)}"
+        for event, text in zip((e for e in EVENTS if e.type == ev.ModelCall.type), (LONG, "Short."), strict=True)
+    ]
+
+
+def test_content_does_not_come_before_the_end_of_the_step_before() -> None:
+    events = perform(Play(doc(steps("a", "b")), turns=says(s1="A", s2="B"))).events
+    calls = [event for event in events if event.type == ev.ModelCall.type]
+    ahead = [piece for call in calls for piece in pieces(call, "A" if call.path == "1" else "B")]
+    told = feed(PlaybookStream(), [*ahead, *events])
+    ends = [("1", "content"), ("1", "done"), ("2", "content"), ("2", "done")]
+    assert [(one.step, one.type) for one in told] == ends
+    # What came before its call is told with it, and not once more with the result.
+    merged = PlaybookStream()
+    at = events.index(calls[1])
+    before = feed(merged, [*events[:at], *pieces(calls[1], "B")])
+    assert [one.type for one in before] == ["content", "done"]
+    assert [(one.step, one.text) for one in feed(merged, list(events[at:])) if one.type == "content"] == [("2", "B")]
+
+
+def test_the_text_of_a_failed_turn_is_there_for_who_comes_late() -> None:
+    turns = {"1": ["A"], "2": [{"error": "overloaded", "progress": ["half ", "an answer"]}]}
+    events = perform(Play(doc(steps("a", "b")), turns=turns)).events
+    told = feed(PlaybookStream(), list(events))
+    assert [(one.step, one.type) for one in told][2:] == [("2", "content"), ("2", "error")]
+    assert heard(told, "2") == "half an answer"
+    call = [event for event in events if event.type == ev.ModelCall.type][1]
+    at = events.index(call) + 1
+    live = feed(PlaybookStream(), [*events[:at], *pieces(call, "half an answer", size=5), *events[at:]])
+    assert heard(live, "2") == "half an answer"
+    assert not any(one.reset for one in live)
+    # Of tries before the last one the pieces are told, and replaced.
+    tries = feed(PlaybookStream(), [*events[:at], *pieces(call, "an earlier try. half an answer"), *events[at:]])
+    assert (heard(tries, "2"), [one.reset for one in tries].count(True)) == ("half an answer", 1)
+
+
+def test_a_turn_after_one_that_has_failed_starts_over() -> None:
+    events = perform(Play(doc(steps("a")), turns=says(s1="Whole."))).events
+    call = next(event for event in events if event.type == ev.ModelCall.type)
+    at = events.index(call)
+    key = f"{call.key}.earlier"
+    first = msgspec.structs.replace(call, n=call.n - 1000, key=key)
+    failed = msgspec.Raw(ev.encode_payload(ev.ModelResult(text="Half", error=Failure("model.rate_limited"))))
+    result = msgspec.structs.replace(first, n=call.n - 999, type=ev.ModelResult.type, payload=failed)
+    told = feed(PlaybookStream(), [*events[:at], first, result, *events[at:]])
+    assert [(one.text, one.reset) for one in told if one.type == "content"] == [("Half", False), ("Whole.", True)]
+
+
+def test_a_failing_step_ends_with_an_error() -> None:
+    events = perform(Play(doc(steps("a", "b")), turns={"1": ["A"], "2": [{"error": "overloaded"}]})).events
+    told = feed(PlaybookStream(), list(events))
+    assert [(one.step, one.type) for one in told] == [("1", "content"), ("1", "done"), ("2", "error")]
+    assert (told[-1].code, told[-1].message) == ("model.overloaded", "scripted")
+
+
+def test_a_skipped_step_is_done() -> None:
+    events = perform(Play(doc(steps(block(('if x == "y"', sub("1a", "a"))), "b")), turns=says(s2="B"))).events
+    told = feed(PlaybookStream(), list(events))
+    assert [(one.step, one.type, one.status) for one in told if one.type == "done"] == [
+        ("1", "done", "skipped"),
+        ("2", "done", "completed"),
+    ]
+
+
+def test_a_turn_that_is_taken_again_starts_over() -> None:
+    call = next(event for event in EVENTS if event.type == ev.ModelCall.type)
+    at = EVENTS.index(call) + 1
+    again = [*pieces(call, "something else"), *pieces(call, LONG, epoch=7)]
+    told = feed(PlaybookStream(), [*EVENTS[:at], *again, *EVENTS[at:]])
+    check_whole(told)
+    assert [one.reset for one in told if one.step == "1"].count(True) == 1
+
+
+@given(st.data())
+def test_whatever_is_lost_late_or_early_the_stream_is_in_order_and_whole(data: st.DataObject) -> None:
+    items = spoken(EVENTS)
+    kept: list[Event | Piece] = []
+    for item in items:
+        if isinstance(item, Event):
+            kept.append(item)
+        elif data.draw(st.booleans()):
+            # Between the log and what is said live there is no order.
+            kept.insert(len(kept) - data.draw(st.integers(0, min(3, len(kept)))), item)
+    told = feed(PlaybookStream(), kept)
+    check_whole(told)
+    seen = data.draw(st.integers(0, len(told)))
+    if seen and not any(one.reset for one in told):
+        onward = Onward.behind(told[seen - 1].id)
+        rest = [new for one in feed(PlaybookStream(), list(EVENTS)) if (new := onward.new(one)) is not None]
+        for step in ("1", "3a"):
+            assert heard([*told[:seen], *rest], step) == heard(told, step)
+        ends = [(one.step, one.type) for one in [*told[:seen], *rest] if one.type != "content"]
+        assert ends == [(one.step, one.type) for one in told if one.type != "content"]
+
+
+@pytest.mark.parametrize("pieces_max", [1, 1000])
+async def test_a_slow_reader_holds_up_nobody_and_reads_all(tmp_path: Path, pieces_max: int) -> None:
+    config = load({"data_dir": tmp_path, "sync": "100ms"}, env={}, cwd=tmp_path)
+    words = [f"word {n} " for n in range(200)]
+    script: dict[str, Any] = {"turns": {"1": [{"text": "".join(words), "progress": words}], "2": [{"text": "B"}]}}
+    message: dict[str, Any] = {
+        "definition": {"source": doc(steps("a", "b"))},
+        "run_id": "slow",
+        "model": "scripted",
+        "script": script,
+        "breakpoints": ["1"],
+    }
+    async with open_connection(config) as connection, open_worker(connection, env={}):
+        client = connection.client
+        with pytest.raises(UnknownRun):
+            async with stream(client, "slow"):
+                pass
+        await client.start(message)
+        told: list[Told] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with stream(client, "slow", pieces_max=pieces_max) as feed_:
+                async with client.follow("slow") as events:
+                    async for recorded in events:
+                        if recorded.event.type == ev.RunPaused.type:
+                            break
+                # The run has come this far although nothing has been read.
+                await client.tell("slow", "resume", Resume())
+                async for one in feed_:
+                    told.append(one)
+    assert heard(told, "1") == "".join(words)
+    assert [(one.step, one.type) for one in told if one.type == "done"] == [("1", "done"), ("2", "done")]

@@ -1,0 +1,165 @@
+"""New code for runs in flight: which edits a run continues with, at five points of its progress."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.errors import ReplayDiverged
+from callboard.languages.python import hosted
+from callboard.runtime.hosting.loading import load
+from callboard.testing import Scenario
+from tests.support import python_calls
+
+ORDER = """
+import asyncio
+from callboard import ask, log, step, workflow
+from tests.support.python_calls import CALLS
+
+@step(retries=1)
+async def measure(item: str) -> int:
+    CALLS.append(("measure", item))
+    return len(item)
+
+@step
+async def weigh(size: int) -> int:
+    CALLS.append(("weigh", size))
+    return size * 2
+
+@step
+async def label(size: int) -> str:
+    CALLS.append(("label", size))
+    return "L" * size
+
+@step
+async def pack(box: str) -> str:
+    CALLS.append(("pack", box))
+    return box.upper()
+
+async def extracted(size):
+    return await weigh(size)
+
+@workflow
+async def order(item: str) -> dict:
+    size = await measure(item)
+    first = await ask("One?", bool)
+    weight = await weigh(size)
+    name = await label(size)
+    second = await ask("Two?", bool)
+    if first:
+        boxes = await asyncio.gather(pack("a"), pack("b"))
+    else:
+        boxes = []
+    third = await ask("Three?", bool)
+    await asyncio.sleep(60)
+    cover = await pack("cover")
+    fifth = await ask("Five?", bool)
+    return {"weight": weight, "name": name, "boxes": [*boxes, cover], "all": [first, second, third, fifth]}
+"""
+
+NEVER = 6
+
+EDITS: dict[str, tuple[tuple[str, str], int]] = {
+    "rename a local": (("weight", "heft"), NEVER),
+    "add a comment": (("    size = await", "    # How long.\n    size = await"), NEVER),
+    "add a log line": (("    second =", "    log.info('weighed')\n    second ="), NEVER),
+    "change the body of a step": (("size * 2", "size * 3"), NEVER),
+    "change a retry policy": (("retries=1", "retries=5, backoff='3s'"), NEVER),
+    "add a timeout to a step": (("@step(retries=1)", "@step(retries=1, timeout='5s')"), NEVER),
+    "wrap a call in try": (
+        ("    name = await label(size)", "    try:\n        name = await label(size)\n    finally:\n        pass"),
+        NEVER,
+    ),
+    "extract a function": (
+        ("weight = await weigh(size)", "weight = await extracted(size)"),
+        NEVER,
+    ),
+    "change the output": (('"name": name', '"called": name'), NEVER),
+    "add a step in a branch not taken": (("boxes = []", "boxes = [await pack('none')]"), NEVER),
+    "add a step at the end": (("    return {", "    await pack('end')\n    return {"), NEVER),
+    "swap two steps": (
+        (
+            "    weight = await weigh(size)\n    name = await label(size)\n",
+            "    name = await label(size)\n    weight = await weigh(size)\n",
+        ),
+        2,
+    ),
+    "add a step at the beginning": (("    size = await", "    await pack('new')\n    size = await"), 1),
+    "add a step in the middle": (("    name =", "    await pack('new')\n    name ="), 2),
+    "remove a step": (("    name = await label(size)", "    name = ''"), 2),
+    "rename a step": (("label(", "tag("), 2),
+    "change an argument": (("weigh(size)", "weigh(size + 1)"), 2),
+    "change a question": (("Two?", "2?"), 2),
+    "rename a parameter of a step": (
+        (
+            '(box: str) -> str:\n    CALLS.append(("pack", box))\n    return box',
+            '(case: str) -> str:\n    CALLS.append(("pack", case))\n    return case',
+        ),
+        3,
+    ),
+    "name a task": (('gather(pack("a"),', 'gather(asyncio.create_task(pack("a"), name="a"),'), 3),
+    "add a concurrent call": (('pack("b"))', 'pack("b"), pack("c"))'), 3),
+    "change a pause": (("sleep(60)", "sleep(90)"), 4),
+    "change the type of an answer": (('ask("Five?", bool)', 'ask("Five?", bool | str)'), NEVER),
+}
+"""Replacements of a text by another, each with the first point of progress at which a run cannot continue with it."""
+
+
+def edited(name: str) -> str:
+    (before, after), _ = EDITS[name]
+    assert before in ORDER
+    return ORDER.replace(before, after)
+
+
+@pytest.fixture
+def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Return a function that gives this process code in place of what it had, and returns the definition's text."""
+    monkeypatch.setattr(hosted, "HOSTED", {})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "edited_order", raising=False)
+    file = tmp_path / "edited_order.py"
+
+    def deployed(source: str) -> str:
+        hosted.HOSTED.clear()
+        file.write_text(source)
+        return load(str(file)).definitions["order"]
+
+    python_calls.CALLS.clear()
+    return deployed
+
+
+STEPS: tuple[Callable[[Scenario], object], ...] = (
+    lambda run: run.answer(True),
+    lambda run: run.answer(True),
+    lambda run: run.answer(True),
+    lambda run: run.advance(minutes=2),
+    lambda run: run.answer(True),
+)
+"""What brings a run from each point of progress to the next."""
+
+
+@pytest.mark.parametrize("point", range(1, 6))
+@pytest.mark.parametrize("name", EDITS)
+def test_a_run_continues_with_an_edit_or_waits_for_code(name: str, point: int, deploy: Callable[[str], str]) -> None:
+    waits = point >= EDITS[name][1]
+    with Scenario() as run:
+        run.start(source=deploy(ORDER), input={"item": "tea"})
+        for step in STEPS[: point - 1]:
+            step(run)
+        before = run.events
+        deploy(edited(name))
+        if waits:
+            with pytest.raises(ReplayDiverged) as raised:
+                STEPS[point - 1](run)
+            assert raised.value.difference.recorded_at.startswith("edited_order.py:")
+            assert run.events == before
+            deploy(ORDER)
+        for step in STEPS[point - 1 :]:
+            step(run)
+        assert run.result.status == "completed", run.result.error
+        adopted = [event.type for event in run.events].count(ev.RunAdopted.type)
+        assert adopted == (not waits)
+        assert len(python_calls.CALLS) == len(set(python_calls.CALLS))
+        assert {("measure", "tea"), ("pack", "a"), ("pack", "cover")} <= set(python_calls.CALLS)

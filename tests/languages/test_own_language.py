@@ -1,0 +1,107 @@
+"""A language of one's own: a package that is installed beside us, and nothing else, is run like those that ship."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+
+LANGUAGE = '''
+"""Recipes: a line per step, `ask TEXT` for a model, `say TEXT` for what is said; a recipe begins with `recipe NAME`."""
+
+from callboard.bus.effects import ModelRequest, user
+from callboard.bus.events import OutlineEdge, OutlineNode, Outline, Problem
+from callboard.languages.authoring import Authoring
+from callboard.languages.kit import Kit
+from callboard.languages.language import Definition, End, Failed, Needs, Plan
+
+
+def steps(document):
+    return [line.partition(" ")[::2] for line in document]
+
+
+def outline(document):
+    ids = [f"{number}-{word}" for number, (word, _) in enumerate(steps(document), 1)]
+    nodes = [OutlineNode(id, id) for id in ids]
+    return Outline(nodes, [OutlineEdge(a, b) for a, b in zip(ids, ids[1:])])
+
+
+class Recipes:
+    name = "recipe"
+
+    def parse(self, source):
+        first, *lines = [line for line in source.splitlines() if line.strip()]
+        problems = [
+            Problem("RECIPE_WORD", f"nobody knows {line!r}", line=number, expected="ask or say")
+            for number, line in enumerate(source.splitlines(), 1)
+            if line.strip() and line.split()[0] not in ("recipe", "ask", "say")
+        ]
+        return problems or Definition("recipe", first.split()[1], source, source.encode(), lines)
+
+    def admit(self, definition, start):
+        asks = any(word == "ask" for word, _ in steps(definition.document))
+        return Plan(definition, start.input, {}, {}, outline(definition.document), Needs(model=asks))
+
+    async def interpret(self, plan, stage):
+        said = ""
+        for number, (word, text) in enumerate(steps(plan.definition.document), 1):
+            node = stage.enter(f"{number}-{word}")
+            said = text
+            if word == "ask":
+                reply = await node.turn("turn", ModelRequest(messages=[user(text)]))
+                if isinstance(reply, Failed):
+                    node.exit("failed", error=reply.error)
+                    return End("failed", error=reply.error)
+                said = reply.value.text
+            node.exit("ok", said)
+        return End("completed", said)
+
+
+LANGUAGE = Recipes()
+AUTHORING = Authoring(outline=outline)
+KIT = Kit(
+    "recipe", __name__, lambda _fields, source: source.startswith("recipe "), "lines, the first of them recipe NAME",
+    authoring_module=__name__,
+)
+'''
+
+RECIPE = "recipe tea\nask What is first?\nsay Serve.\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A place where the language is installed."""
+    site = tmp_path / "site"
+    about = site / "recipes-1.dist-info"
+    about.mkdir(parents=True)
+    (site / "recipes.py").write_text(LANGUAGE)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: recipes\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[callboard.languages]\nrecipe = recipes:KIT\n")
+    place = Place(tmp_path / "work")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    place.write("tea.recipe", RECIPE)
+    place.write("script.json", {"default": {"text": "Boil water."}})
+    return place
+
+
+def test_an_installed_language_is_run_like_those_that_ship(place: Place) -> None:
+    done = place.call("run", "tea.recipe", "--script", "script.json", "--run-id", "r", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["output"] == "Serve."
+    assert json.loads(place.call("runs", "--json").stdout)[0]["definition"] == "tea"
+    assert "1-ask" in place.call("trace", "r").stdout
+    assert place.call("replay", "r").returncode == exits.OK
+    drawn = place.call("diagram", "tea.recipe", "--format", "mermaid")
+    assert "2-say" in drawn.stdout, drawn.stderr
+
+
+def test_its_texts_are_recognised_and_checked(place: Place) -> None:
+    assert place.call("validate", "tea.recipe").returncode == exits.OK
+    place.write("bad.recipe", RECIPE + "stir\n")
+    checked = place.call("validate", "bad.recipe")
+    assert checked.returncode == exits.FAILED
+    assert "RECIPE_WORD" in checked.stdout
+    place.write("none.txt", "nobody: knows")
+    assert "recipe: lines, the first of them recipe NAME" in place.call("validate", "none.txt").stdout

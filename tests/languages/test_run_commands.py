@@ -1,0 +1,284 @@
+"""What people and programs tell a run: answers, signals, pause and resume, and what becomes of the wrong ones."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.events import Event
+from callboard.languages.language import Ask, End, Expired, Ok, Stage
+from callboard.runtime.run.activation import Command
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, never
+from callboard.testing.virtual_time import VIRTUAL
+from tests.support.run_harness import Theatre, end_of, types
+from tests.support.sample_plays import after, effect, value
+from tests.support.simulation import World, finish, theatre_for
+
+ASK = "a#1.1!ask"
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+def payloads(events: Sequence[Event], kind: type[Any]) -> list[Any]:
+    return [ev.payload_of(event) for event in events if ev.TYPES[event.type] is kind]
+
+
+def refusals(events: Sequence[Event]) -> list[str]:
+    return [refused.code for refused in payloads(events, ev.CommandRefused)]
+
+
+async def asks(stage: Stage) -> End:
+    """Takes the first answer that is a number."""
+    node = stage.enter("a")
+    async with node.question("ask", Ask("How many?")) as question:
+        while True:
+            answered = await question.answer()
+            if isinstance(answered.user_response, int):
+                question.close("answered", answered.k, None)
+                break
+    await node.sleep("sleep", after(stage.now(), 60))
+    node.exit("ok")
+    return End("completed", [answered.k, answered.user_response, answered.by])
+
+
+def noted(theatre: Theatre, done: list[int], verb: str, sequence: int, **body: Any) -> Command:
+    """A command that notes when it is acknowledged."""
+    plain = theatre.command(verb, sequence, **body)
+    return Command(plain.sequence, verb, plain.body, lambda: done.append(sequence))
+
+
+async def test_a_question_is_parked_at_and_answered() -> None:
+    theatre = theatre_for(asks)
+    ref = await theatre.accept("p")
+    assert await theatre.perform(ref) == "parked"
+    parked = payloads(await theatre.events(ref), ev.RunParked)[-1]
+    assert parked == ev.RunParked(awaits=[ASK], status="waiting:human")
+    await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="many", by="Bob"))
+    assert await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=3, by="Ada")) == "parked"
+    events = await finish(theatre, ref, World())
+    check_log(events)
+    assert [(answer.k, answer.by) for answer in payloads(events, ev.HumanAnswered)] == [(1, "Bob"), (2, "Ada")]
+    assert payloads(events, ev.HumanClosed) == [ev.HumanClosed(outcome="answered", k=2)]
+    assert end_of(events).output == [2, 3, "Ada"]
+    check_replay(theatre.language, ref, events)
+
+
+async def test_answers_that_come_late_or_to_nothing_are_refused() -> None:
+    theatre = theatre_for(asks)
+    ref = await theatre.accept("p")
+    right = theatre.command("answer", interaction=ASK, user_response=3)
+    wrong = theatre.command("answer", interaction="b#1.1!ask", user_response=3)
+    late = theatre.command("answer", interaction=ASK, user_response=4, id="m7")
+    nameless = theatre.command("answer", user_response=5)
+    await theatre.perform(ref, wrong, right, late, nameless)
+    events = await theatre.events(ref)
+    assert refusals(events) == ["answer.no_question", "answer.late", "answer.no_question"]
+    first, second, third = payloads(events, ev.CommandRefused)
+    assert ASK in first.message
+    assert (second.verb, second.id, second.message) == ("answer", "m7", f"{ASK} has been answered already")
+    assert third.message == "no question is open"
+    assert len(payloads(events, ev.HumanAnswered)) == 1
+
+
+async def test_an_answer_needs_no_name_where_one_question_is_open() -> None:
+    async def play(stage: Stage) -> End:
+        async def asked(path: str) -> Any:
+            node = stage.enter(path)
+            async with node.question("ask", Ask(path)) as question:
+                answered = await question.answer()
+                question.close("answered", answered.k, None)
+            node.exit("ok")
+            return answered.user_response
+
+        tasks = [stage.spawn(asked(path)) for path in "ab"]
+        return End("completed", [value(settled) for settled in await stage.join(*tasks)])
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    await theatre.perform(ref, theatre.command("answer", user_response=1))
+    [refused] = payloads(await theatre.events(ref), ev.CommandRefused)
+    assert refused.code == "answer.ambiguous"
+    assert f"open: {ASK}, 'a', since " in refused.message
+    assert "; b#1.1!ask, 'b', since " in refused.message
+    await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response=2))
+    assert await theatre.perform(ref, theatre.command("answer", user_response=3)) == "ended"
+    events = await theatre.events(ref)
+    assert [answer.interaction for answer in payloads(events, ev.HumanAnswered)] == [ASK, "b#1.1!ask"]
+    assert end_of(events).output == [2, 3]
+    check_replay(theatre.language, ref, events)
+
+
+async def test_answers_queue_until_the_interpreter_takes_them() -> None:
+    async def play(stage: Stage) -> End:
+        node = stage.enter("a")
+        async with node.question("ask", Ask("?")) as question:
+            first = await question.answer()
+            await effect(node, "classify", 30)
+            second = await question.answer()
+            question.close("answered", second.k, None)
+        node.exit("ok")
+        return End("completed", [first.user_response, second.user_response])
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    told = [theatre.command("answer", interaction=ASK, user_response=text) for text in "xy"]
+    assert await theatre.perform(ref, *told) == "ended"
+    assert end_of(await theatre.events(ref)).output == ["x", "y"]
+
+
+async def test_a_question_with_a_deadline() -> None:
+    async def play(stage: Stage) -> End:
+        node = stage.enter("a")
+
+        async def answered() -> object:
+            async with node.question("ask", Ask("?", timeout_at=after(stage.now(), 60))) as question:
+                return (await question.answer()).user_response
+
+        bounded = await stage.within(after(stage.now(), 60), answered(), node=node, slot="timeout")
+        node.exit("ok")
+        return End("completed", "nobody" if isinstance(bounded, Expired) else bounded.value)
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    events = await finish(theatre, ref, World())
+    check_log(events)
+    assert payloads(events, ev.HumanClosed) == [ev.HumanClosed(outcome="cancelled")]
+    assert end_of(events).output == "nobody"
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    events = await finish(theatre, ref, World(answers={ASK: ["me"]}))
+    check_log(events)
+    assert end_of(events).output == "me"
+    assert "timer.fired" not in types(events)
+
+
+async def test_a_call_that_its_caller_answers() -> None:
+    async def play(stage: Stage) -> End:
+        came = await stage.root.tool("tool", "lookup", {"x": 1}, via="caller")
+        return End("completed", came.value if isinstance(came, Ok) else None)
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    assert await theatre.perform(ref) == "parked"
+    answers = [theatre.command("answer", interaction="#1.1!tool", user_response={"y": k}) for k in (1, 2)]
+    assert await theatre.perform(ref, *answers) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).output == {"y": 1}
+
+
+async def signalled(stage: Stage) -> End:
+    node = stage.enter("a")
+    await effect(node, "before", 5)
+    arrived = [await node.signal(f"signal.{k}", "go") for k in range(2)]
+    node.exit("ok")
+    return End("completed", [signal.data for signal in arrived])
+
+
+async def test_signals_are_kept_until_somebody_asks() -> None:
+    theatre = theatre_for(signalled)
+    ref = await theatre.accept("p")
+    early = [theatre.command("signal", name="go", data=1), theatre.command("signal", name="other", data=9)]
+    assert await theatre.perform(ref, *early) == "parked"
+    assert await theatre.perform(ref, theatre.command("signal", name="go", data=2)) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).output == [1, 2]
+    assert [event.key for event in events if event.type == "signal.received"] == [
+        "",
+        "",
+        "a#1.1!signal.0",
+        "a#1.1!signal.1",
+    ]
+    check_replay(theatre.language, ref, events)
+
+
+async def stepping(stage: Stage) -> End:
+    seen: list[Any] = []
+    for step in ("one", "two"):
+        node = stage.enter(step)
+        resumed = await stage.gate(node, step)
+        seen.append(resumed.variables if resumed else None)
+        await effect(node, "work", 5)
+        node.exit("ok")
+    return End("completed", seen)
+
+
+async def test_pause_and_resume_by_command() -> None:
+    theatre = theatre_for(stepping)
+    ref = await theatre.accept("p")
+    pause, again = theatre.command("pause", by="Ada"), theatre.command("pause", by="Bob")
+    assert await theatre.perform(ref, pause, again) == "parked"
+    events = await theatre.events(ref)
+    assert payloads(events, ev.RunParked)[-1].awaits == ["pause"]
+    assert refusals(events) == ["pause.already"]
+    assert len([event for event in events if event.type == "node.enter"]) == 2
+    assert await theatre.perform(ref, theatre.command("resume", variables={"x": 1}, by="Bob")) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).output == [None, {"x": 1}]
+    check_replay(theatre.language, ref, events)
+
+
+async def test_resuming_what_is_not_paused_is_refused() -> None:
+    theatre = theatre_for(stepping)
+    ref = await theatre.accept("p")
+    await theatre.perform(ref, theatre.command("resume"))
+    assert refusals(await theatre.events(ref)) == ["resume.not_paused"]
+
+
+async def test_breakpoints_hold_the_run_and_take_variables() -> None:
+    theatre = theatre_for(stepping)
+    ref = await theatre.accept("p", breakpoints=["two"])
+    assert await theatre.perform(ref) == "parked"
+    paused = payloads(await theatre.events(ref), ev.RunPaused)
+    assert paused == [ev.RunPaused(reason="breakpoint", step="two")]
+    assert await theatre.perform(ref, theatre.command("resume", variables={"y": 2})) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).output == [None, {"y": 2}]
+    check_replay(theatre.language, ref, events)
+
+
+async def test_a_command_acts_once_however_often_it_comes() -> None:
+    theatre = theatre_for(asks)
+    ref = await theatre.accept("p")
+    done: list[int] = []
+    first = [noted(theatre, done, "answer", 7, interaction=ASK, user_response="many") for _ in range(2)]
+    await theatre.perform(ref, *first)
+    assert done == [7, 7]
+    await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response="many"))
+    assert done == [7, 7, 7]
+    events = await theatre.events(ref)
+    assert [event.cause for event in events if event.type == "human.answered"] == [7]
+    assert refusals(events) == []
+
+
+async def test_a_command_is_not_acknowledged_while_its_event_is_not_in_the_log() -> None:
+    theatre = theatre_for(asks)
+    ref = await theatre.accept("p")
+    assert isinstance(theatre.log, CrashingLog)
+    theatre.log.crash = lambda entry: "before" if entry.type == ev.HumanAnswered.type else None
+    done: list[int] = []
+    with pytest.raises(BaseExceptionGroup):
+        await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response=1))
+    assert done == []
+    theatre.log.crash = never
+    await theatre.perform(ref, noted(theatre, done, "answer", 7, interaction=ASK, user_response=1))
+    assert done == [7]
+    assert len(payloads(await theatre.events(ref), ev.HumanAnswered)) == 1
+
+
+async def test_waking_by_a_start_or_an_alarm_records_nothing_of_the_command() -> None:
+    theatre = theatre_for(asks)
+    ref = await theatre.accept("p")
+    done: list[int] = []
+    await theatre.perform(ref, noted(theatre, done, "start", 1), noted(theatre, done, "alarm", 2))
+    assert done == [1, 2]
+    assert {event.cause for event in await theatre.events(ref)} == {0}

@@ -1,0 +1,209 @@
+"""The agent loop and the single questions, as every language uses them."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolOutput, ToolSpec, user
+from callboard.languages.agent import Conversation, Policy, converse, is_json, json_in, structured
+from callboard.languages.kit import kits
+from callboard.languages.language import End, Stage
+from callboard.languages.questions import chosen, read_verdict
+from callboard.languages.registry import detect, language
+from tests.support.run_harness import Theatre
+from tests.support.workflows import Ran, document, run, scripted_skill
+
+TOOLS = [ToolSpec("look", input_schema={"type": "object", "required": ["q"]}), ToolSpec("find")]
+
+
+def talk(turns: list[Any], *, turns_max: int = 5, checked: tuple[str, ...] = ()) -> tuple[Conversation, Ran]:
+    script = {
+        "turns": {"n": turns},
+        "tools": {"look": [{"output": i} for i in range(9)], "find": [{"error": "no"}] * 9},
+    }
+    found: list[Conversation] = []
+
+    async def play(stage: Stage) -> End:
+        node = stage.enter("n")
+        async with node.toolbox([ScriptedTools(TOOLS)]):
+            request = ModelRequest(system="Be brief.", messages=[user("Go.")], tools=TOOLS, schema={"type": "object"})
+            found.append(await converse(stage, node, request, Policy(turns_max, checked)))
+        node.exit("ok")
+        return End("completed")
+
+    theatre = Theatre({"p": play}, script=script)
+    ran = Ran(anyio.run(theatre.play, "p"))
+    ran.check(theatre.language)
+    return found[-1], ran
+
+
+def wish(*calls: tuple[str, Any]) -> dict[str, Any]:
+    return {"tool_calls": [{"tool": tool, "input": input} for tool, input in calls]}
+
+
+def test_a_conversation_is_a_chain_of_turns_that_say_only_what_is_new() -> None:
+    said, ran = talk([wish(("look", {"q": 1}), ("find", {})), wish(("look", {"q": 2})), {"text": "done"}])
+    assert (said.turns, said.error, said.reply and said.reply.text) == (3, None, "done")
+    first, second, third = (ran.calls[f"n#1.1!turn.{turn}"] for turn in (1, 2, 3))
+    assert (first.base, second.base, third.base) == (None, "n#1.1!turn.1", "n#1.1!turn.2")
+    for later in (second, third):
+        assert (later.system, later.tools, later.schema) == ("", [], None)
+    look, find = ran.of(ev.ModelResult)[0].tool_calls
+    assert second.messages[0].parts == [
+        ToolOutput(look.id, of="n#1.1!tool.1.0"),
+        ToolOutput(find.id, of="n#1.1!tool.1.1"),
+    ]
+    assert [(call.use.tool, call.output, call.error and call.error.message) for call in said.calls] == [
+        ("look", 0, None),
+        ("find", None, "no"),
+        ("look", 1, None),
+    ]
+
+
+def test_calls_of_one_turn_are_under_way_together_and_answered_in_order() -> None:
+    turns = [wish(*(("look", {"q": q}) for q in (1, 2, 3))), {"text": "x"}]
+    script = {"turns": {"n": turns}, "tools": {"look": [{"output": i} for i in range(3)]}}
+    skills = {"skills": [scripted_skill("s", "look")]}
+    ran = run(document({"n": {"skills": ["s"]}}), script, options=skills, newest_first=True)
+    assert [one for one in ran.types() if one in ("model.call", "tool.call")] == [
+        *["model.call", "tool.call", "tool.call", "tool.call", "model.call"]
+    ]
+    assert ran.keys(ev.ToolResult) == [f"n#1.1!tool.1.{i}" for i in (2, 1, 0)]
+    assert ran.told("n#1.1!turn.2") == [0, 1, 2]
+    assert [call["output"] for call in ran.end.results["n"]["toolCalls"]] == [0, 1, 2]
+
+
+def test_a_tool_that_was_not_offered_is_refused_unmade() -> None:
+    said, ran = talk([wish(("rm", {})), {"text": "x"}])
+    assert said.calls[0].error is not None
+    assert said.calls[0].error.code == "tool.unknown"
+    assert "look, find" in said.calls[0].error.message
+    assert ran.of(ev.ToolCall) == []
+
+
+def test_input_is_checked_here_where_the_policy_says_so() -> None:
+    """Elsewhere the call is made, and the toolbox refuses it."""
+    turns = [wish(("look", {})), {"text": "x"}]
+    for checked, made in ((), 1), (("look",), 0):
+        said, ran = talk(turns, checked=checked)
+        assert said.calls[0].error is not None
+        assert said.calls[0].error.code == "tool.invalid_input"
+        assert len(ran.of(ev.ToolCall)) == made
+
+
+def test_the_bound_on_turns() -> None:
+    said, ran = talk([wish(("look", {"q": 1}))] * 9, turns_max=3)
+    assert (said.turns, len(ran.of(ev.ModelCall)), len(ran.of(ev.ToolCall))) == (3, 3, 2)
+    assert said.error is not None
+    assert (said.error.code, said.error.details) == ("agent.max_turns", {"max_turns": 3, "wanted": ["look"]})
+
+
+def test_a_failed_turn_ends_the_conversation_and_keeps_what_was_done() -> None:
+    said, _ran = talk([wish(("look", {"q": 1})), {"error": "overloaded"}])
+    assert (said.turns, len(said.calls), said.error and said.error.code) == (2, 1, "model.overloaded")
+    assert said.reply is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        (" [1, 2]\n", [1, 2]),
+        ('So:\n```json\n{"a": 1}\n```', {"a": 1}),
+        ('```\n{"a": 1}\n```', {"a": 1}),
+        ('```json\n{"a": 1}\n```\nor\n```json\n{"a": 2}\n```', {"a": 2}),
+        ("```python\nx = 1\n```", None),
+        ("no json", None),
+        ("", None),
+    ],
+)
+def test_json_in_a_text(text: str, value: Any) -> None:
+    assert json_in(text) == value
+
+
+def test_structured_answers() -> None:
+    assert structured(ModelReply(text="[1]"), asked=True) == [1]
+    assert structured(ModelReply(text="[1]"), asked=False) is None
+    assert structured(ModelReply(text='{"a": 1}', data={"b": 2}), asked=False) == {"b": 2}
+    assert (is_json("12"), is_json("x")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("reply", "id"),
+    [
+        (ModelReply(text="open_pr"), "open_pr"),
+        (ModelReply(text="`open_pr`."), "open_pr"),
+        (ModelReply(text="The way is open_pr, clearly."), "open_pr"),
+        (ModelReply(text="open_pr_now"), None),
+        (ModelReply(text="open-pr or open_pr"), None),
+        (ModelReply(text="open"), "open"),
+        (ModelReply(data={"choice": "open-pr"}), "open-pr"),
+        (ModelReply(data="open-pr"), "open-pr"),
+        (ModelReply(text="a b"), "a b"),
+        (ModelReply(text="neither"), None),
+    ],
+)
+def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> None:
+    assert chosen(reply, ["open_pr", "open-pr", "open", "a b"]) == id
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "before"),
+    [
+        ("b", "b", "b"),
+        ('"b"', "b", "b"),
+        ("I choose b", "b", "b"),
+        ('{"answer": "b"}', "b", "b"),
+        ("I choose B.", "b", None),
+        ("Make a new order", "new order", None),
+        ("a new order, then order", None, None),
+        ("order", "order", "order"),
+        ("neither b nor order", None, None),
+    ],
+)
+def test_an_id_within_another_and_other_letters(text: str, now: str | None, before: str | None) -> None:
+    ids = ["b", "order", "new order"]
+    assert chosen(ModelReply(text=text), ids) == now
+    assert chosen(ModelReply(text=text), ids, apart=False) == before
+
+
+def test_a_verdict_of_many_words_is_none() -> None:
+    assert read_verdict(ModelReply(text="Well, it depends.")).word is None
+    assert read_verdict(ModelReply(text="yes\nbecause")).reasoning == "because"
+
+
+def test_a_verdict_that_came_as_data() -> None:
+    verdict = read_verdict(ModelReply(data={"verdict": "yes", "reasoning": "r"}))
+    assert (verdict.word, verdict.reasoning) == ("yes", "r")
+
+
+# -- the registry -----------------------------------------------------------------------------------------------------
+
+
+def test_languages_by_name() -> None:
+    assert all(language(name).name == name for name in kits())
+    with pytest.raises(KeyError):
+        language("esperanto")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "id: x\nentry: a\nnodes: {}\nedges: []\n",
+        '{"nodes": {}, "entry": "a"}',
+        "id: x\nentry: a\nnodes:\n  a: [\n",
+        '{"id": "x",\n "entry": "a",\n "nodes": {"a": }}',
+    ],
+)
+def test_a_workflow_is_recognised_also_when_it_is_broken(source: str) -> None:
+    assert detect(source) == "workflow"
+
+
+@pytest.mark.parametrize("source", ["", "just words", "[1]", "steps: []\n", '{"x": 1}'])
+def test_a_text_that_no_language_recognises(source: str) -> None:
+    [problem] = detect(source)
+    assert not isinstance(problem, str)
+    assert (problem.code, problem.where) == ("UNKNOWN_LANGUAGE", "definition.language")
+    assert "workflow: " in (problem.expected or "")

@@ -1,0 +1,40 @@
+"""Something is done with each of many: in their order, a few at a time, and the first error ends it."""
+
+import anyio
+import pytest
+
+from callboard.bus.log.port import NoAnswer
+from callboard.lib.concurrency import side_by_side
+
+
+@pytest.mark.parametrize("at_once_max", [1, 3, 50])
+async def test_so_many_are_at_work_at_once_and_each_has_its_answer(at_once_max: int) -> None:
+    at_work = most = 0
+
+    async def act(number: int) -> int:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        for _ in range(20 - number):
+            await anyio.lowlevel.checkpoint()
+        at_work -= 1
+        return number * number
+
+    assert await side_by_side(range(20), act, at_once_max) == [number * number for number in range(20)]
+    assert most == min(at_once_max, 20)
+    assert await side_by_side([], act, at_once_max) == []
+
+
+async def test_the_first_error_is_raised_as_it_is_and_nothing_more_is_begun() -> None:
+    begun: list[int] = []
+
+    async def act(number: int) -> None:
+        begun.append(number)
+        await anyio.lowlevel.checkpoint()
+        if number == 1:
+            raise NoAnswer("gone")
+        await anyio.sleep_forever()
+
+    with pytest.raises(NoAnswer, match="gone"):
+        await side_by_side(range(9), act, 3)
+    assert begun == [0, 1, 2]

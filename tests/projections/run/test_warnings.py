@@ -1,0 +1,290 @@
+"""What a run does without: told with what is missing and the remedy, kept with the run, refused to the strict."""
+
+import json
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.events import Environment, Event, Problem, Warned
+from callboard.projections.lists.runs import RunRow, Runs
+from callboard.projections.projection import fold
+from callboard.projections.results.workflow import execution_event
+from callboard.projections.run.run_result import Results
+from callboard.projections.run.warnings import MORE, WARNINGS_MAX, WarnedFold
+from callboard.projections.trace.trace import TraceFold
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.operations.narration import narrated
+from callboard.service.operations.replays import replay_events
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.views import WARNINGS_SHOWN_MAX, warning_lines
+from callboard.surfaces.mcp.run_reports import run_of
+from tests.support.cli_stage import Place, plain
+from tests.support.flows import call, caught, flow, returned
+from tests.support.workflows import LOOK, document, run, run_as_of_old, run_elsewhere, scripted_skill
+
+CHILD = "mwl:provider.call/callboard/definition/v1"
+NEEDY = scripted_skill("needy", "look", config={"KEY": {"description": "d", "required": True, "env": "NEEDY_KEY"}})
+LACKING = document({"a": {"skills": ["gone", "needy"]}, "b": {"skills": ["needy"]}}, [("a", "b")], id="lacking")
+OPTIONS = {"skills": [NEEDY]}
+CODES = ["UNKNOWN_SKILL", "SKILL_UNAVAILABLE"]
+
+
+@pytest.fixture
+async def connection(tmp_path: Path) -> AsyncGenerator[Connection]:
+    config = load({"data_dir": tmp_path / "data", "sync": "1s"}, env={}, cwd=tmp_path)
+    async with open_connection(config) as opened, open_worker(opened, {"EMPTY": ""}):
+        yield opened
+
+
+async def started(connection: Connection, definition: dict[str, Any], **message: Any) -> Verdict:
+    whole = {"definition": {"source": json.dumps(definition)}, "model": "scripted", **message}
+    return await connection.client.start({"script": {"default": {"text": "ok"}}, **whole})
+
+
+async def ended(connection: Connection, verdict: Verdict) -> list[Event]:
+    assert verdict.run_id, [str(problem) for problem in verdict.problems]
+    async with connection.client.follow(verdict.run_id, event_type=ev.RunEnd.type) as ends:
+        await anext(aiter(ends))
+    return await connection.client.events(verdict.run_id)
+
+
+def end_of(events: list[Event]) -> ev.RunEnd:
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    return end
+
+
+def row_of(events: list[Event]) -> RunRow:
+    return fold(Runs(), events)[0]
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_skill_without_its_variable_and_one_that_nobody_knows_stand_with_the_run(
+    connection: Connection,
+) -> None:
+    verdict = await started(connection, LACKING, options=OPTIONS)
+    assert [warning.code for warning in verdict.warnings] == CODES
+    unknown, unavailable = (warning.message for warning in verdict.warnings)
+    assert "'gone' is not defined" in unknown
+    assert "skills.yaml" in unknown
+    assert "NEEDY_KEY is not set where the worker runs; set it there, or give --set KEY=…" in unavailable
+    events = await ended(connection, verdict)
+    first = ev.payload_of(events[0])
+    assert isinstance(first, ev.RunAccepted)
+    assert first.warnings == verdict.warnings
+    expected = [
+        Warned(CODES[0], unknown, "a", where="nodes.a.skills[0]"),
+        Warned(CODES[1], unavailable, "a", times=2, where="nodes.a.skills[1]"),
+    ]
+    assert end_of(events).warnings == expected
+    assert fold(Results(), events).warnings == expected
+    assert row_of(events).warnings == row_of(events[:-1]).warnings == CODES
+    assert [warning.code for warning in run_of(events).warnings] == CODES
+    assert replay_events_to_the_end(events)
+
+
+def replay_events_to_the_end(events: list[Event]) -> bool:
+    from callboard.bus.subjects import RunRef
+
+    admission = admitted(events[0], Definitions().language)
+    return replay_events(RunRef("default", events[0].run), events, admission, {}).unwritten == []
+
+
+@pytest.mark.parametrize("variable", ["UNSET", "EMPTY"])
+async def test_the_variables_of_a_server_are_named_too(connection: Connection, variable: str) -> None:
+    server = {"command": "true", "env": {variable: "the key", "OTHER": "another"}}
+    raw = document({"a": {"skills": ["desk"]}}, skills={"desk": {"mcp": server}})
+    [warning] = (await started(connection, raw)).warnings
+    assert f"{variable}, OTHER are not set where the worker runs; set them there" in warning.message
+    assert "--set" not in warning.message
+
+
+async def test_what_no_node_lists_is_not_missed(connection: Connection) -> None:
+    verdict = await started(connection, document({"a": {}}), options={**OPTIONS, "strict": True})
+    assert (verdict.status, verdict.warnings) == ("accepted", [])
+
+
+async def test_a_flow_is_told_of_the_variables_that_its_tools_borrow(connection: Connection) -> None:
+    source = {
+        "type": "mcp",
+        "name": "desk",
+        "url": "http://127.0.0.1:9/mcp",
+        "headers": {"Authorization": "${DESK_KEY}"},
+    }
+    asked = {"provider": "mwl:provider.call/callboard/tool/v1", "with": {"source": source, "tool": "look"}}
+    borrowing = flow({"look": call(asked, catch=[caught("done")]), "done": returned(1)})
+    verdict = await started(connection, borrowing)
+    [warning] = verdict.warnings
+    assert warning.code == "VARIABLE_UNSET"
+    assert "DESK_KEY is not set where the worker runs" in warning.message
+    refused = await started(connection, borrowing, options={"strict": True})
+    assert [(problem.code, problem.severity) for problem in refused.problems] == [("VARIABLE_UNSET", "error")]
+
+
+# -- strictness --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_strict_start_is_refused_with_everything_that_it_would_run_without(connection: Connection) -> None:
+    verdict = await started(connection, LACKING, options={**OPTIONS, "strict": True}, run_id="r1")
+    assert verdict.status == "rejected"
+    assert [(problem.code, problem.severity) for problem in verdict.problems] == [(code, "error") for code in CODES]
+    again = await started(connection, LACKING, options={**OPTIONS, "strict": False}, run_id="r1")
+    assert (again.status, again.duplicate) == ("accepted", False)
+
+
+@pytest.mark.parametrize("definition", [document({"a": {}}), flow({"done": returned(1)})])
+async def test_every_language_takes_it_and_what_it_may_be_is_checked(
+    connection: Connection, definition: dict[str, Any]
+) -> None:
+    strict = await started(connection, definition, options={"strict": True})
+    assert end_of(await ended(connection, strict)).status == "completed"
+    odd = await started(connection, definition, options={"strict": "yes"})
+    assert [(problem.code, problem.where) for problem in odd.problems] == [("start.strict", "options.strict")]
+
+
+def test_a_worker_that_lacks_what_the_door_had_does_not_run_it_strictly() -> None:
+    raw = document({"a": {"skills": ["needy"]}})
+    strict = run(raw, options={**OPTIONS, "strict": True}, env={"NEEDY_KEY": "k"})
+    assert strict.end.status == "completed"
+    lacking = Environment(skills={"needy": False}, lacking={"needy": ["NEEDY_KEY"]})
+    ran = run_elsewhere(strict, lacking)
+    assert ran.end.status == "failed"
+    assert ran.end.error is not None
+    assert (ran.end.error.code, "NEEDY_KEY" in ran.end.error.message) == ("workflow.strict", True)
+    assert ran.of(ev.NodeEnter) == []
+
+
+# -- child runs --------------------------------------------------------------------------------------------------------
+
+
+def parent(**more: Any) -> dict[str, Any]:
+    child = {"source": json.dumps(document({"a": {"skills": ["gone"]}}, id="child")), "language": "workflow", **more}
+    asked = {"provider": CHILD, "with": child}
+    return flow({"hand": call(asked, catch=[caught("sorry")]), "done": returned(1), "sorry": returned(0)})
+
+
+async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connection) -> None:
+    events = await ended(connection, await started(connection, parent()))
+    end = end_of(events)
+    assert end.output == 1
+    [warned] = end.warnings
+    assert (warned.code, warned.path) == ("UNKNOWN_SKILL", "main/hand:call")
+    child = await connection.client.events(warned.run)
+    assert [one.code for one in end_of(child).warnings] == ["UNKNOWN_SKILL"]
+    assert fold(Results(), events).warnings == end.warnings
+    assert row_of(events).warnings == ["UNKNOWN_SKILL"]
+    told = [narrated(event, ev.payload_of(event)) for event in events]
+    assert "child run completed  ! UNKNOWN_SKILL" in told
+    assert told[-1] == "■ completed  ! UNKNOWN_SKILL"
+    assert f"! UNKNOWN_SKILL  run {warned.run}: the skill 'gone' is not defined" in tree_text(fold(TraceFold(), events))
+    assert replay_events_to_the_end(events)
+
+
+async def test_strictness_is_inherited_unless_a_child_is_told_otherwise(connection: Connection) -> None:
+    strict = await ended(connection, await started(connection, parent(), options={"strict": True}))
+    [refused] = [each for event in strict if isinstance(each := ev.payload_of(event), ev.ChildEnd)]
+    assert refused.error is not None
+    assert (end_of(strict).output, refused.error.code) == (0, "child.refused")
+    assert "UNKNOWN_SKILL" in refused.error.message
+    loose = await ended(
+        connection, await started(connection, parent(options={"strict": False}), options={"strict": True})
+    )
+    assert end_of(loose).output == 1
+
+
+# -- tools that a node lacks -------------------------------------------------------------------------------------------
+
+WISHES: dict[str, Any] = {
+    "turns": {"a": [{"tool_calls": [{"tool": "nosuch", "input": {"q": 1}}]}, {"text": "well"}]},
+    "tools": {},
+}
+
+
+async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Connection) -> None:
+    raw = document({"a": {"skills": ["s"]}})
+    events = await ended(
+        connection, await started(connection, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
+    )
+    told = [narrated(event, ev.payload_of(event)) for event in events]
+    wish = told.index("wants nosuch")
+    assert told[wish + 1] == "! UNKNOWN_TOOL: the model wants 'nosuch', which the node does not have; it has: look"
+    assert not [event for event in events if event.type == ev.ToolCall.type]
+    tree = tree_text(fold(TraceFold(), events))
+    assert "! UNKNOWN_TOOL  the model wants 'nosuch'" in tree
+    shapes = [shape for event in events if (shape := execution_event(event))]
+    assert [shape["type"] for shape in shapes].count("node:warning") == 1
+    assert end_of(events).results["a"]["toolCalls"] == [{"tool": "nosuch", "input": {"q": 1}}]  # type: ignore[index,call-overload]
+    assert [warned.code for warned in end_of(events).warnings] == ["UNKNOWN_TOOL"]
+    assert replay_events_to_the_end(events)
+
+
+def test_input_that_does_not_fit_is_told_too() -> None:
+    schema = {"type": "object", "required": ["q"]}
+    tool = {"name": "look", "description": "Look.", "input_schema": schema, "python": LOOK}
+    script = {"turns": {"a": [{"tool_calls": [{"tool": "look", "input": {}}]}, {"text": "well"}]}}
+    ran = run(document({"a": {"skills": ["s"]}}), script, options={"skills": [scripted_skill("s", tools=[tool])]})
+    assert ran.warnings() == ["INVALID_TOOL_INPUT"]
+
+
+def test_a_log_that_knows_nothing_of_strictness_replays_as_it_is() -> None:
+    now = run(LACKING, WISHES, options=OPTIONS, env={})
+    assert "UNKNOWN_TOOL" in now.warnings()
+    before = run_as_of_old(now, Environment(skills={"needy": False}))
+    assert before.warnings() == ["SKILL_UNAVAILABLE", "SKILL_UNAVAILABLE"]
+    [first, _] = before.of(ev.NodeWarning)
+    assert first.reason == "the skill 'needy' lacks configuration; the node runs without it"
+
+
+# -- telling -----------------------------------------------------------------------------------------------------------
+
+
+def test_like_warnings_are_told_once_and_many_are_counted() -> None:
+    found = WarnedFold()
+    found.admitted(
+        [Problem("A", "once", "here", severity="warning"), Problem("A", "once", "there", severity="warning")]
+    )
+    for path in ("x", "y"):
+        found.apply(path, ev.NodeWarning("n", "A", "once"))
+    for number in range(WARNINGS_MAX + 2):
+        found.apply("z", ev.NodeWarning("n", "B", f"{number}"))
+    told = found.view()
+    assert told[:2] == [Warned("A", "once", "x", times=2, where="here"), Warned("A", "once", where="there")]
+    assert (len(told), told[-1]) == (WARNINGS_MAX + 1, Warned(MORE, "and 4 more"))
+
+
+def test_a_summary_lists_some() -> None:
+    result = Results().view()
+    warned = [Warned("A", f"odd\n{number}", "n", times=number + 1) for number in range(WARNINGS_SHOWN_MAX + 2)]
+    lines = [plain(line) for line in warning_lines(type(result)(status="completed", warnings=warned))]
+    assert lines[:2] == ["  ! A: odd 0  (at n)", "  ! A: odd 1  (at n)  2×"]
+    assert lines[-1] == "  … and 2 more, which the trace shows"
+
+
+def test_the_command_line_tells_it_everywhere(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("skills.json", [NEEDY])
+    file, script = place.write("w.json", LACKING), place.write("script.json", {"default": {"text": "ok"}})
+    done = place.here("run", file, "--script", script, "--run-id", "r1")
+    assert done.exit_code == exits.OK, done.output
+    for text in (done.stdout, place.here("show", "r1").stdout):
+        warnings = text[text.index("Warnings:") :].splitlines()[1:3]
+        assert warnings[0].startswith("  ! UNKNOWN_SKILL: the skill 'gone' is not defined")
+        assert "NEEDY_KEY is not set" in warnings[1]
+    assert "! UNKNOWN_SKILL, SKILL_UNAVAILABLE" in place.here("runs").stdout
+    assert [one["code"] for one in place.told("show", "r1")["warnings"]] == CODES
+    assert "! UNKNOWN_SKILL" in place.here("trace", "r1").stdout
+    refused = place.here("run", file, "--script", script, "--strict")
+    assert refused.exit_code == exits.FAILED
+    assert all(f"error {code}" in refused.stderr for code in CODES), refused.stderr
+    assert [row["run"] for row in place.told("runs")] == ["r1"]

@@ -1,0 +1,107 @@
+"""Standings behind any event, columns of events, and what models saw, over the golden logs."""
+
+import random
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+import pytest
+
+from callboard.bus.events import Event, ModelCall, ModelResult, payload_of
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.projections.drawing.state_at import Standings
+from callboard.projections.projection import fold
+from callboard.projections.trace import keyframes
+from callboard.projections.trace.columns import Row, columns
+from callboard.projections.trace.keyframes import Keyframes
+from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.service.operations.sights import Seen, seen
+from tests.runtime.interpreter.test_golden import NAMES, events_of
+from tests.support.event_logs import Log, everything
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_behind_any_event_a_run_stands_as_it_was_folded_to_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyframes, "EVERY_EVENTS", 2)
+    monkeypatch.setattr(keyframes, "KEPT_MAX", 5)
+    events = events_of(name)
+    frames = Keyframes(Standings)
+    places = list(range(1, len(events) + 1))
+    random.Random(name).shuffle(places)
+    for n in (len(events), *places, *places[:9]):
+        assert frames.at(events, n).view() == fold(Standings(), events[:n]), n
+
+
+def rows(log: Log) -> list[Row]:
+    return [Row(10 * event.n, len(event.payload), event) for event in log.events]
+
+
+def taken_apart(found: Any, after: int) -> list[tuple[Any, ...]]:
+    """Columns read again: number, sequence, time, type, path and key of each event."""
+    numbers = list(accumulate(found.n, initial=after))[1:]
+    keys = []
+    for place, n in enumerate(numbers):
+        slot, path = found.slots[found.slot[place]], found.paths[found.path[place]]
+        made = f"{path}#{found.iteration[place]}.{found.attempt[place]}!{slot}" if slot else ""
+        keys.append(found.keys.get(n, made))
+    types, paths = [found.types[at] for at in found.type], [found.paths[at] for at in found.path]
+    return list(zip(numbers, accumulate(found.sequence), accumulate(found.time), types, paths, keys, strict=True))
+
+
+@pytest.mark.parametrize("after", [0, 7])
+def test_columns_hold_what_the_events_say(after: int) -> None:
+    log = everything()
+    log.add_raw("tool.call", b'{"node":"a","tool":"t"}', "a", 1, 1, "odd key")
+    found = columns(rows(log)[after:], after)
+    assert taken_apart(found, after) == [
+        (event.n, 10 * event.n, int(event.time.timestamp() * 1000), event.type, event.path, event.key)
+        for event in log.events[after:]
+    ]
+    assert {len(column) for column in (found.name, found.outcome, found.tokens, found.size)} == {len(found.n)}
+
+
+def test_columns_say_what_events_are_about() -> None:
+    log = everything()
+    found = columns(rows(log), 0)
+    told = {
+        (found.types[kind], found.names[name], found.outcomes[outcome])
+        for kind, name, outcome in zip(found.type, found.name, found.outcome, strict=True)
+    }
+    assert {("run.claimed", "w1", ""), ("human.asked", "really?", ""), ("run.end", "", "cancelled")} <= told
+    assert sum(found.tokens) > 0
+
+
+def called(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.type == ModelCall.type]
+
+
+def sight(events: list[Event], admission: Admitted, event: Event) -> Seen | None:
+    reply = next(one for one in events if one.key == event.key and one.type == ModelResult.type)
+    return seen(RunRef("default", event.run), events[: event.n], admission, {}, reply)
+
+
+def test_what_a_model_saw_grows_turn_by_turn() -> None:
+    events = events_of("incident-triage")
+    admission = admitted(events[0], language)
+    turns = 0
+    for event in called(events):
+        call = payload_of(event)
+        assert isinstance(call, ModelCall)
+        found = sight(events, admission, event)
+        assert found is not None
+        new = [one for one in found.messages if one.new]
+        assert found.result is not None
+        assert new[-len(call.messages) :] == found.messages[-len(call.messages) :]
+        assert {one.n for one in new[-len(call.messages) :]} == {event.n}
+        if call.base is None:
+            assert new == found.messages
+            continue
+        turns += 1
+        before = next(one for one in called(events) if one.key == call.base)
+        seen_before = sight(events, admission, before)
+        assert seen_before is not None
+        old = [one for one in found.messages if not one.new]
+        assert [one.message for one in old] == [one.message for one in seen_before.messages]
+        assert "output" in msgspec.json.encode(new).decode()
+    assert turns

@@ -1,0 +1,644 @@
+"""Bad input, end to end: refused with everything that is wrong, half-starting nothing, and leaving other runs alone.
+
+Each test has a real house, with a server and a worker, and runs beside it that are none of the matter: whatever is
+thrown at the house, they complete. What a part of it says for itself is tested with the part: a server that cannot be
+reached in `tests.bus.nats.test_connection` and `tests.surfaces.cli.test_up`, data directories in
+`tests.bus.nats.server.test_embedded`.
+"""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+import structlog
+from nats.aio.msg import Msg
+
+from callboard.bus import events as ev
+from callboard.bus.commands import REPLY_HEADER
+from callboard.bus.effects import PythonTools
+from callboard.bus.errors import StoreLocked
+from callboard.bus.events import Problem
+from callboard.bus.nats.jetstream_api import api
+from callboard.languages.kit import Kit, kits
+from callboard.languages.language import End, Failed, Stage
+from callboard.runtime.admission.admission import Admission
+from callboard.runtime.admission.tells import Tells
+from callboard.runtime.admission.verdicts import Verdict
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.worker import worker
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.client import Client
+from callboard.service.api.connection import Connection, open_connection
+from callboard.testing.checks import check_log
+from tests.support.run_harness import PlayLanguage
+from tests.support.workflows import document
+
+PATIENCE_S = 30.0
+BYSTANDERS = 3
+NAUGHTY = "tests.fixtures.tools.naughty"
+SOURCE = json.dumps(document({"a": {}, "b": {}}, [("a", "b")]))
+SCRIPT: dict[str, Any] = {"turns": {"a": [{"text": "on it", "delay_ms": 400}]}, "default": {"text": "done"}}
+"""A good run lasts a little, so that it is under way while others misbehave."""
+
+
+def start(source: str = SOURCE, **fields: Any) -> dict[str, Any]:
+    return {"definition": {"source": source}, "model": "scripted", "script": SCRIPT, **fields}
+
+
+class Crashed(msgspec.Struct, frozen=True):
+    """Admission failed unexpectedly: the message has no verdict and comes again."""
+
+    subject: str
+
+
+@dataclass
+class Hall:
+    """A house as those see it who send it things: with what it refused, and bystanders under way."""
+
+    connection: Connection
+    refused: list[ev.RunRejected] = field(default_factory=list[ev.RunRejected])
+    crashed: list[Crashed] = field(default_factory=list[Crashed])
+    news: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def client(self) -> Client:
+        return self.connection.client
+
+    async def say(self, body: Any, subject: str = "cb.start.acme", failures: int = 0) -> Verdict:
+        """Publish as a bare client does, and wait for the verdict.
+
+        :raises AssertionError: if admission failed unexpectedly more than ``failures`` times
+        """
+        nc = self.connection.nc
+        inbox = nc.new_inbox()
+        verdicts: list[Verdict] = []
+
+        async def take(message: Msg) -> None:
+            verdicts.append(msgspec.json.decode(message.data, type=Verdict))
+            self.tell()
+
+        subscription = await nc.subscribe(inbox, cb=take)
+        before = len(self.crashed)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        await nc.publish(subject, data, headers={REPLY_HEADER: inbox})
+        with anyio.fail_after(PATIENCE_S):
+            while not verdicts:
+                assert len(self.crashed) <= before + failures, f"no verdict: admission failed at {subject}"
+                await self.news.wait()
+        await subscription.unsubscribe()
+        return verdicts[0]
+
+    async def refusal(self, verdict: Verdict) -> ev.RunRejected:
+        """What `cb.reject` keeps of a refused message, for those who did not wait for its verdict."""
+        assert verdict.status == "rejected", verdict
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                for refused in self.refused:
+                    if refused.problems == verdict.problems:
+                        return refused
+                await self.news.wait()
+
+    async def end(self, run_id: str) -> ev.RunEnd:
+        """Wait for a run's end."""
+        with anyio.fail_after(PATIENCE_S):
+            async with self.client.follow(run_id, event_type=ev.RunEnd.type) as feed:
+                async for recorded in feed:
+                    payload = ev.payload_of(recorded.event)
+                    assert isinstance(payload, ev.RunEnd)
+                    return payload
+        raise AssertionError(f"{run_id} never ended")
+
+    async def ran(self, message: Mapping[str, Any]) -> ev.RunEnd:
+        """Start a run and wait for its end."""
+        verdict = await self.say(message)
+        assert verdict.status == "accepted", verdict
+        assert verdict.run_id is not None
+        return await self.end(verdict.run_id)
+
+    async def runs(self) -> set[str]:
+        """Every run of which there is anything in the stream: an event, a command, an alarm or a value."""
+        answer = await api(
+            self.connection.log.requests, f"STREAM.INFO.{self.connection.log.stream}", {"subjects_filter": "cb.>"}
+        )
+        parts = [subject.split(".") for subject in answer["state"].get("subjects", {})]
+        places = {"run": 3, "timer": 3, "blob": 3, "cmd": 4, "due": 4}
+        return {part[places[part[1]]] for part in parts if part[1] in places}
+
+    def tell(self) -> None:
+        """Wake whoever waits for news."""
+        self.news.set()
+        self.news = anyio.Event()
+
+    async def _take_refusal(self, message: Msg) -> None:
+        self.refused.append(msgspec.json.decode(message.data, type=ev.RunRejected))
+        self.tell()
+
+    def _hear(self, _logger: Any, _method: str, entry: Any) -> Any:
+        if entry["event"] == "admission failed unexpectedly":
+            self.crashed.append(Crashed(entry["subject"]))
+            self.tell()
+        raise structlog.DropEvent
+
+    async def open(self) -> list[str]:
+        """Listen to refusals and the log, and start the bystanders; return these."""
+        structlog.configure(processors=[self._hear])
+        await self.connection.nc.subscribe("cb.reject.>", cb=self._take_refusal)
+        runs = [f"bystander-{i}" for i in range(BYSTANDERS)]
+        for run in runs:
+            assert (await self.say(start(run_id=run))).status == "accepted"
+        return runs
+
+    async def close(self, bystanders: list[str]) -> None:
+        """Whatever has happened meanwhile, the bystanders have completed, and so does a newcomer."""
+        assert (await self.ran(start(run_id="newcomer", script={"default": {"text": "ok"}}))).status == "completed"
+        for run in bystanders:
+            assert (await self.end(run)).status == "completed"
+            check_log(await self.client.events(run))
+
+
+def config_for(home: Path) -> Config:
+    return load({"data_dir": home, "sync": "100ms", "tenant": "acme"}, env={}, cwd=home)
+
+
+@pytest.fixture
+async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}):
+        hall = Hall(connection)
+        bystanders = await hall.open()
+        yield hall
+        await hall.close(bystanders)
+
+
+def places(problems: list[Problem]) -> list[tuple[str, str | tuple[int | None, int | None]]]:
+    """Code and place of each: the path in the document, or line and column where there is no path yet."""
+    return sorted((one.code, one.where or (one.line, one.column)) for one in problems)
+
+
+# -- starts that are refused -------------------------------------------------------------------------------------------
+
+BROKEN_YAML = "id: w\nname: [W\nentry: a\nnodes:\n  a: {name: A}\n"
+BROKEN_JSON = '{"id": "w",\n "entry": "a",\n "nodes": {"a": {]}}'
+TYPES = document({"a": {"max_turns": "many", "skills": "s"}}, [{"from": "a", "to": "nowhere"}], entry="b", id=7)
+INPUTS = {"service": {"type": "string", "required": True}, "hours": {"type": "number"}}
+
+REFUSED: dict[str, tuple[Any, list[tuple[str, Any]]]] = {
+    "nothing": (b"", [("start.malformed", (1, 1))]),
+    "no JSON": (b'{"definition": {},\n "input": tru}', [("start.malformed", (2, 11))]),
+    "unknown fields": (
+        start(inputs={}, modle="scripted", definition={"source": SOURCE, "text": "x"}),
+        [("start.unknown_field", place) for place in ("definition.text", "inputs", "modle")],
+    ),
+    "wrong types": (
+        start(run_id=7, files={"rules.md": 1}, breakpoints="a", options=[], definition={"source": 3}),
+        [
+            ("start.type", place)
+            for place in ("breakpoints", "definition.source", "files.rules.md", "options", "run_id")
+        ],
+    ),
+    "two definitions": (start(definition={"source": SOURCE, "name": "w"}), [("start.definition", "definition")]),
+    "an empty run id": (start(run_id=""), [("start.type", "run_id")]),
+    "tags that are none": (
+        start(tags={"1a": "x", "long": "x" * 257, "number": 1, "": "x", "fine.one": "x"}),
+        [("start.tag", "tags."), ("start.tag", "tags.1a"), ("start.tag", "tags.long"), ("start.type", "tags.number")],
+    ),
+    "attributes that are none": (
+        start(attributes={"1a": "input.a", "fine": "output.a.0", "root": "inputs.a", "end": "input.", "number": 1}),
+        [
+            *[("start.attribute", "attributes.1a"), ("start.attribute", "attributes.end")],
+            *[("start.attribute", "attributes.root"), ("start.type", "attributes.number")],
+        ],
+    ),
+    "too many tags": (start(tags={f"t{i}": "x" for i in range(33)}), [("start.tag", "tags")]),
+    "a run id too long": (start(run_id="r" * 161), [("start.run_id", "run_id")]),
+    "an empty name": (start(definition={"name": ""}), [("start.definition", "definition.name")]),
+    "an empty hash": (start(definition={"hash": ""}), [("start.definition", "definition.hash")]),
+    "an empty source": (start(definition={"source": ""}), [("start.definition", "definition.source")]),
+    "text that is not UTF-8": (b'{"definition": {"source": "\xff"}}', [("start.malformed", (1, 28))]),
+    "a name that is not UTF-8": (b'{"\xc3(": 1}', [("start.malformed", (1, 3))]),
+    "an unknown language": (
+        start(definition={"source": SOURCE, "language": "cobol"}),
+        [("start.language", "definition.language")],
+    ),
+    "no language": (start("Dear Sir or Madam"), [("UNKNOWN_LANGUAGE", "definition.language")]),
+    "an unknown name": (start(definition={"name": "nobody"}), [("definition.unknown", "definition.name")]),
+    "an unknown hash": (start(definition={"hash": "0" * 64}), [("definition.unknown", "definition.hash")]),
+    "broken YAML": (start(BROKEN_YAML), [("PARSE", (3, 6))]),
+    "broken JSON": (start(BROKEN_JSON), [("PARSE", (3, 18))]),
+    "a wrong document": (
+        start(json.dumps(TYPES)),
+        [
+            ("MISSING_ENTRY", "entry"),
+            ("SCHEMA", "id"),
+            ("SCHEMA", "nodes.a.max_turns"),
+            ("SCHEMA", "nodes.a.skills"),
+            ("UNKNOWN_EDGE_TARGET", "edges[0].to"),
+        ],
+    ),
+    "edges to nowhere": (
+        start(json.dumps(document({"a": {}}, [("a", "b"), ("c", "a")], entry="d"))),
+        [("MISSING_ENTRY", "entry"), ("UNKNOWN_EDGE_TARGET", "edges[0].to"), ("UNKNOWN_EDGE_SOURCE", "edges[1].from")],
+    ),
+    "everything around the document": (
+        start(
+            json.dumps(document({"a": {}}, inputs=INPUTS)),
+            input={"hours": "two"},
+            arguments={"x": 1},
+            breakpoints=["z"],
+            options={"max_steps": 0, "skilz": []},
+            model="nobody:x",
+            script={"rotues": {}},
+        ),
+        [
+            ("INPUT", "input.hours"),
+            ("INPUT", "input.service"),
+            ("SCHEMA", "arguments"),
+            ("SCHEMA", "options.max_steps"),
+            ("SCHEMA", "options.skilz"),
+            ("UNKNOWN_BREAKPOINT", "breakpoints[0]"),
+            ("model.unknown", "model"),
+            ("script.unknown", "script.rotues"),
+        ],
+    ),
+}
+
+
+UNKNOWN_DEFINITIONS = ("an unknown name", "an unknown hash")
+"""Their refusals say nothing of what to do; see the test of that."""
+
+HELPS = ("should", "required", "known are", "expected")
+"""Words of messages that say themselves what would be right."""
+
+
+def helpless(problems: list[Problem]) -> list[Problem]:
+    """The problems that leave one alone with them."""
+    return [one for one in problems if not (one.expected or any(word in one.message for word in HELPS))]
+
+
+async def test_a_refused_start_names_everything_that_is_wrong_and_starts_nothing(hall: Hall) -> None:
+    """One house for all of them: what they do to each other counts too."""
+    before = await hall.runs()
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for i, (name, (body, _expected)) in enumerate(REFUSED.items()):
+        verdict = await hall.say({"run_id": f"bad-{i}", **body} if isinstance(body, dict) else body)
+        refused = await hall.refusal(verdict)
+        assert refused.verb == "start"
+        assert verdict.run_id is None or verdict.run_id == refused.id
+        found[name] = places(verdict.problems)
+        if name not in UNKNOWN_DEFINITIONS:
+            assert helpless(verdict.problems) == []
+    assert found == {name: sorted(expected) for name, (_body, expected) in REFUSED.items()}
+    assert await hall.runs() == before
+    # The ids are free: a good start may have them.
+    last = f"bad-{len(REFUSED) - 1}"
+    assert (await hall.ran(start(run_id=last))).status == "completed"
+
+
+async def test_an_unknown_definition_is_refused_with_a_remedy(hall: Hall) -> None:
+    for name in UNKNOWN_DEFINITIONS:
+        assert helpless((await hall.say(REFUSED[name][0])).problems) == []
+
+
+async def test_any_short_name_will_do_for_a_run(hall: Hall) -> None:
+    for run_id in ("später, bitte", "../../etc/passwd", "a.b.*.>", "a b\r\nPUB x 0", "\0", "="):
+        assert (await hall.ran(start(run_id=run_id, script={"default": {"text": "ok"}}))).status == "completed"
+        assert {event.run for event in await hall.client.events(run_id)} == {run_id}
+
+
+# -- starts that ought to be refused, or better ------------------------------------------------------------------------
+
+
+def with_input(value: str, **fields: Any) -> bytes:
+    """A start with an input that no JSON library would write."""
+    return json.dumps(start(input="VALUE", **fields)).replace('"VALUE"', f'{{"a": {value}}}').encode()
+
+
+def nested(depth: int, **fields: Any) -> bytes:
+    """A start whose input is nested so deep."""
+    return with_input("[" * depth + "]" * depth, **fields)
+
+
+MISSING = (Problem("start.missing", "Field required", "definition"),)
+"""What is wrong with an empty object."""
+
+MANY = {f"field_{i}": 1 for i in range(20_000)}
+NO_VERDICT: dict[str, tuple[str, Any]] = {
+    "nested too deep to be read": ("cb.start.acme", nested(100_000)),
+    "a number too long for Python": ("cb.start.acme", with_input("7" * 5_000)),
+    "a definition's name too long": ("cb.start.acme", start(definition={"name": "n" * 300})),
+    "more problems than a message takes": ("cb.start.acme", {**start(), **MANY}),
+    "a tenant too long": (f"cb.start.{'t' * 200}", start()),
+    "a tenant that is no name": ("cb.start.=FF", start()),
+    "a run too long": (f"cb.tell.acme.{'r' * 200}.cancel", {}),
+    "a run that is no name": ("cb.tell.acme.=FF.cancel", {}),
+    "a tell that is not UTF-8": ("cb.tell.acme.r.signal", b'{"name": "\xff"}'),
+    "a tell nested too deep": ("cb.tell.acme.r.signal", b'{"name": "x", "data": ' + b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", NO_VERDICT)
+async def test_whatever_is_published_has_a_verdict(hall: Hall, name: str) -> None:
+    subject, body = NO_VERDICT[name]
+    verdict = await hall.say(body, subject)
+    assert verdict.status == "rejected"
+    assert verdict.problems
+
+
+@pytest.mark.parametrize("subject", ["cb.start.acme", "cb.tell.acme.bystander-0.signal"])
+async def test_a_message_whose_admission_keeps_failing_is_rejected(
+    hall: Hall, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_arguments: Any) -> Any:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(worker, "ADMISSION_RETRY_S", 0.001)
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "_start", fail)
+        patch.setattr(Tells, "admit", fail)
+        verdict = await hall.say({"run_id": "poison"}, subject, failures=worker.ADMISSION_TRIES_MAX)
+    assert len(hall.crashed) == worker.ADMISSION_TRIES_MAX
+    assert [problem.code for problem in verdict.problems] == ["internal"]
+    assert "ZeroDivisionError: planted" in verdict.problems[0].message
+    refused = await hall.refusal(verdict)
+    assert refused.verb == subject.split(".")[-1].replace("acme", "start")
+
+
+async def test_an_input_is_refused_if_no_run_could_have_it(hall: Hall) -> None:
+    """What admission can just read, a worker further down its stack can not: such a run would never end."""
+    for depth in (990, 980, 960, 900, 50):
+        verdict = await hall.say(nested(depth, run_id=f"deep-{depth}"))
+        if verdict.status == "accepted":
+            assert (await hall.end(f"deep-{depth}")).status == "completed"
+        else:
+            assert verdict.problems
+            assert helpless(verdict.problems) == []
+
+
+@pytest.mark.parametrize("fault", [{"inputs": {}}, {"run_id": "r" * 161}])
+async def test_all_problems_come_at_once(hall: Hall, fault: dict[str, Any]) -> None:
+    verdict = await hall.say(start("Dear Sir or Madam", model="nobody:x", **fault))
+    codes = {problem.code for problem in verdict.problems}
+    assert {"UNKNOWN_LANGUAGE", "model.unknown"} < codes
+
+
+async def test_a_refusal_bears_the_run_id_of_its_start(hall: Hall) -> None:
+    """As the page on messages says: whoever only follows `cb.reject` knows no sequence."""
+    verdict = await hall.say(start(run_id="mine", inputs={}))
+    assert (verdict.run_id, (await hall.refusal(verdict)).id) == ("mine", "mine")
+
+
+async def test_limits_that_nobody_keeps_are_refused(hall: Hall) -> None:
+    verdict = await hall.say(start(run_id="limited", limits={"deadlin": "tomorrow"}))
+    assert [problem.where for problem in verdict.problems] == ["limits.deadlin"]
+
+
+async def test_what_is_almost_json_is_told_with_its_place(hall: Hall) -> None:
+    verdict = await hall.say(with_input("NaN"))
+    assert [(one.code, one.line is not None) for one in verdict.problems] == [("start.malformed", True)]
+
+
+async def test_half_a_surrogate_pair_in_a_start_is_replaced(hall: Hall) -> None:
+    body = with_input('"\\ud83d\\ude00 \\ud83d"')
+    assert (await hall.say(body)).status == "accepted"
+
+
+async def test_a_verdict_is_not_written_into_the_log(hall: Hall) -> None:
+    """A reply address below our own prefix would be an unguarded write: the run it hits could never be read again."""
+    assert (await hall.ran(start(run_id="target"))).status == "completed"
+    reply = hall.client.log.subjects.event(hall.client.ref("target"), "w", ev.RunEnd.type)
+    await hall.connection.nc.publish("cb.start.acme", b"{}", headers={REPLY_HEADER: reply})
+    await hall.refusal(Verdict("rejected", problems=[*MISSING]))
+    # A worker sends its letters in order: with this verdict, the one before it has been published.
+    assert (await hall.say(b"")).status == "rejected"
+    assert [event.type for event in await hall.client.events("target")].count(ev.RunEnd.type) == 1
+
+
+async def test_a_reply_address_beyond_the_protocol_takes_no_worker_down(hall: Hall) -> None:
+    """A server closes the connection of whoever publishes to a subject longer than its control line."""
+    body = json.dumps(start(run_id="far")).encode()
+    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "x" * 5000})
+    assert (await hall.end("far")).status == "completed"
+
+
+async def test_a_run_id_that_is_used_again_for_something_else_is_told(hall: Hall) -> None:
+    assert (await hall.ran(start(run_id="once", input={"q": 1}))).status == "completed"
+    same = await hall.say(start(run_id="once", input={"q": 1}))
+    assert (same.status, same.duplicate, same.warnings) == ("accepted", True, [])
+    other = await hall.say(start(run_id="once", input={"q": 2}))
+    assert (other.status, other.duplicate) == ("accepted", True)
+    assert [(problem.code, problem.severity) for problem in other.warnings] == [("start.differs", "warning")]
+
+
+async def test_a_tell_nested_too_deep_is_refused(hall: Hall) -> None:
+    body = b'{"name":"s","data":' + b"[" * 600 + b"]" * 600 + b"}"
+    verdict = await hall.say(body, "cb.tell.acme.anybody.signal")
+    assert [problem.code for problem in verdict.problems] == ["tell.nesting"]
+
+
+async def test_a_refusal_always_fits_into_a_message(hall: Hall) -> None:
+    verdict = await hall.say(start(definition={"name": "\u200b" * 100_000}))
+    assert (verdict.status, [problem.code for problem in verdict.problems]) == ("rejected", ["definition.unknown"])
+
+
+async def test_a_reply_address_that_is_none_keeps_nothing_from_running(hall: Hall) -> None:
+    body = json.dumps(start(run_id="mute")).encode()
+    await hall.connection.nc.publish("cb.start.acme", body, headers={REPLY_HEADER: "a b c d"})
+    assert (await hall.end("mute")).status == "completed"
+
+
+# -- tells -------------------------------------------------------------------------------------------------------------
+
+
+async def test_tells_that_nobody_can_follow_are_refused(hall: Hall) -> None:
+    assert (await hall.ran(start(run_id="over"))).status == "completed"
+    ended = await hall.client.events("over")
+    before = await hall.runs()
+    expected = {
+        ("nobody", "cancel", b"{}"): ("run.unknown", "run", "nobody"),
+        ("over", "cancel", b"{}"): ("run.finished", "run", "too late"),
+        ("over", "signal", b'{"name": "go"}'): ("run.finished", "run", "too late"),
+        ("over", "sing", b"{}"): ("tell.verb", "subject", "cancel | kill"),
+        ("over", "cancel", b"not now"): ("tell.malformed", "message", "malformed"),
+        ("over", "cancel", b'{"resaon": "x"}'): ("tell.malformed", "message", "resaon"),
+        ("over", "signal", b'{"name": 7}'): ("tell.malformed", "message", "$.name"),
+        ("over", "signal", b"{}"): ("tell.malformed", "message", "name"),
+    }
+    for (run, verb, body), (code, where, said) in expected.items():
+        verdict = await hall.say(body, f"cb.tell.acme.{run}.{verb}")
+        [problem] = verdict.problems
+        assert (verdict.run_id, problem.code, problem.where) == (run, code, where)
+        assert said in str(problem)
+        refused = await hall.refusal(verdict)
+        assert (refused.verb, refused.id) == (verb, run)
+    assert await hall.runs() == before
+    assert await hall.client.events("over") == ended
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_did_not_travel_along_fails_the_run_before_any_node(hall: Hall) -> None:
+    """What the message did not bring is read from nowhere, whatever it is called."""
+    for i, name in enumerate(("./rules.md", "../../etc/passwd", "/etc/passwd", "./a\\b")):
+        source = json.dumps(document({"a": {}}, rules=[name]))
+        end = await hall.ran(start(source, run_id=f"files-{i}", files={"other.md": "x"}))
+        assert end.status == "failed"
+        assert end.error is not None
+        assert end.error.code == "SOURCE_FILE_NOT_FOUND"
+        assert end.error.details["field"] == "workflow.rules[0]"
+        assert "the start message brought other.md" in end.error.message
+        types = [event.type for event in await hall.client.events(f"files-{i}")]
+        assert types[-2:] == [ev.RunFailed.type, ev.RunEnd.type]
+        assert ev.NodeEnter.type not in types
+
+
+# -- models that do not stop -------------------------------------------------------------------------------------------
+
+
+async def test_a_model_that_never_stops_calling_tools_is_stopped(hall: Hall) -> None:
+    source = json.dumps(document({"a": {"skills": ["s"], "max_turns": 5}}))
+    wish = {"tool_calls": [{"tool": "behaves", "input": {}}, {"tool": "nobody", "input": {}}]}
+    message = start(source, run_id="endless", script={"default": wish}, options={"skills": [skill("behaves")]})
+    end = await hall.ran(message)
+    assert end.status == "failed"
+    assert end.error is not None
+    assert (end.error.code, end.error.path) == ("workflow.node_failed", "a")
+    assert end.error.previous is not None
+    assert end.error.previous.code == "agent.max_turns"
+    assert end.error.previous.details == {"max_turns": 5, "wanted": ["behaves", "nobody"]}
+    types = [event.type for event in await hall.client.events("endless")]
+    assert types.count(ev.ModelCall.type) == 5
+    # The calls of the last turn are not made; those of a tool that is not there never.
+    assert types.count(ev.ToolCall.type) == 4
+
+
+async def test_a_workflow_that_never_ends_is_ended(hall: Hall) -> None:
+    source = json.dumps(
+        document({"a": {}, "b": {}}, [("a", "b"), {"from": "b", "to": "a", "when": "again", "max_iterations": 1000}])
+    )
+    script = {"default": {"text": "a"}}
+    end = await hall.ran(start(source, run_id="circle", script=script, options={"max_steps": 9}))
+    assert end.status == "failed"
+    assert end.error is not None
+    assert (end.error.code, end.error.details["max_steps"]) == ("workflow.step_budget", 9)
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+TOO_MUCH_BYTES = 300 * 1024 * 1024
+
+CALLS: dict[str, tuple[str, dict[str, Any], tuple[str, str] | str]] = {
+    "good": ("behaves", {}, "behaves well"),
+    "prints": ("prints", {}, "said it"),
+    "raises": ("raises", {}, ("tool.failed", "RuntimeError: the sensor is on fire")),
+    "generator": ("returns_a_generator", {}, ("tool.bad_output", "a generator")),
+    "object": ("returns_an_object", {}, ("tool.bad_output", "object")),
+    "300 MB": ("returns_too_much", {"size": TOO_MUCH_BYTES}, ("tool.output_too_large", "the limit is")),
+    "dies": ("dies", {}, ("tool.crashed", "exit status 3")),
+    "wrong input": ("behaves", {"word": 3}, ("tool.invalid_input", "/word")),
+}
+"""By run: the tool that is called, its input, and its output, or code and words of its failure."""
+
+
+def skill(*names: str, module: str = NAUGHTY) -> dict[str, Any]:
+    tools = [
+        {"name": name, "description": name, "input_schema": {"type": "object"}, "python": f"{module}:{name}"}
+        for name in names
+    ]
+    return {"id": "s", "name": "S", "description": "for tests", "category": "general", "tools": tools}
+
+
+def calling(run: str, tool: str, input: dict[str, Any]) -> dict[str, Any]:
+    turns = [{"tool_calls": [{"tool": tool, "input": input}]}, {"text": "so be it"}]
+    source = json.dumps(document({"a": {"skills": ["s"]}}))
+    return start(source, run_id=run, script={"turns": {"a": turns}}, options={"skills": [skill(tool)]})
+
+
+async def test_whatever_a_tool_does_is_its_own_failure(hall: Hall, capfd: pytest.CaptureFixture[str]) -> None:
+    """All at the same time. The model is told, and its run completes like all the others."""
+    found: dict[str, ev.ToolResult] = {}
+
+    async def perform(run: str) -> None:
+        tool, input, _expected = CALLS[run]
+        assert (await hall.ran(calling(run, tool, input))).status == "completed"
+        [result] = [event for event in await hall.client.events(run) if event.type == ev.ToolResult.type]
+        assert (result.path, result.iteration, result.key) == ("a", 1, "a#1.1!tool.1.0")
+        payload = ev.payload_of(result)
+        assert isinstance(payload, ev.ToolResult)
+        found[run] = payload
+
+    async with anyio.create_task_group() as tasks:
+        for run in CALLS:
+            tasks.start_soon(perform, run)
+    for run, (tool, _input, expected) in CALLS.items():
+        result = found[run]
+        assert (result.node, result.tool) == ("a", tool)
+        if isinstance(expected, str):
+            assert (result.output, result.error) == (expected, None)
+            continue
+        assert result.error is not None
+        assert result.error.code == expected[0]
+        assert tool in result.error.message
+        assert expected[1] in result.error.message
+        assert "Traceback" not in result.error.message
+    assert capfd.readouterr().out == ""
+
+
+UNAVAILABLE = {
+    "no function": (NAUGHTY, "nobody", "nobody"),
+    "no import": ("tests.fixtures.tools.broken_import", "tool", "module_that_nobody_has"),
+    "exits": ("tests.fixtures.tools.exits_at_import", "tool", "exit status 7"),
+}
+
+
+async def test_a_tool_that_cannot_be_had_fails_its_node(hall: Hall) -> None:
+    for run, (module, name, said) in UNAVAILABLE.items():
+        message = {**calling(run, name, {}), "options": {"skills": [skill(name, module=module)]}}
+        end = await hall.ran(message)
+        assert end.status == "failed"
+        assert end.error is not None
+        assert end.error.path == "a"
+        assert end.error.previous is not None
+        assert end.error.previous.code == "tool.unavailable"
+        assert said in end.error.previous.message
+
+
+async def hanging(stage: Stage) -> End:
+    """Calls a tool that hangs, beside one that does not, with a limit that workflows do not let one set."""
+    node = stage.enter("hang")
+    functions = {name: f"{NAUGHTY}:{name}" for name in ("hangs", "behaves")}
+    async with node.toolbox([PythonTools(functions, timeout_s=10.0)]):
+        calls = [stage.spawn(node.tool(f"tool.0.{i}", name, {})) for i, name in enumerate(functions)]
+        hung, behaved = [getattr(settled, "value", None) for settled in await stage.join(*calls)]
+    node.exit("ok")
+    assert isinstance(hung, Failed)
+    return End("completed", getattr(behaved, "value", None), msgspec.to_builtins(hung.error))
+
+
+LANGUAGE = PlayLanguage({"hanging": hanging})
+
+
+async def test_a_tool_that_hangs_is_killed(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Kit("play", __name__, lambda _fields, _source: False, "a play's name")
+    monkeypatch.setitem(kits(), "play", play)
+    end = await hall.ran(start(run_id="hangs", definition={"language": "play", "source": "hanging"}))
+    assert (end.status, end.output) == ("completed", "behaves well")
+    assert end.results["code"] == "tool.timeout"
+    assert end.results["details"] == {"timeout_s": 10.0}
+    assert "hangs did not end within 10 s and was killed" in end.results["message"]
+
+
+# -- the house itself --------------------------------------------------------------------------------------------------
+
+
+async def test_a_second_house_over_one_store_is_refused(hall: Hall) -> None:
+    with pytest.raises(StoreLocked) as refused:
+        async with open_connection(hall.connection.config, "second"):
+            pass
+    assert refused.value.code == "store.locked"
+    assert refused.value.where == str(hall.connection.config.data_dir / "nats")
+    assert "choose another data directory" in refused.value.remedy

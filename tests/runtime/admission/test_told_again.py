@@ -1,0 +1,205 @@
+"""A tell or a fork that is sent again under the same id acts once and gets the first verdict, over every interface."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import REPLY_HEADER
+from callboard.bus.events import Event
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.purge import Gone, finish, last_fork, mark_gone
+from callboard.bus.subjects import RunRef
+from callboard.runtime.admission.routing import routed_as
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection
+from tests.support.flow_providers import ours
+from tests.support.http_application import PATIENCE_S, served
+
+SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
+
+House = tuple[httpx.AsyncClient, Connection]
+
+
+def call(provider: str, next: str, **arguments: Any) -> dict[str, Any]:
+    calls = {"provider": ours(provider), "with": arguments}
+    said = {next: "{{ step.result.value }}"}
+    return {"action": "Call", "call": calls, "assign": said, "next": next}
+
+
+FLOW = json.dumps(
+    {
+        "$schema": SCHEMA,
+        "entrypoint": "a",
+        "steps": {
+            "a": call("signal", "b", name="paid"),
+            "b": call("human", "c", question="Ship?", type="confirm"),
+            "c": call("human", "d", question="Delete the account?", type="confirm"),
+            "d": call("signal", "e", name="paid"),
+            "e": {"action": "Return", "value": "{{ [vars.b, vars.c, vars.d, vars.e] }}"},
+        },
+    }
+)
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    async with served(tmp_path_factory.mktemp("again"), park_linger_s=0.0) as opened:
+        yield opened
+
+
+async def begun(house: House, run: str) -> str:
+    client, _ = house
+    started = await client.post("/runs", json={"definition": {"source": FLOW}, "run_id": run})
+    assert started.status_code == 202, started.text
+    return run
+
+
+async def until(house: House, run: str, *types: str) -> list[Event]:
+    """Wait until a run's events of these types are as many as the types are."""
+    with anyio.fail_after(PATIENCE_S):
+        async with house[1].client.follow(run) as feed:
+            found: list[str] = []
+            async for item in feed:
+                found += [item.event.type] if item.event.type in types else []
+                if len(found) == len(types):
+                    break
+    return await house[1].client.events(run)
+
+
+def count(events: list[Event], kind: type[ev.Payload]) -> int:
+    return sum(1 for event in events if ev.TYPES[event.type] is kind)
+
+
+async def post(house: House, run: str, verb: str, body: Any, key: str = "") -> dict[str, Any]:
+    headers = {"Idempotency-Key": key} if key else {}
+    answered = await house[0].post(f"/runs/{run}/{verb}", json=body, headers=headers)
+    return {"http": answered.status_code, **answered.json()}
+
+
+async def test_a_tell_that_is_sent_again_acts_once_and_is_answered_as_before(house: House) -> None:
+    run = await begun(house, "once")
+    first = await post(house, run, "signal", {"name": "paid", "data": 5}, "s-1")
+    again = await post(house, run, "signal", {"name": "paid", "data": 5}, "s-1")
+    assert again == {**first, "duplicate": True}
+    await until(house, run, ev.HumanAsked.type)
+    yes = {"user_response": "yes"}
+    first = await post(house, run, "answer", {**yes, "id": "a-1"})
+    await until(house, run, ev.HumanAsked.type, ev.HumanAsked.type)
+    again = await post(house, run, "answer", {**yes, "id": "a-1"})
+    assert again == {**first, "duplicate": True}
+    # "Delete the account?" is as it was.
+    events = await house[1].client.events(run)
+    assert (count(events, ev.HumanAnswered), count(events, ev.SignalReceived)) == (1, 1)
+    await post(house, run, "answer", {"user_response": "no"}, "a-2")
+    await post(house, run, "signal", {"name": "paid", "data": 6}, "s-2")
+    events = await until(house, run, ev.RunEnd.type)
+    ended = ev.payload_of(events[-1])
+    assert isinstance(ended, ev.RunEnd)
+    assert ended.output == [5, True, False, 6]
+    # Now that it has ended too.
+    assert await post(house, run, "answer", {**yes, "id": "a-1"}) == again
+    assert (await post(house, run, "answer", {**yes, "id": "a-3"}))["http"] != 202
+
+
+async def test_a_refusal_is_told_again_too(house: House) -> None:
+    run = await begun(house, "refused")
+    first = await post(house, run, "answer", {"user_response": "yes"}, "early")
+    assert first["error"]["code"] == "answer.no_question"
+    await post(house, run, "signal", {"name": "paid"})
+    await until(house, run, ev.HumanAsked.type)
+    assert await post(house, run, "answer", {"user_response": "yes"}, "early") == first
+    assert count(await house[1].client.events(run), ev.HumanAnswered) == 0
+
+
+async def test_something_else_under_the_same_id_does_nothing_and_says_so(house: House) -> None:
+    run = await begun(house, "differs")
+    await post(house, run, "signal", {"name": "other", "data": 1}, "k")
+    other = await post(house, run, "signal", {"name": "other", "data": 2}, "k")
+    assert [one["code"] for one in other["warnings"]] == ["tell.differs"]
+    # An id is that of one verb at one run.
+    assert "duplicate" not in await post(house, run, "pause", {}, "k")
+    assert "duplicate" not in await post(house, await begun(house, "differs-2"), "signal", {"name": "other"}, "k")
+
+
+async def test_a_resume_that_is_sent_again_does_not_pass_the_next_breakpoint(house: House) -> None:
+    client, _ = house
+    source = "# Two\n\n## STEP 1: One\n\nSay one.\n\n## STEP 2: Two\n\nSay two.\n"
+    start = {
+        "definition": {"source": source, "language": "playbook"},
+        "breakpoints": ["1", "2"],
+        "model": "scripted",
+        "script": {"default": {"text": "x"}},
+    }
+    assert (await client.post("/runs", json={**start, "run_id": "stops"})).status_code == 202
+    await until(house, "stops", ev.RunPaused.type)
+    first = await post(house, "stops", "resume", {}, "go")
+    await until(house, "stops", ev.RunPaused.type, ev.RunPaused.type)
+    assert await post(house, "stops", "resume", {}, "go") == {**first, "duplicate": True}
+    assert count(await house[1].client.events("stops"), ev.RunResumed) == 1
+
+
+@pytest.mark.parametrize("place", [{"at": 3}, {"again": True}, {"from": "main/a"}])
+async def test_a_fork_that_is_asked_for_again_is_the_same_run(house: House, place: dict[str, Any]) -> None:
+    run = await begun(house, f"origin-{next(iter(place))}")
+    await until(house, run, ev.SignalAwaited.type)
+    key = f"fork-{next(iter(place))}"
+    first, again = [await post(house, run, "fork", place, key) for _ in range(2)]
+    assert (first["run_id"], again["run_id"]) == (key, key)
+    assert again["duplicate"]
+
+
+async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house: House) -> None:
+    """The server's own window is two minutes: what tells them apart is a message that stays."""
+    _, connection = house
+    run = await begun(house, "bare")
+    log, ref = connection.log, RunRef("acme", run)
+    body = json.dumps({"name": "paid", "data": 1, "id": "n-1"}).encode()
+
+    async def say(reply: str) -> None:
+        await log.publish(Message(log.subjects.tell(ref, "signal"), body, {REPLY_HEADER: reply}))
+
+    inbox = log.nc.new_inbox()
+    subscription = await log.nc.subscribe(inbox)
+    async with open_worker(connection, env={}):
+        with anyio.fail_after(PATIENCE_S):
+            verdicts = []
+            for _ in range(6):
+                await say(inbox)
+                verdicts.append(json.loads((await subscription.next_msg(PATIENCE_S)).data))
+    await subscription.unsubscribe()
+    assert {verdict["cause"] for verdict in verdicts} == {verdicts[0]["cause"]}
+    assert [verdict.get("duplicate", False) for verdict in verdicts] == [False] + [True] * 5
+    await until(house, run, ev.HumanAsked.type)
+    assert count(await connection.client.events(run), ev.SignalReceived) == 1
+    # The command is found by a stored note, not by the deduplication window of the server.
+    found = await routed_as(log, ref, "signal", "n-1")
+    assert found is not None
+    command = await log.message(found.cause)
+    assert command is not None
+    assert "Nats-Msg-Id" not in command.headers
+
+
+async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_tell(house: House) -> None:
+    _, connection = house
+    run = await begun(house, "forged")
+    log, ref = connection.log, RunRef("acme", run)
+    await log.publish(Message(log.subjects.told(ref, "signal", "f-1"), b"{}", {}))
+    told = await post(house, run, "signal", {"name": "paid", "data": 1}, "f-1")
+    assert told["status"] == "accepted"
+    await until(house, run, ev.HumanAsked.type)
+
+
+async def test_a_purge_takes_the_notes_along(house: House) -> None:
+    _, connection = house
+    log, ref = connection.log, RunRef("acme", "bare")
+    await post(house, "bare", "kill", {}, "end")
+    await until(house, "bare", ev.RunEnd.type)
+    await mark_gone(log, ref, Gone(), await last_fork(log, ref))
+    await finish(log, ref)
+    assert await log.last_message(f"{log.subjects.tell(ref, 'signal')}.>") is None
+    assert await log.last_message(log.subjects.told(ref, "kill", "end")) is None

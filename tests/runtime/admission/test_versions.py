@@ -1,0 +1,238 @@
+"""Versions of registered definitions: listed, started by their hash, and brought back, whoever else registers."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import msgspec
+import nats
+import pytest
+
+from callboard.bus.commands import Registration
+from callboard.bus.events import Traced
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats.commit import Message
+from callboard.bus.nats.jetstream import JetStreamLog
+from callboard.bus.subjects import RunRef
+from callboard.projections.run.span_ids import SpanIds
+from callboard.runtime.admission import admission
+from callboard.runtime.admission import versions as known
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.admission.registration import Registered, register
+from callboard.service.api.connection import Connection
+from tests.support.flows import call, flow, returned
+from tests.support.service_client import PATIENCE_S, SCRIPT, SOURCE, Caller, standing
+
+TENANT = "acme"
+
+
+def text(words: str) -> str:
+    return SOURCE.replace("Count.", words)
+
+
+@pytest.fixture(scope="module")
+async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
+    async with standing(tmp_path_factory.mktemp("home")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+async def caller(connection: Connection) -> AsyncIterator[Caller]:
+    assert connection.server is not None
+    nc = await nats.connect(connection.server.url)
+    yield Caller(nc)
+    await nc.close()
+
+
+async def pushed(caller: Caller, name: str, *words: str, **more: Any) -> list[str]:
+    """Register texts under a name, one after the other; return their hashes."""
+    asked = [{"name": name, "source": text(each), **more} for each in words]
+    return [(await caller.ask("definition", each))["hash"] for each in asked]
+
+
+async def listed(caller: Caller, name: str) -> list[tuple[int, str, int | None]]:
+    """Number, hash and what it brought back of each version, the newest first."""
+    found = (await caller.ask("versions", {"name": name}))["versions"]
+    assert [one["number"] for one in found if one.get("in_force")] == [len(found)]
+    return [(one["number"], one["hash"], one.get("restores")) for one in found]
+
+
+async def test_what_cannot_be_read_withdraws_a_name_and_harms_nothing(connection: Connection, caller: Caller) -> None:
+    [kept] = await pushed(caller, "spoiled", "Spoilt, first.")
+    await connection.log.publish(Message(connection.log.subjects.definition(TENANT, "spoiled"), b"\xff{", {}))
+    error = await caller.refused("start", {"definition": {"name": "spoiled"}, "model": "scripted", "script": SCRIPT})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]
+    assert (await caller.ask("versions", {"name": "spoiled"}))["versions"][1]["hash"] == kept
+    await pushed(caller, "spoiled", "Spoilt, second.")
+    await caller.finished(definition={"name": "spoiled"})
+
+
+async def test_versions_are_listed_with_who_when_and_their_runs(caller: Caller) -> None:
+    [first] = await pushed(caller, "listed", "One.", by="ada")
+    run = await caller.finished(definition={"name": "listed"})
+    [second] = await pushed(caller, "listed", "Two.", by="Zoë")
+    assert (await caller.ask("definition", {"name": "listed", "source": text("Two."), "by": "bob"}))["unchanged"]
+    newest, oldest = (await caller.ask("versions", {"name": "listed"}))["versions"]
+    assert (newest["hash"], newest["by"], newest["runs"]) == (second, "Zoë", 0)
+    assert (oldest["hash"], oldest["by"], oldest["runs"]) == (first, "ada", 1)
+    assert oldest["registered_at"] < newest["registered_at"]
+    assert (await caller.ask("show", {"run_id": run}))["definition_hash"] == first
+    assert (await caller.refused("versions", {"name": "nobody"}))["code"] == "definition.unknown"
+
+
+async def test_a_rollback_registers_the_one_before_once_more_and_goes_on_back(caller: Caller) -> None:
+    a, b, c = await pushed(caller, "back", "A.", "B.", "C.")
+    answer = await caller.ask("rollback", {"name": "back", "by": "ada"})
+    assert (answer["hash"], answer["by"], "source" in answer) == (b, "ada", False)
+    assert (await caller.ask("rollback", {"name": "back"}))["hash"] == a
+    assert await listed(caller, "back") == [(5, a, 1), (4, b, 2), (3, c, None), (2, b, None), (1, a, None)]
+    assert (await caller.refused("rollback", {"name": "back"}))["code"] == "definition.no_earlier"
+    assert (await caller.ask("definition", {"name": "back"}))["source"] == text("A.")
+    # Forward again, by the number of one that was itself brought back; and a push begins anew from there.
+    assert (await caller.ask("rollback", {"name": "back", "to": "v4"}))["hash"] == b
+    [d] = await pushed(caller, "back", "D.")
+    assert (await listed(caller, "back"))[:2] == [(7, d, None), (6, b, 2)]
+    assert (await caller.ask("rollback", {"name": "back"}))["hash"] == b
+    assert (await caller.ask("rollback", {"name": "back"}))["hash"] == a
+
+
+async def test_a_version_is_named_by_number_hash_or_how_that_begins(caller: Caller) -> None:
+    a, b = await pushed(caller, "named", "N.", "M.")
+    for to in ("v1", a, a[:12]):
+        assert (await caller.ask("rollback", {"name": "named", "to": to}))["hash"] == a
+        again = await caller.ask("rollback", {"name": "named", "to": to})
+        assert again["unchanged"]
+        await caller.ask("rollback", {"name": "named", "to": b[:6]})
+    for to in ("v0", "v99", "1", "0" * 64, a[:5], "", "x"):
+        error = await caller.refused("rollback", {"name": "named", "to": to})
+        assert error["code"] == "definition.version_unknown", to
+    assert (await caller.refused("rollback", {"name": "n" * 300}))["code"] == "definition.unknown"
+
+
+async def test_starts_and_look_ups_take_the_version_that_is_named(caller: Caller) -> None:
+    a, b = await pushed(caller, "told", "P.", "Q.")
+    for name, hash in (("told", b), (f"told@{a}", a), (f"told@{a[:8]}", a), ("told@v1", a)):
+        assert (await caller.ask("definition", {"name": name}))["hash"] == hash
+        shown = await caller.ask("show", {"run_id": await caller.finished(definition={"name": name})})
+        assert (shown["definition_hash"], shown["definition"]) == (hash, "count")
+    await caller.ask("rollback", {"name": "told"})
+    run = await caller.finished(definition={"name": "told"})
+    assert (await caller.ask("show", {"run_id": run}))["definition_hash"] == a
+    for name in ("told@v9", "told@", "told@x", "@v1"):
+        error = await caller.refused("start", {"definition": {"name": name}, "model": "scripted", "script": SCRIPT})
+        assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"], name
+
+
+async def test_a_child_may_be_one_version_of_a_name(caller: Caller) -> None:
+    a, _ = await pushed(caller, "kin", "G.", "H.")
+    provider = {"provider": "mwl:provider.call/callboard/definition/v1", "with": {"name": f"kin@{a[:12]}"}}
+    source = json.dumps(flow({"go": call(provider), "done": returned()}))
+    run = await caller.finished(definition={"source": source})
+    [started] = (await caller.ask("events", {"run_id": run, "types": ["child.start"]}))["events"]
+    child = await caller.ask("show", {"run_id": started["event"]["payload"]["child"]})
+    assert (child["definition_hash"], child["status"]) == (a, "completed")
+    asked = {"run_id": started["event"]["payload"]["child"], "limit": 1}
+    [first] = (await caller.ask("events", asked))["events"]
+    trace = msgspec.convert(first["event"]["payload"]["trace"], Traced)
+    ids = SpanIds(trace.store, trace.tenant)
+    begun_by = ids.span(run, f"child.start {started['event']['key']}")
+    assert trace.traceparent == f"00-{ids.trace(run)}-{begun_by}-01"
+
+
+async def test_two_rollbacks_at_once_never_go_back_to_the_same(connection: Connection, caller: Caller) -> None:
+    a, b, c = await pushed(caller, "twice", "I.", "J.", "K.")
+    found: list[str] = []
+
+    async def back() -> None:
+        try:
+            found.append((await known.rollback(connection.log, TENANT, "twice")).hash)
+        except known.RegisteredMeanwhile as refused:
+            found.append(refused.code)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(back)
+        tasks.start_soon(back)
+    # The later one is refused, unless it has come so late that it has seen the other: then it goes on from there.
+    assert sorted(found) in (sorted([b, "definition.moved"]), sorted([b, a]))
+    hashes = [hash for _, hash, _ in await listed(caller, "twice")]
+    assert hashes == [*([a] if a in found else []), b, c, b, a]
+
+
+async def test_a_name_that_would_hide_a_version_is_refused(connection: Connection, caller: Caller) -> None:
+    first, _ = await pushed(caller, "at", "R.", "S.")
+    refused = await caller.ask("definition", {"name": "at@v1", "source": text("T.")})
+    [problem] = refused["error"]["problems"]
+    assert (problem["code"], problem["where"]) == ("definition.name", "name")
+    assert "without @" in problem["expected"]
+    assert (await caller.ask("definition", {"name": "at@v1"}))["hash"] == first
+    # One that was registered when such names were taken is what it was.
+    kept = Registration(language="workflow", source=text("T."), hash="1" * 64, name="at@v2")
+    await connection.log.register(TENANT, kept)
+    assert (await caller.ask("definition", {"name": "at@v2"}))["hash"] == "1" * 64
+
+
+async def test_what_travels_comes_back_too(caller: Caller) -> None:
+    files = [{"./rules.md": "Old."}, {"./rules.md": "New."}]
+    hashes = [(await pushed(caller, "files", "F.", files=one))[0] for one in files]
+    assert hashes[0] == hashes[1]
+    await caller.ask("rollback", {"name": "files"})
+    for key in ({"name": "files"}, {"hash": hashes[0]}):
+        assert (await caller.ask("definition", key))["files"] == files[0]
+
+
+async def test_a_run_under_way_stays_what_it_is(caller: Caller) -> None:
+    a, b = await pushed(caller, "under", "U.", "V.")
+    slow = {"default": {"data": {}, "delay_ms": 60_000}}
+    run = await caller.start(definition={"name": "under"}, script=slow)
+    await caller.ask("rollback", {"name": "under"})
+    assert (await caller.ask("show", {"run_id": run}))["definition_hash"] == b != a
+    await caller.ask("tell", {"run_id": run, "verb": "kill"})
+
+
+async def test_a_rollback_is_refused_if_somebody_registers_meanwhile(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pushed(caller, "raced", "W.", "X.")
+    log = connection.log
+    keep = log.register
+
+    async def late(tenant: str, kept: Registration, after: int | None = None) -> None:
+        monkeypatch.setattr(log, "register", keep)
+        wanted = Registration(source=text("Y."), name="raced")
+        assert isinstance(await register(log, Definitions(), TENANT, wanted), Registered)
+        await keep(tenant, kept, after)
+
+    monkeypatch.setattr(log, "register", late)
+    with pytest.raises(known.RegisteredMeanwhile):
+        await known.rollback(log, TENANT, "raced")
+    found = await known.versions(log, TENANT, "raced")
+    assert [one.kept.source for one in found] == [text("W."), text("X."), text("Y.")]
+    assert (await known.rollback(log, TENANT, "raced")).hash == found[1].kept.hash
+    # Nothing of the refused one stands under the hash either: it is one batch.
+    of_hash = await known.versions(log, TENANT, found[0].kept.hash or "")
+    assert len(of_hash) == 1
+
+
+async def test_what_has_been_admitted_is_performed_whatever_has_changed_since(
+    connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever admits it dies before the run is called for, and the name is withdrawn before it is looked at again."""
+    await pushed(caller, "passing", "Once.")
+    routed, deaths = admission.route, 0
+
+    async def dying(log: JetStreamLog, ref: RunRef, verb: str, *given: Any) -> int:
+        nonlocal deaths
+        if verb == "start" and not deaths:
+            deaths += 1
+            await log.register(ref.tenant, Registration(name="passing"))
+            raise NoAnswer("killed")
+        return await routed(log, ref, verb, *given)
+
+    monkeypatch.setattr(admission, "route", dying)
+    start = {"definition": {"name": "passing"}, "model": "scripted", "script": SCRIPT, "run_id": "mine"}
+    verdict = await caller.ask("start", start)
+    assert (verdict["status"], verdict.get("duplicate", False), deaths) == ("accepted", False, 1)
+    assert (await caller.ask("result", {"run_id": "mine", "wait_s": PATIENCE_S}))["status"] == "completed"
+    error = await caller.refused("start", {**start, "run_id": "other"})
+    assert [problem["code"] for problem in error["problems"]] == ["definition.unknown"]

@@ -1,0 +1,160 @@
+"""Golden logs: runs recorded once and kept for ever. Each folds to the same views byte for byte, and replays.
+
+What breaks one of these tests breaks what people have in their streams. `tests.maintenance.record_golden` records new
+ones.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from callboard.bus import events as ev
+from callboard.bus.errors import ReplayDiverged
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.languages.registry import language
+from callboard.projections.lists.runs import Runs
+from callboard.projections.projection import fold
+from callboard.projections.run.run_result import Results
+from callboard.runtime.interpreter.ending import conclude
+from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.run.observing import Observer
+from callboard.testing.checks import check_log
+from tests.maintenance.record_golden import GOLDEN, SCENARIOS, VIEWS, Spans, golden_lines, golden_names, views_of
+from tests.support.graphs import timeless
+from tests.support.worker_processes import TENANT
+
+NAMES = golden_names()
+
+
+def events_of(name: str) -> list[Event]:
+    return [ev.decode_event(line) for line in golden_lines(name)]
+
+
+def replayed(events: Sequence[Event]) -> list[Event]:
+    """Replay a log with a sink that only looks; return what the replay states beyond the log.
+
+    :raises ReplayDiverged: if it does not follow the log
+    """
+    ref = RunRef(TENANT, events[0].run)
+    observer = Observer(ref, events[-1])
+    admission = admitted(events[0], language)
+    stage, started = build_stage(admission, ref, events, observer)
+    try:
+        replay(stage, admission, started, events)
+        conclude(stage)
+        stage.ledger.verify_replayed()
+    finally:
+        stage.driver.drop()
+    return observer.beyond
+
+
+def test_every_scenario_has_its_log() -> None:
+    assert set(SCENARIOS) <= set(NAMES)
+    ends = {name: events_of(name)[-1] for name in NAMES}
+    statuses = {msgspec.json.decode(end.payload)["status"] for end in ends.values()}
+    assert {"completed", "failed", "cancelled"} <= statuses
+    assert max(end.epoch for end in ends.values()) >= 2
+
+
+def _without_defaults(payload: bytes) -> Any:
+    """A payload without those members of an environment that say nothing: they need not be written."""
+    members = msgspec.json.decode(payload)
+    if "environment" in members:
+        members["environment"] = {name: value for name, value in members["environment"].items() if value}
+    return list(members.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_bytes_are_read_as_what_they_were(name: str) -> None:
+    """A field that is read as something else, or not at all, would not be written the same again."""
+    lines = golden_lines(name)
+    events = [ev.decode_event(line) for line in lines]
+    assert [ev.encode_event(event) for event in events] == lines
+    read = [ev.encode_payload(ev.payload_of(event)) for event in events]
+    assert [_without_defaults(payload) for payload in read] == [_without_defaults(event.payload) for event in events]
+    check_log(events)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_views_are_the_same_byte_for_byte(name: str) -> None:
+    assert views_of(events_of(name)).decode() == (GOLDEN / f"{name}.views.json").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_interpreter_asks_for_what_the_log_holds_and_nothing_else(name: str) -> None:
+    assert replayed(events_of(name)) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cut_anywhere_a_log_folds_and_replays(name: str) -> None:
+    """As the log of a run whose worker died there: what its replay states stands further down in the whole log."""
+    events = events_of(name)
+    folds = [make() for make in (*VIEWS.values(), Runs)]
+    started = next(event.n for event in events if event.type == ev.RunStart.type)
+    for n, event in enumerate(events, 1):
+        for folding in folds:
+            folding.apply(event)
+            msgspec.json.encode(folding.view())
+        if n >= started:
+            following = [_stated(one) for one in events[n:]]
+            strange = [one for one in map(_stated, replayed(events[:n])) if one not in following]
+            assert strange == [], f"after event {n}"
+
+
+def _stated(event: Event) -> tuple[str, str, bytes]:
+    """What an event states; a graph's end has times in it of which only the whole log can know.
+
+    A question that was recorded without the schema of its answer has one where it is put anew.
+    """
+    payload = bytes(event.payload)
+    if event.type == ev.HumanAsked.type:
+        payload = ev.encode_payload(msgspec.structs.replace(ev.payload_of(event), schema=None))
+    if event.type == ev.RunEnd.type and event.run in ("golden-graph", "golden-stepped"):
+        payload = msgspec.json.encode(timeless(msgspec.json.decode(payload)))
+    return event.type, event.key or f"{event.path}#{event.iteration}", payload
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_log_that_was_tampered_with_diverges(name: str) -> None:
+    """Every fact and intent of the interpreter counts: with another payload the replay refuses the log, naming it."""
+    events = events_of(name)
+    changed = 0
+    for i, event in enumerate(events):
+        if event.type not in (ev.NodeEnter.type, ev.ModelCall.type, ev.ToolCall.type, ev.Route.type, ev.RunEnd.type):
+            continue
+        payload: dict[str, Any] = msgspec.json.decode(event.payload)
+        other = msgspec.structs.replace(event, payload=Raw(msgspec.json.encode({**payload, "usage": {}, "node": "?"})))
+        with pytest.raises(ReplayDiverged) as diverged:
+            replayed([*events[:i], other, *events[i + 1 :]])
+        assert diverged.value.n == event.n
+        changed += 1
+    assert changed > 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_results_projection_has_what_the_end_says(name: str) -> None:
+    events = events_of(name)
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    view = fold(Results(), events)
+    assert (view.status, view.output, view.results, view.usage) == (end.status, end.output, end.results, end.usage)
+
+
+def test_spans_with_content_are_made_of_every_log() -> None:
+    for name in NAMES:
+        fold(Spans(content=True), events_of(name))
+
+
+def test_no_log_is_written_twice() -> None:
+    before = {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+    command = [sys.executable, "-m", "tests.maintenance.record_golden", NAMES[0]]
+    done = subprocess.run(command, cwd=GOLDEN.parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--as" in done.stderr
+    assert {path.name: path.read_bytes() for path in GOLDEN.iterdir()} == before

@@ -1,0 +1,257 @@
+"""Going through a run node by node: from a breakpoint, from a pause by command, in every language, past every death."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, StartRun
+from callboard.bus.events import Event, payload_of
+from callboard.languages.graph.language import LANGUAGE
+from callboard.languages.language import Cancelled, End, Expired, Stage
+from callboard.testing.checks import check_log, check_replay, open_intents
+from callboard.testing.virtual_time import VIRTUAL, VirtualClock
+from tests.languages.graph.test_deaths import KINDS, WAYS, items
+from tests.support import flows, graphs
+from tests.support.graphs import check_deaths, condition, flow, graph, step, webhook
+from tests.support.playbook_cases import doc
+from tests.support.playbook_cases import says as spoken
+from tests.support.playbook_cases import steps as playbook_steps
+from tests.support.playbooks import Play
+from tests.support.playbooks import perform as perform_playbook
+from tests.support.run_harness import Theatre, end_of
+from tests.support.sample_plays import after, effect
+from tests.support.simulation import World, theatre_for
+
+TOOL = graphs.node("tool", "TOOL", "NOTION_MCP_TOOL")
+BODY = {"body": {"n": 2}}
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", VIRTUAL
+
+
+def stops(events: Sequence[Event]) -> list[tuple[str, str | None]]:
+    """Where a run has stood still, and why."""
+    paused = [payload_of(event) for event in events if event.type == ev.RunPaused.type]
+    return [(one.reason, one.step) for one in paused if isinstance(one, ev.RunPaused)]
+
+
+async def says(theatre: Theatre, ref: Any, verb: str, **body: Any) -> list[tuple[str, str | None]]:
+    """Tell a run something, and return what it stands still at then."""
+    await theatre.perform(ref, theatre.command(verb, **body))
+    events = await theatre.events(ref)
+    return stops([event for event in open_intents(events) if event.type == ev.RunPaused.type])
+
+
+async def rings(theatre: Theatre, ref: Any) -> str:
+    """Let the alarm of a parked run ring."""
+    parked = payload_of((await theatre.events(ref))[-1])
+    assert isinstance(parked, ev.RunParked)
+    assert parked.deadline is not None
+    assert isinstance(theatre.clock, VirtualClock)
+    theatre.clock.set(parked.deadline)
+    return await theatre.perform(ref, theatre.command("alarm"))
+
+
+async def work(stage: Stage, *names: str) -> list[Any]:
+    seen: list[Any] = []
+    for name in names:
+        resumed = await stage.gate(None, name)
+        seen.append(resumed.variables if resumed else None)
+        entered = stage.enter(name)
+        await effect(entered, "work", 5)
+        entered.exit("ok")
+    return seen
+
+
+async def in_a_row(stage: Stage) -> End:
+    return End("completed", await work(stage, "one", "two", "three", "four"))
+
+
+async def side_by_side(stage: Stage) -> End:
+    tasks = [stage.spawn(work(stage, f"{side}1", f"{side}2")) for side in "ab"]
+    await stage.join(*tasks)
+    return End("completed")
+
+
+async def test_a_step_goes_to_the_next_node_and_a_resume_to_the_end() -> None:
+    theatre = theatre_for(in_a_row)
+    ref = await theatre.accept("p", breakpoints=["two"])
+    assert await theatre.perform(ref) == "parked"
+    assert await says(theatre, ref, "resume", step=True, variables={"x": 1}) == [("step", "three")]
+    assert await says(theatre, ref, "resume", step=True) == [("step", "four")]
+    assert await says(theatre, ref, "resume") == []
+    events = await theatre.events(ref)
+    assert end_of(events).output == [None, {"x": 1}, {}, {}]
+    resumed = [payload_of(event) for event in events if event.type == ev.RunResumed.type]
+    assert [one.step for one in resumed if isinstance(one, ev.RunResumed)] == [True, True, False]
+    check_replay(theatre.language, ref, events)
+
+
+async def test_a_resume_ends_the_steps_but_not_the_breakpoints() -> None:
+    theatre = theatre_for(in_a_row)
+    ref = await theatre.accept("p", breakpoints=["one", "four"])
+    assert await theatre.perform(ref) == "parked"
+    assert await says(theatre, ref, "resume", step=True) == [("step", "two")]
+    assert await says(theatre, ref, "resume") == [("breakpoint", "four")]
+
+
+async def test_a_step_out_of_a_pause_by_command() -> None:
+    theatre = theatre_for(in_a_row)
+    ref = await theatre.accept("p")
+    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
+    assert await says(theatre, ref, "resume", step=True) == [("step", "three")]
+
+
+@pytest.mark.parametrize("pause", ["breakpoints", "command"])
+async def test_of_branches_side_by_side_one_goes_on_at_a_time(pause: str) -> None:
+    theatre = theatre_for(side_by_side)
+    ref = await theatre.accept("p", breakpoints=["a2", "b2"] if pause == "breakpoints" else [])
+    assert await theatre.perform(ref, *([theatre.command("pause")] if pause == "command" else [])) == "parked"
+    reason = "breakpoint" if pause == "breakpoints" else "step"
+    assert await says(theatre, ref, "resume", step=True) == [(reason, "b2")]
+    assert not [event for event in await theatre.events(ref) if event.type == "node.enter" and event.path == "b2"]
+    await says(theatre, ref, "resume", step=True)
+    events = await theatre.events(ref)
+    assert end_of(events).status == "completed"
+    check_replay(theatre.language, ref, events)
+
+
+async def test_a_run_that_is_told_to_pause_at_a_breakpoint_goes_on_by_one_step() -> None:
+    theatre = theatre_for(in_a_row)
+    ref = await theatre.accept("p", breakpoints=["two"])
+    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
+    assert stops(await theatre.events(ref)) == [("command", None), ("breakpoint", "two")]
+    assert await says(theatre, ref, "resume", step=True) == [("step", "three")]
+
+
+async def test_a_node_that_is_cancelled_at_its_stop_can_be_stopped_at_again() -> None:
+    async def play(stage: Stage) -> End:
+        for attempt in range(2):
+            due = after(stage.now(), 60)
+            raced = await stage.within(due, work(stage, "one"), node=stage.root, slot=f"bound.{attempt}")
+            if not isinstance(raced, Expired):
+                return End("completed", attempt)
+        return End("failed")
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p", breakpoints=["one"])
+    assert await theatre.perform(ref) == "parked"
+    assert await rings(theatre, ref) == "parked"
+    assert await rings(theatre, ref) == "ended"
+    events = await theatre.events(ref)
+    check_log(events)
+    keys = [event.key for event in events if event.type == ev.RunPaused.type]
+    assert keys == ["one#1.1!gate.before", "one#1.1!gate.before.2"]
+    assert end_of(events).status == "failed"
+    check_replay(theatre.language, ref, events)
+
+
+async def test_a_branch_that_is_cancelled_at_a_gate_is_not_what_a_step_moves() -> None:
+    async def play(stage: Stage) -> End:
+        due = after(stage.now(), 60)
+        lost = stage.spawn(stage.within(due, work(stage, "one", "lost"), node=stage.root, slot="bound"))
+        await work(stage, "two", "kept")
+        await stage.join(lost)
+        return End("completed")
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    assert await theatre.perform(ref, theatre.command("pause")) == "parked"
+    assert await rings(theatre, ref) == "parked"
+    assert await says(theatre, ref, "resume", step=True) == []
+    events = await theatre.events(ref)
+    assert "kept" in {event.path for event in events if event.type == "node.enter"}
+    assert end_of(events).status == "completed"
+
+
+async def test_clean_up_is_not_stepped_through() -> None:
+    async def play(stage: Stage) -> End:
+        try:
+            await work(stage, "one", "two")
+        except Cancelled as cancelled:
+            async with stage.shield():
+                await work(stage, "tidy", "away")
+            return End("cancelled", error=cancelled.cause)
+        return End("completed")
+
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p", breakpoints=["one"])
+    assert await theatre.perform(ref) == "parked"
+    await says(theatre, ref, "resume", step=True)
+    assert await theatre.perform(ref, theatre.command("cancel")) == "ended"
+    assert stops(await theatre.events(ref)) == [("breakpoint", "one"), ("step", "two")]
+
+
+async def test_a_step_of_what_is_not_paused_is_refused() -> None:
+    theatre = theatre_for(in_a_row)
+    ref = await theatre.accept("p")
+    await theatre.perform(ref, theatre.command("resume", step=True))
+    events = await theatre.events(ref)
+    refused = [payload_of(event) for event in events if event.type == ev.CommandRefused.type]
+    assert [one.code for one in refused if isinstance(one, ev.CommandRefused)] == ["resume.not_paused"]
+
+
+# -- graphs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parallel", [False, True], ids=["one by one", "side by side"])
+def test_a_stepped_graph_survives_a_death_after_every_event(parallel: bool) -> None:
+    world = World(signals={"wait": {"x": 1}}, step=True)
+    done = check_deaths(WAYS, BODY, world=world, kinds=KINDS, breakpoints=["i"], parallel=parallel)
+    assert done.results["status"] == "SUCCESS"
+    found = stops(done.events)
+    assert found[0] == ("breakpoint", "i")
+    assert sorted(name or "" for _, name in found) == sorted(name for name in done.sequence if name != "t")
+
+
+def test_each_item_of_a_fan_out_is_stopped_at() -> None:
+    nodes = [webhook(), flow("each", "FOR_EACH"), step("body")]
+    written = graph(nodes, "t -> each | lambda value: value", "each.iteration -> body")
+    done = graphs.perform(written, {"body": ["a", "b"]}, kinds={"code": items}, breakpoints=["body"])
+    assert [event.path for event in done.events if event.type == ev.RunPaused.type] == ["each[0]/body", "each[1]/body"]
+
+
+def test_what_is_attached_to_an_agent_is_no_breakpoint() -> None:
+    written = graph(
+        [webhook(), graphs.node("ai", "AI_AGENT", "ANTHROPIC_CLAUDE", ["tool"], model="claude"), TOOL], "t -> ai"
+    )
+    start = StartRun(DefinitionSource("graph"), breakpoints=["ai", "tool", "gone"])
+    found = LANGUAGE.admit(graphs.parsed(written), start)
+    assert isinstance(found, list)
+    assert [(problem.code, problem.where, problem.message) for problem in found] == [
+        ("UNKNOWN_BREAKPOINT", "breakpoints[1]", "'tool' is attached to an agent, and no node by itself"),
+        ("UNKNOWN_BREAKPOINT", "breakpoints[2]", "there is no node 'gone'"),
+    ]
+
+
+def test_the_variables_of_a_step_are_seen() -> None:
+    nodes = [webhook(), step("a"), condition("i", "variables.go")]
+    written = graph(nodes, "t -> a", "a -> i", variables={"go": False})
+    world = World(variables={"i": {"go": True}}, step=True)
+    done = graphs.perform(written, BODY, world=world, breakpoints=["a"])
+    assert done.out("i", "true") is not None
+    assert stops(done.events) == [("breakpoint", "a"), ("step", "i")]
+
+
+# -- other languages --------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_is_stepped_through() -> None:
+    steps = {"a": {"action": "Pass", "next": "b"}, "b": {"action": "Pass", "next": "c"}, "c": flows.returned()}
+    written = flows.flow(steps)
+    done = flows.perform(written, breakpoints=["a"], world=World(step=True))
+    assert stops(done.events) == [("breakpoint", "a"), ("step", "b"), ("step", "c")]
+
+
+def test_a_playbook_is_stepped_through_and_stops_behind_each_step() -> None:
+    source = doc(playbook_steps("a", "b", "c"))
+    play = Play(source, turns=spoken(s1="A", s2="B", s3="C"), start={"breakpoints": ["1"]}, step=True)
+    done = perform_playbook(play)
+    assert stops(done.events) == [("breakpoint", "1"), ("step", "2"), ("step", "3")]
+    exits = [event.n for event in done.events if event.type == ev.NodeExit.type]
+    assert exits < [event.n for event in done.events if event.type == ev.RunPaused.type]
+    assert done.end.status == "completed"

@@ -1,0 +1,180 @@
+"""An effect or a run that kills its worker each time is tried a bounded number of times, with growing pauses."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from callboard.actors.carrier import Job
+from callboard.bus.events import Event
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import End, Failed, Stage
+from callboard.lib.json_types import JSON
+from callboard.runtime.run.actor import Ending, RunActor
+from callboard.runtime.run.claim_check import ClaimCheck
+from callboard.runtime.run.crashes import (
+    CODE,
+    EFFECT_CRASHES_MAX,
+    FRUITLESS_MAX,
+    PAUSE_MAX_S,
+    PROBATION_CRASHES,
+    KeepsCrashing,
+    NotYet,
+    Probation,
+    crashes_of,
+)
+from tests.support.run_harness import Theatre, end_of, types
+
+DAY = dt.timedelta(days=1)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+
+    def __call__(self) -> dt.datetime:
+        return self.now
+
+
+async def one_effect(stage: Stage) -> End:
+    node = stage.enter("a")
+    match await node.call("do", "code", {}):
+        case Failed(error):
+            node.exit("failed", error=error)
+            return End("failed", error=error)
+        case _:
+            node.exit("ok")
+            return End("completed")
+
+
+class Stages:
+    """Runs whose workers are killed in the middle of an effect."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.probation = Probation()
+        self.busy = anyio.Event()
+        self.theatre = Theatre({"one": one_effect}, clock=self.clock, calls=self._hang)
+
+    async def _hang(self, _job: Job, _request: JSON) -> tuple[JSON, JSON]:
+        self.busy.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def actor(self, ref: RunRef) -> RunActor:
+        return RunActor(ref, self.theatre.log, self.theatre, self.clock, probation=self.probation)
+
+    async def crash(self, ref: RunRef, actor: RunActor | None = None) -> None:
+        """Perform a run until its effect is executed, and end as a killed worker does."""
+        self.busy = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon((actor or self.actor(ref)).run)
+            await self.busy.wait()
+            tasks.cancel_scope.cancel()
+
+    async def events(self, ref: RunRef) -> list[Event]:
+        return await self.theatre.events(ref)
+
+
+async def test_an_effect_that_kills_its_worker_each_time_fails_by_name() -> None:
+    stages = Stages()
+    ref = await stages.theatre.accept("one")
+    for _ in range(EFFECT_CRASHES_MAX):
+        stages.clock.now += DAY
+        await stages.crash(ref)
+    assert await stages.actor(ref).run() == "ended"
+    end = end_of(await stages.events(ref))
+    assert end.error is not None
+    assert (end.status, end.error.code) == ("failed", CODE)
+    assert f"{EFFECT_CRASHES_MAX} workers" in end.error.message
+    assert len(stages.theatre.executed) == EFFECT_CRASHES_MAX
+
+
+async def test_the_pause_before_the_next_claim_grows() -> None:
+    stages = Stages()
+    ref = await stages.theatre.accept("one")
+    pauses: list[float] = []
+    for number in range(1, EFFECT_CRASHES_MAX):
+        await stages.crash(ref)
+        if number < PROBATION_CRASHES:
+            continue
+        with pytest.raises(NotYet) as found:
+            await stages.actor(ref).run()
+        pauses.append(found.value.delay_s)
+        stages.clock.now += dt.timedelta(seconds=found.value.delay_s)
+    assert pauses == sorted(set(pauses))
+    assert all(0 < pause <= PAUSE_MAX_S for pause in pauses)
+    # A run that waits is not claimed, so its log does not grow.
+    assert types(await stages.events(ref)).count("run.claimed") == EFFECT_CRASHES_MAX - 1
+
+
+async def test_a_cancellation_does_not_wait() -> None:
+    stages = Stages()
+    ref = await stages.theatre.accept("one")
+    for _ in range(PROBATION_CRASHES + 1):
+        await stages.crash(ref)
+        stages.clock.now += DAY
+    stages.clock.now -= DAY
+    actor = stages.actor(ref)
+    actor.tell(stages.theatre.command("cancel"))
+    assert await actor.run() == "ended"
+    assert end_of(await stages.events(ref)).status == "cancelled"
+
+
+async def test_a_worker_performs_one_suspect_at_a_time() -> None:
+    stages = Stages()
+    suspects = [await stages.theatre.accept("one", run=name) for name in ("a", "b")]
+    for ref in suspects:
+        for _ in range(PROBATION_CRASHES):
+            await stages.crash(ref)
+            stages.clock.now += DAY
+    stages.busy = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stages.actor(suspects[0]).run)
+        await stages.busy.wait()
+        with pytest.raises(NotYet):
+            await stages.actor(suspects[1]).run()
+        tasks.cancel_scope.cancel()
+    await stages.crash(suspects[1])
+
+
+async def test_a_worker_that_shuts_down_is_not_a_crash() -> None:
+    stages = Stages()
+    ref = await stages.theatre.accept("one")
+    for _ in range(2 * EFFECT_CRASHES_MAX):
+        endings: list[Ending] = []
+        actor = stages.actor(ref)
+
+        async def perform(actor: RunActor = actor, endings: list[Ending] = endings) -> None:
+            endings.append(await actor.run())
+
+        stages.busy = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(perform)
+            await stages.busy.wait()
+            actor.release()
+        assert endings == ["drained"]
+    events = await stages.events(ref)
+    assert types(events)[-2:] == ["run.claimed", "run.released"]
+    assert set(crashes_of(events).effects.values()) == {0}
+
+
+async def test_a_run_whose_workers_crash_before_they_record_anything_is_given_up() -> None:
+    stages = Stages()
+    ref = await stages.theatre.accept("one")
+    await stages.crash(ref)
+    stages.clock.now += DAY
+    events = await stages.events(ref)
+    claim = next(event for event in events if event.type == "run.claimed")
+    claims = [claim] * FRUITLESS_MAX
+    await check(stages, [*events, *claims[1:]])
+    with pytest.raises(KeepsCrashing):
+        await check(stages, [*events, *claims])
+
+
+async def check(stages: Stages, events: Sequence[Event]) -> None:
+    ref = RunRef("acme", "r1")
+    await ClaimCheck(ref, stages.theatre, stages.probation).check(events, 0, stages.clock(), urgent=False)

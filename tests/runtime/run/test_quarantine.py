@@ -1,0 +1,204 @@
+"""What a stranger publishes among a run's events concerns this run alone, and a kill still ends it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Answer, Kill, Pause
+from callboard.bus.errors import LogUnreadable
+from callboard.bus.events import Event, encode_event
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import Entry, Recorded, append, readable
+from callboard.bus.nats.commit import Message, publish
+from callboard.bus.subjects import RunRef, partition_of
+from callboard.projections.projection import fold
+from callboard.projections.run.run_result import Results
+from callboard.runtime.run.log import read_run
+from callboard.service.api.client import Client
+from tests.support.worker_plays import play
+from tests.support.worker_processes import (
+    Troupe,
+    end_payload,
+    open_troupe,
+    say,
+    say_start,
+    until,
+    until_end,
+    until_type,
+)
+
+DIGEST = "0" * 64
+
+
+def forged(last: Event, **members: object) -> bytes:
+    """An event as the next one of a run, but for some members."""
+    payload = msgspec.Raw(b'{"node":"x","message":"hm"}')
+    progress = msgspec.structs.replace(last, type="node.progress", n=last.n + 1, payload=payload)
+    return encode_event(msgspec.structs.replace(progress, **members))
+
+
+POISONS: dict[str, tuple[str, Callable[[Event], bytes], str]] = {
+    "no-json": ("node.enter", lambda _: b"\xff\xfe no JSON", "JSON"),
+    "junk": ("node.enter", lambda _: b"x" * 900_000, "JSON"),
+    "nested": ("node.enter", lambda _: b"[" * 100_000, ""),
+    "no-worker": (
+        "run.claimed",
+        lambda last: forged(last, type="run.claimed", payload=msgspec.Raw(b'{"epoch":9}')),
+        "missing required field `worker`",
+    ),
+    "gap": ("node.progress", lambda last: forged(last, n=last.n + 7), "it is number"),
+    "no-blob": ("node.progress", lambda last: forged(last, blobs=[DIGEST]), f"its large value {DIGEST} is missing"),
+}
+"""What is left among a run's events: the type in its subject, the bytes, and what is said of it."""
+
+
+async def poison(client: Client, run_id: str, event_type: str, data: bytes) -> None:
+    subject = client.log.subjects.event(client.ref(run_id), "stranger", event_type)
+    await publish(client.log.requests, Message(subject, data, {}))
+
+
+async def quarantined(client: Client, run_id: str) -> ev.RunQuarantined:
+    seen = await until_type(client, run_id, ev.RunQuarantined.type)
+    payload = ev.payload_of(seen[-1].event)
+    assert isinstance(payload, ev.RunQuarantined)
+    return payload
+
+
+async def killed(client: Client, run_id: str) -> list[Recorded]:
+    await say(client, run_id, "kill", Kill())
+    recorded = [item for item in await until_end(client, run_id) if item.readable]
+    assert end_payload(recorded).status == "cancelled"
+    return recorded
+
+
+async def untouched(troupe: Troupe, client: Client, run_id: str) -> None:
+    """A run of somebody else's is performed as ever, by the worker that has been there all the time."""
+    await say_start(client, play("steps", run_id, {"count": 2}))
+    assert end_payload(await until_end(client, run_id)).status == "completed"
+    assert all(worker.status is None for worker in troupe.workers.values()), troupe.log()
+
+
+async def test_a_log_that_cannot_be_read_concerns_its_run_alone(tmp_path: Path) -> None:
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
+        await troupe.hire("a")
+        for run_id, (event_type, bytes_of, _) in POISONS.items():
+            await say_start(client, play("waits", run_id, {"sleep_s": 0}))
+            asked = await until_type(client, run_id, ev.HumanAsked.type)
+            last = (await until(client, run_id, parked_behind(asked[-1].event.n), "parked"))[-1].event
+            await poison(client, run_id, event_type, bytes_of(last))
+            await say(client, run_id, "answer", Answer(interaction=asked[-1].event.key, user_response="Ada"))
+        for run_id, (event_type, _, reason) in POISONS.items():
+            found = await quarantined(client, run_id)
+            assert found.code == LogUnreadable.CODE
+            assert reason in found.message, run_id
+            assert event_type in found.subject, run_id
+            standing = fold(Results(), await client.events(run_id))
+            assert standing.status == "quarantined"
+            assert standing.error is not None
+            assert standing.error.details == {"sequence": found.sequence, "subject": found.subject}
+        await untouched(troupe, client, "other")
+        for run_id in POISONS:
+            recorded = await killed(client, run_id)
+            numbers = [item.event.n for item in recorded if item.event.definition == recorded[0].event.definition]
+            assert numbers[-1] > numbers[-2], run_id
+        await untouched(troupe, client, "later")
+
+
+def parked_behind(n: int) -> Callable[[Event], bool]:
+    return lambda event: event.type == ev.RunParked.type and event.n > n
+
+
+async def test_a_run_under_way_notices_at_its_next_append(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
+        await troupe.hire("a")
+        await say_start(client, play("steps", "under-way", {"count": 3, "each": {"until": str(gate)}}))
+        await until_type(client, "under-way", ev.EffectCall.type)
+        await poison(client, "under-way", "node.enter", b"junk")
+        gate.touch()
+        await quarantined(client, "under-way")
+        await untouched(troupe, client, "other")
+        # Who wants anything else of it is told so at the door.
+        verdict = await client.tell("under-way", "pause", Pause())
+        assert [problem.code for problem in verdict.problems] == [LogUnreadable.CODE]
+        await killed(client, "under-way")
+
+
+async def test_what_is_published_past_admission_harms_nobody(tmp_path: Path) -> None:
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
+        await troupe.hire("a")
+        ref = client.ref("there")
+        await say_start(client, play("waits", "there", {"sleep_s": 0}))
+        asked = await until_type(client, "there", ev.HumanAsked.type)
+        mine = client.log.subjects.command(partition_of(ref, client.log.partitions), ref, "")
+        for subject, data in (
+            (mine + "frobnicate", b"{}"),
+            (mine + "answer", b"no JSON"),
+            (mine + "wake", b"no JSON"),
+            (mine + "answer.more", b"{}"),
+            ("cb.cmd.0.nothing", b"{}"),
+            ("cb.cmd.none.a.b.cancel", b"{}"),
+            ("cb.due.0.a", b"{}"),
+        ):
+            await publish(client.log.requests, Message(subject, data, {}))
+        await connection.nc.publish("cb.worker.a.tell", b"{}")
+        await until(client, "there", refused_as("tell.verb"), "refused")
+        await until(client, "there", refused_as("tell.malformed"), "refused")
+        await untouched(troupe, client, "other")
+        await say(client, "there", "answer", Answer(interaction=asked[-1].event.key, user_response="Ada"))
+        await until_type(client, "there", ev.SignalAwaited.type)
+        await killed(client, "there")
+
+
+def refused_as(code: str) -> Callable[[Event], bool]:
+    def holds(event: Event) -> bool:
+        payload = ev.payload_of(event)
+        return isinstance(payload, ev.CommandRefused) and payload.code == code
+
+    return holds
+
+
+async def test_an_id_with_junk_below_it_is_refused_for_a_start(tmp_path: Path) -> None:
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
+        await troupe.hire("a")
+        await poison(client, "taken", "node.enter", b"junk")
+        verdict = await client.start(play("steps", "taken", {"count": 1}))
+        assert (verdict.status, [problem.code for problem in verdict.problems]) == ("rejected", [LogUnreadable.CODE])
+        await untouched(troupe, client, "other")
+
+
+async def test_junk_behind_the_end_of_a_run_changes_nothing(tmp_path: Path) -> None:
+    async with open_troupe(tmp_path) as troupe, troupe.connection() as connection:
+        client = connection.client
+        await troupe.hire("a")
+        await untouched(troupe, client, "over")
+        await poison(client, "over", "run.end", b"junk")
+        await say(client, "over", "pause", Pause())
+        await untouched(troupe, client, "other")
+        assert fold(Results(), await client.events("over")).status == "completed"
+
+
+REF = RunRef("acme", "r1")
+
+
+def entry(n: int, data: bytes) -> Entry:
+    return Entry(n, 1, "node.enter", "d", f"w.1.{n}", data)
+
+
+async def test_readers_pass_over_what_is_no_event_and_actors_do_not() -> None:
+    log = MemoryLog()
+    await append(log, REF, [entry(1, b"junk")], 0)
+    read = await read_run(log, REF)
+    assert [item.readable for item in read] == [False]
+    with pytest.raises(LogUnreadable, match="message 1 of the log cannot be read") as caught:
+        readable(read)
+    assert (caught.value.sequence, caught.value.subject) == (1, "cb.run.acme.r1.d.node.enter")
+    with pytest.raises(LogUnreadable):
+        await append(log, REF, [entry(2, b"mine")], 0)

@@ -1,0 +1,163 @@
+"""The configuration: which source wins, where a value came from, and every mistake at once."""
+
+from pathlib import Path
+
+import pytest
+
+from callboard.bus.errors import ConfigInvalid
+from callboard.runtime.settings.config import Config, load
+from tests.support.cli_stage import ONE_NODE, Place
+
+
+def sources(config: Config) -> dict[str, str]:
+    return {name: source for name, _, source in config.explain()}
+
+
+def test_defaults(tmp_path: Path) -> None:
+    config = load(env={}, cwd=tmp_path)
+    assert config.embedded
+    assert (config.sync, config.prefix, config.partitions) == ("always", "cb", 16)
+    assert config.model is None
+    assert not config.otel
+    assert [name for name, _, _ in config.explain()] == list(Config.model_fields)
+    assert set(sources(config).values()) == {"default", "embedded server"}
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    (tmp_path / "callboard.toml").write_text('partitions = 2\ntenant = "file"\nprefix = "file"\nsync = "1s"\n')
+    env = {"CALLBOARD_TENANT": "env", "CALLBOARD_PREFIX": "env"}
+    config = load({"prefix": "flag", "model": None}, env=env, cwd=tmp_path)
+    assert (config.prefix, config.tenant, config.partitions, config.sync) == ("flag", "env", 2, "1s")
+    found = sources(config)
+    assert (found["prefix"], found["tenant"]) == ("--prefix", "CALLBOARD_TENANT")
+    assert found["partitions"] == str(tmp_path / "callboard.toml")
+    assert found["model"] == "default"
+
+
+def test_every_problem_at_once_with_its_place_and_the_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "callboard.toml"
+    file.write_text('natsurl = "x"\npartitions = 0\nsync = "sometimes"\n')
+    with pytest.raises(ConfigInvalid) as caught:
+        load({"log_level": "loud", "tenent": "x"}, env={"CALLBOARD_RUNS_ACTIVE_MAX": "many"}, cwd=tmp_path)
+    found = {(problem.where, problem.message.split(":")[0]): problem for problem in caught.value.problems}
+    assert found[(str(file), "there is no setting 'natsurl'")].expected == "'nats_url'"
+    assert found[("--tenent", "there is no setting 'tenent'")].expected == "'tenant'"
+    assert set(found) == {
+        (str(file), "there is no setting 'natsurl'"),
+        ("--tenent", "there is no setting 'tenent'"),
+        (str(file), "partitions"),
+        (str(file), "sync"),
+        ("--log-level", "log_level"),
+        ("CALLBOARD_RUNS_ACTIVE_MAX", "runs_active_max"),
+    }
+    assert "6 problem" in str(caught.value)
+
+
+def test_a_given_file_must_exist_and_be_toml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="no such file"):
+        load(env={}, cwd=tmp_path, file="other.toml")
+    (tmp_path / "other.toml").write_text("a = = 1\n")
+    with pytest.raises(ConfigInvalid, match="line 1"):
+        load(env={}, cwd=tmp_path, file="other.toml")
+    (tmp_path / "other.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigInvalid, match="utf-8"):
+        load(env={}, cwd=tmp_path, file="other.toml")
+
+
+def test_paths_in_the_file_are_relative_to_it(tmp_path: Path) -> None:
+    home = tmp_path / "etc"
+    home.mkdir()
+    (home / "c.toml").write_text('data_dir = "store"\nnats_creds = "/abs/creds"\n')
+    config = load(env={}, cwd=tmp_path, file="etc/c.toml")
+    assert config.data_dir == home / "store"
+    assert config.credentials().creds_file == "/abs/creds"
+
+
+def test_defaults_that_hang_on_the_environment_say_so(tmp_path: Path) -> None:
+    env = {"ANTHROPIC_API_KEY": "sk-1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
+    config = load(env=env, cwd=tmp_path)
+    assert config.model is not None
+    assert config.model.startswith("anthropic")
+    assert config.otel
+    assert sources(config)["model"] == "ANTHROPIC_API_KEY is set"
+    assert load(env={**env, "CALLBOARD_OTEL": "off"}, cwd=tmp_path).otel is False
+
+
+def test_scripts_are_allowed_by_default_only_with_the_embedded_server(tmp_path: Path) -> None:
+    assert load(env={}, cwd=tmp_path).allow_scripts
+    assert not load({"nats_url": "nats://h:1"}, env={}, cwd=tmp_path).allow_scripts
+    assert load({"nats_url": "nats://h:1", "allow_scripts": True}, env={}, cwd=tmp_path).allow_scripts
+    assert not load({"allow_scripts": False}, env={}, cwd=tmp_path).allow_scripts
+
+
+def test_secrets_are_masked_and_known(tmp_path: Path) -> None:
+    env = {
+        "CALLBOARD_NATS_URL": "nats://u:in-url@h:1,nats://token-in-url@h:2",
+        "CALLBOARD_NATS_PASSWORD": "pa55phrase",
+        "CALLBOARD_NATS_TOKEN": "t0ken",
+    }
+    config = load(env=env, cwd=tmp_path)
+    shown = str(config.explain()) + str(config.credentials())
+    assert not any(secret in shown for secret in ("in-url", "pa55phrase", "t0ken"))
+    assert sorted(config.secrets()) == ["in-url", "pa55phrase", "t0ken", "token-in-url"]
+    assert config.credentials().password == "pa55phrase"
+    with pytest.raises(ConfigInvalid) as caught:
+        load({"nats_password": ["s3cret"]}, env={}, cwd=tmp_path)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", [["validate", "one.yaml"], ["runs"], ["eval", "1"], ["config"], ["nothing"]])
+def test_every_command_tells_of_a_strange_variable_once(tmp_path: Path, words: list[str]) -> None:
+    place = Place(tmp_path)
+    place.write("one.yaml", ONE_NODE)
+    said = place.here(*words, env={"CALLBOARD_DATADIR": "elsewhere"})
+    told = "warning config.unknown CALLBOARD_DATADIR: there is no setting 'datadir'; expected 'data_dir'"
+    assert said.stderr.splitlines()[0] == told
+    assert said.stderr.count("CALLBOARD_DATADIR") == 1
+
+
+def test_a_strange_variable_is_a_warning(tmp_path: Path) -> None:
+    config = load(env={"CALLBOARD_PARTITION": "3"}, cwd=tmp_path)
+    assert [(problem.where, problem.severity, problem.expected) for problem in config.warnings] == [
+        ("CALLBOARD_PARTITION", "warning", "'partitions'")
+    ]
+    assert config.partitions == 16
+
+
+TABLES = ("fetch_auth", "providers", "endpoints", "vectors", "oidc", "oauth", "webhooks")
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("given", ['"s3cret"', "[1]", "{"])
+def test_a_table_that_is_none_is_refused_with_what_was_expected(name: str, given: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(env={f"CALLBOARD_{name.upper()}": given}, cwd=tmp_path)
+    [problem] = caught.value.problems
+    assert (problem.code, problem.where) == ("config.value", f"CALLBOARD_{name.upper()}")
+    assert problem.message.startswith(f"{name}: ")
+    assert problem.expected is not None
+    assert "table" in problem.expected
+    assert "s3cret" not in str(caught.value)
+
+
+def test_whatever_is_secret_is_among_the_secrets_however_deep_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "callboard.toml").write_text("""
+http_token = "s1"
+credentials_key = "s2"
+vectors = {store = "qdrant", url = "http://texts.example", key = "s3"}
+[fetch.auth]
+"a.example" = "s4"
+[providers.http.tokens]
+"a.example" = "s5"
+[endpoints.near]
+api = "openai"
+base_url = "http://localhost:1"
+key = "s6"
+[oauth.github]
+client_id = "me"
+client_secret = "s7"
+[webhooks]
+"a/b" = ["s8-which-is-long", "s9-which-is-long"]
+""")
+    found = {secret[:2] for secret in load(env={}, cwd=tmp_path).secrets()}
+    assert found == {f"s{n}" for n in range(1, 10)}

@@ -1,0 +1,291 @@
+"""Tokens for sources and offline workers: from the configuration to the wire, on a real server and a real worker."""
+
+import json
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from callboard.actors.fetch import FetchRules, token_for
+from callboard.actors.lending import addresses
+from callboard.bus import events as ev
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.events import Event
+from callboard.runtime.settings.config import Config, load
+from callboard.runtime.settings.fetch_auth import FETCH_AUTH
+from callboard.runtime.settings.tables import Reading
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection, open_connection
+from tests.support.cli_stage import Place
+from tests.support.workflows import document
+
+TOKEN = "t0ken-of-the-docs"
+SCRIPT = {"default": {"text": "ok"}}
+
+
+# -- the configuration ------------------------------------------------------------------------------------------------
+
+
+def configured(folder: Path, text: str, **env: str) -> Config:
+    (folder / "callboard.toml").write_text(text)
+    return load(env=env, cwd=folder)
+
+
+def read(given: Any, **env: str) -> tuple[dict[str, str] | None, Reading]:
+    return FETCH_AUTH.of("fetch_auth", given, env, "here")
+
+
+def test_a_token_is_given_or_named(tmp_path: Path) -> None:
+    text = '[fetch.auth]\n"Docs.example.com" = "${DOCS}"\n"wiki.example.com:8443" = "w1ki"\n'
+    config = configured(tmp_path, text, DOCS="d0cs")
+    assert config.fetch_tokens() == {"docs.example.com": "d0cs", "wiki.example.com:8443": "w1ki"}
+    assert {"d0cs", "w1ki"} <= set(config.secrets())
+    assert config.warnings == []
+
+
+def test_the_flat_name_and_the_environment_say_the_same(tmp_path: Path) -> None:
+    assert configured(tmp_path, '[fetch_auth]\n"a.example.com" = "x"\n').fetch_tokens() == {"a.example.com": "x"}
+    env = {"CALLBOARD_FETCH_AUTH": "a.example.com=${A}, b.example.com:81=y=", "A": "x"}
+    assert load(env=env, cwd=tmp_path / "none").fetch_tokens() == {"a.example.com": "x", "b.example.com:81": "y="}
+
+
+@pytest.mark.parametrize("variable", ["CALLBOARD_FETCH_TOKEN", "SWENY_FETCH_TOKEN"])
+def test_one_token_stands_in_for_listed_hosts_only(variable: str, tmp_path: Path) -> None:
+    text = '[fetch.auth]\n"a.example.com" = "${UNSET}"\n"b.example.com" = "own"\n'
+    config = configured(tmp_path, text, **{variable: "common"})
+    assert config.fetch_tokens() == {"a.example.com": "common", "b.example.com": "own"}
+    assert configured(tmp_path, "", **{variable: "common"}).fetch_tokens() == {}
+    assert config.warnings == []
+
+
+def test_a_variable_that_is_not_set_is_warned_of_and_the_host_gets_nothing(tmp_path: Path) -> None:
+    config = configured(tmp_path, '[fetch.auth]\n"a.example.com" = "${UNSET}"\n')
+    assert config.fetch_tokens() == {}
+    assert ["UNSET is not set" in warning.message for warning in config.warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "https://a.example.com",
+        "a.example.com/path",
+        "*.example.com",
+        "",
+        "a b",
+        "user@a.example.com",
+        "a.example.com:443",
+        "a.example.com:80",
+        "a.example.com:x",
+        ".",
+        "a\n.example.com",
+    ],
+)
+def test_what_is_no_host_is_refused(host: str) -> None:
+    found, reading = read({host: "secret"})
+    assert found == {}
+    [problem] = reading.problems
+    assert problem.where == "here"
+    assert "secret" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a b", "a\r\nX-Evil: 1", "ä", 7, None, ["x"], {"a": "b"}, "${A", "x${A}", "${A}x"]
+)
+def test_what_is_no_token_is_refused_and_not_repeated(value: Any, tmp_path: Path) -> None:
+    found, reading = read({"a.example.com": value}, A="x")
+    assert (found, len(reading.problems)) == ({}, 1)
+    assert "X-Evil" not in str(reading.problems[0])
+
+
+@pytest.mark.parametrize("text", ["fetch_auth = 7\n", 'fetch_auth = ["s3cret"]\n', '[fetch]\nauth = "s3cret"\n'])
+def test_a_table_that_is_none_is_refused_without_its_value(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        configured(tmp_path, text)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_unknown_name_beside_it_is_told_as_it_stands(tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid, match="there is no setting 'fetch'"):
+        configured(tmp_path, "[fetch]\nauht = {}\n")
+
+
+def test_names_of_other_scripts_are_compared_as_they_go_over_the_wire() -> None:
+    assert read({"Bücher.example": "x"})[0] == {"xn--bcher-kva.example": "x"}
+
+
+def test_what_is_shown_is_masked(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("callboard.toml", f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n')
+    assert "docs.example.com=**********" in place.here("config").output
+    assert place.told("config")["settings"]["fetch_auth"]["value"] == {"docs.example.com": "**********"}
+    assert TOKEN not in place.here("config").output + place.here("config", "--json").output
+    place.write("callboard.toml", f'[fetch.auth]\n"docs example" = "{TOKEN}"\nsync = "{TOKEN}"\n')
+    said = place.here("config")
+    assert said.exit_code == 2
+    assert TOKEN not in said.output
+    assert TOKEN not in repr(configured(tmp_path, f'[fetch.auth]\n"docs.example.com" = "{TOKEN}"\n'))
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"),
+    [
+        ("https://docs.example.com/a", True),
+        ("http://docs.example.com/a", False),
+        ("http://docs.example.com:80/a", False),
+        ("https://docs.example.com:8443/a", False),
+        ("http://wiki.example.com:8080/a", True),
+        ("https://wiki.example.com/a", False),
+    ],
+)
+def test_a_token_goes_unencrypted_to_a_host_with_a_port_only(url: str, sent: bool) -> None:
+    rules = FetchRules(tokens={"docs.example.com": TOKEN, "wiki.example.com:8080": TOKEN})
+    assert bool(token_for(httpx.URL(url), rules)) is sent
+
+
+# -- the wire ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Site:
+    """A web server that answers with what it was sent, or leads on; ``seen`` has (path, Authorization)."""
+
+    port: int = 0
+    seen: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+def sites(monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[Site, Site]]:
+    """Two servers, which for once count as public."""
+    monkeypatch.setattr(addresses, "is_public", lambda _address: True)
+    here, there = Site(), Site()
+    servers = [_server(site) for site in (here, there)]
+    threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    yield here, there
+    for server, thread in zip(servers, threads, strict=True):
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _server(site: Site) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            token = self.headers["Authorization"]
+            site.seen.append((self.path, token))
+            _, _, target = self.path.partition("/to/")
+            body = f"You said {token}.".encode()
+            self.send_response(302 if target else 401 if self.path == "/closed" else 200)
+            if target:
+                self.send_header("Location", f"http://{target}")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    site.port = server.server_port
+    return server
+
+
+@asynccontextmanager
+async def standing(folder: Path, **settings: Any) -> AsyncGenerator[Connection]:
+    config = load({"data_dir": folder / "data", "sync": "1s", **settings}, env={}, cwd=folder)
+    async with open_connection(config) as connection, open_worker(connection, {}):
+        yield connection
+
+
+async def performed(connection: Connection, url: str, **options: Any) -> list[Event]:
+    """Run a workflow whose rules are at a URL; return its events."""
+    source = json.dumps(document({"a": {}}, rules=[url]))
+    message = {"definition": {"source": source}, "model": "scripted", "script": SCRIPT, "options": options}
+    verdict = await connection.client.start(message)
+    assert verdict.run_id, verdict
+    async with connection.client.follow(verdict.run_id) as feed:
+        async for recorded in feed:
+            if recorded.event.type == ev.RunEnd.type:
+                break
+    return await connection.client.events(verdict.run_id)
+
+
+def end_of(events: list[Event]) -> ev.RunEnd:
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    return end
+
+
+def failure_of(events: list[Event]) -> str:
+    error = end_of(events).error
+    assert error is not None
+    return error.code
+
+
+async def test_25_a_token_goes_to_its_host_only_and_into_no_record(tmp_path: Path, sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    with capture_logs() as logs:
+        async with standing(tmp_path, fetch_auth={here.host: TOKEN}) as connection:
+            direct = await performed(connection, f"http://{here.host}/rules")
+            led_on = await performed(connection, f"http://{here.host}/to/{there.host}/rules")
+            led_back = await performed(connection, f"http://{there.host}/to/{here.host}/rules")
+            by_name = await performed(connection, f"http://localhost:{here.port}/rules")
+            closed = await performed(connection, f"http://{there.host}/closed")
+    assert here.seen == [
+        ("/rules", f"Bearer {TOKEN}"),
+        (f"/to/{there.host}/rules", f"Bearer {TOKEN}"),
+        ("/rules", f"Bearer {TOKEN}"),
+        ("/rules", None),
+    ]
+    assert {token for _path, token in there.seen} == {None}
+    runs = [direct, led_on, led_back, by_name]
+    assert [end_of(events).status for events in runs] == ["completed"] * 4
+    assert failure_of(closed) == "SOURCE_URL_AUTH_REQUIRED"
+    # The server repeats what it was sent; that is replaced before it is recorded.
+    recorded = b"".join(bytes(event.payload) for events in (*runs, closed) for event in events)
+    assert b"You said Bearer " in recorded
+    assert TOKEN.encode() not in recorded
+    assert TOKEN not in str(logs)
+
+
+async def test_a_worker_that_is_offline_fetches_nothing_for_any_run(tmp_path: Path, sites: tuple[Site, Site]) -> None:
+    here, _there = sites
+    async with standing(tmp_path, offline=True) as connection:
+        events = await performed(connection, f"http://{here.host}/rules")
+        inline = await performed(connection, "Be brief.")
+    assert failure_of(events) == "SOURCE_OFFLINE_REQUIRES_FETCH"
+    assert not [event for event in events if event.type in ("node.enter", "effect.call")]
+    assert end_of(inline).status == "completed"
+    assert here.seen == []
+    starts = [ev.payload_of(event) for event in (*events, *inline) if event.type == ev.RunStart.type]
+    assert [start.environment.offline for start in starts if isinstance(start, ev.RunStart)] == [True, True]
+
+
+async def test_without_it_a_run_may_be_offline_by_itself(tmp_path: Path, sites: tuple[Site, Site]) -> None:
+    here, _there = sites
+    async with standing(tmp_path) as connection:
+        fetched = await performed(connection, f"http://{here.host}/rules")
+    assert end_of(fetched).status == "completed"
+    assert [path for path, _token in here.seen] == ["/rules"]
+
+
+def test_the_flag_makes_a_worker_offline(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    workflow = place.write("w.yaml", json.dumps(document({"a": {}}, rules=["http://docs.example.com/rules"])))
+    script = place.write("script.json", SCRIPT)
+    with place.up("--offline"):
+        run = place.started(workflow, "--script", script)
+        assert place.here("watch", run).exit_code == 1
+        assert place.told("show", run)["error"]["code"] == "SOURCE_OFFLINE_REQUIRES_FETCH"

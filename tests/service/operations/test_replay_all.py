@@ -1,0 +1,87 @@
+"""Replaying all: every run of a store or an archive is verified, in processes of their own, and what is not is told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+
+from callboard.bus.events import Event
+from callboard.runtime.settings.config import load
+from callboard.service.api.connection import open_connection
+from callboard.service.operations import replay_all
+from callboard.service.operations.event_files import read_runs, store
+from tests.support.cli_stage import Place
+from tests.support.places import TESTS
+
+GOLDEN = TESTS / "golden"
+
+
+def recorded() -> dict[str, Sequence[Event]]:
+    names = ("bake", "flow", "graph", "incident-triage", "playbook", "stepped", "warned", "cancelled", "failed")
+    return {run: events for name in names for run, events in read_runs(GOLDEN / f"{name}.jsonl").items()}
+
+
+def stored(folder: Path, runs: Mapping[str, Sequence[Event]]) -> Place:
+    """A place whose store has runs."""
+
+    async def put() -> None:
+        config = load({"data_dir": str(folder / ".callboard"), "sync": "1s"}, env={})
+        async with open_connection(config) as connection:
+            await store(connection.log, "default", runs)
+
+    anyio.run(put)
+    return Place(folder)
+
+
+def changed(events: Sequence[Event]) -> list[Event]:
+    """The same run, had its interpreter entered another node."""
+    place = next(i for i, event in enumerate(events) if event.type == "node.enter")
+    payload = bytes(events[place].payload).replace(b'"node":"', b'"node":"x')
+    return [*events[:place], msgspec.structs.replace(events[place], payload=Raw(payload)), *events[place + 1 :]]
+
+
+def test_every_run_is_verified_in_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_all, "TOGETHER", 3)
+    runs = recorded()
+    place = stored(tmp_path, runs)
+    report = place.told("replay", "--all", "--jobs", "2")
+    assert (report["runs"], report["verified"], report["failures"]) == (len(runs), len(runs), [])
+    assert report["events"] == sum(map(len, runs.values()))
+
+
+def test_what_is_not_verified_is_told_and_the_rest_is(tmp_path: Path) -> None:
+    runs = recorded()
+    bad, late, *_ = runs
+    runs[bad], runs[late] = changed(runs[bad]), runs[late][:1]
+    place = stored(tmp_path, runs)
+    assert place.here("archive", "--all", "-o", "all.callboard").exit_code == 0
+    for where in ([], ["all.callboard"]):
+        result = place.here("replay", "--all", *where, "--json", "--jobs", "1")
+        assert result.exit_code == 1
+        report = json.loads(result.stdout)
+        assert [(one["run"], one["code"]) for one in report["failures"]] == [(bad, "replay.diverged")]
+        assert (report["verified"], report["not_started"]) == (len(runs) - 2, 1)
+    told = place.here("replay", "--all", "all.callboard", "--jobs", "1")
+    assert f"verified {len(runs) - 2} of {len(runs)} runs" in told.stdout
+    assert bad in told.stdout
+
+
+def test_some_are_chosen(tmp_path: Path) -> None:
+    runs = recorded()
+    place = stored(tmp_path, runs)
+    names = {events[0].definition for events in runs.values()}
+    one = min(names)
+    expected = sum(events[0].definition == one for events in runs.values())
+    assert place.told("replay", "--all", "--definition", one, "--jobs", "1")["runs"] == expected
+    at = sorted(events[0].time for events in runs.values())[2]
+    since = sum(events[0].time >= at for events in runs.values())
+    assert place.told("replay", "--all", "--since", at.isoformat(), "--jobs", "1")["runs"] == since
+    failed = sum(any(event.type == "run.failed" for event in events) for events in runs.values())
+    assert place.told("replay", "--all", "--where", "status=failed", "--jobs", "1")["runs"] == failed > 0
+    assert place.here("replay", "--all", "--since", "soon").exit_code == 2
+    assert place.here("replay", "--all", "golden-run").exit_code == 2
+    assert place.here("replay").exit_code == 2

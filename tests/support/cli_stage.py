@@ -1,0 +1,219 @@
+"""The command line in tests: definitions on disk, commands in this process and as processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.testing import CliRunner, Result
+
+from callboard.bus.nats.credentials import without_secrets
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.surfaces.cli.main import cli
+from callboard.surfaces.cli.printing import shown
+from tests.support.forks import callboard
+
+INPUT = '{"service": "checkout"}'
+
+TRIAGE = """\
+id: triage
+name: Triage
+entry: gather
+rules:
+  - ./rules.md
+inputs:
+  service: {type: string, required: true}
+nodes:
+  gather:
+    name: Gather
+    instruction: Look at the service.
+    skills: [logs]
+    output: {type: object, properties: {found: {type: number}}}
+  investigate: {name: Investigate, instruction: Find out why.}
+  note: {name: Note, instruction: Write it down.}
+edges:
+  - {from: gather, to: investigate, when: something was found}
+  - {from: gather, to: note}
+  - {from: investigate, to: note}
+"""
+
+SKILLS = """\
+- id: logs
+  name: Logs
+  description: reads logs
+  category: observability
+  tools:
+    - name: search
+      description: search logs
+      input_schema: {type: object, properties: {q: {type: string}}}
+      python: logtools_of_the_test:search
+"""
+
+TOOLS = '''\
+from pathlib import Path
+
+def search(q: str) -> dict:
+    """Search."""
+    return {"hits": len(q), "worked_in": Path.cwd().name}
+'''
+
+SCRIPT: dict[str, Any] = {
+    "turns": {
+        "gather": [{"tool_calls": [{"tool": "search", "input": {"q": "timeout"}}]}, {"data": {"found": 3}}],
+        "investigate": [{"text": "the pool"}],
+        "note": [{"text": "done"}],
+    },
+    "routes": {"gather": ["investigate"]},
+}
+
+ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Say something.}\nedges: []\n"
+
+
+def plain(text: str) -> str:
+    """What is read of a text as it is printed, without its colours."""
+    return click.unstyle(shown(text))
+
+
+def shown_url(data_dir: Path) -> str | None:
+    """The URL of the server that runs over a data directory, as people are told it: without what it asks for."""
+    url = running_url(data_dir)
+    return without_secrets(url) if url is not None else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory with definitions, from which commands are called."""
+
+    folder: Path
+
+    def write(self, name: str, content: Any) -> str:
+        """Write a file, as text or as JSON; return its name."""
+        text = content if isinstance(content, str) else json.dumps(content)
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return name
+
+    def triage(self, folder: str = "flows") -> str:
+        """Write the triage with all that belongs to it, one folder down; return its file."""
+        for name, content in (("rules.md", "Be brief.\n"), ("skills.yaml", SKILLS), ("script.json", SCRIPT)):
+            self.write(f"{folder}/{name}", content)
+        self.write(f"{folder}/logtools_of_the_test.py", TOOLS)
+        return self.write(f"{folder}/triage.yaml", TRIAGE)
+
+    def one(self, *turns: dict[str, Any]) -> list[str]:
+        """Write a definition of one node and a script of its turns; return the arguments that name both."""
+        script = self.write("one.json", {"turns": {"a": list(turns)}})
+        return [self.write("one.yaml", ONE_NODE), "--script", script]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """An environment in which nothing is configured that was not here."""
+        ours = ("CALLBOARD_", "ANTHROPIC_", "OTEL_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        small = {"CALLBOARD_SYNC": "1s", "CALLBOARD_WORKERS": "1", "CALLBOARD_HTTP_LISTEN": "off"}
+        return {**kept, **small, "NO_COLOR": "1", "COLUMNS": "100"}
+
+    def call(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as a process of its own, to its end."""
+        return subprocess.run(
+            callboard(*args), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=110, check=False
+        )
+
+    def shell(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run what was printed in a shell, in which `callboard` is found."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), self.env.get("PATH", os.defpath)])
+        env = {**self.env, "PATH": path}
+        return subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=env, capture_output=True, text=True, timeout=110, check=False
+        )
+
+    @contextmanager
+    def process(self, *args: str, env: dict[str, str] | None = None) -> Generator[subprocess.Popen[str]]:
+        """A command as a process of its own, with ``env`` set besides; killed at the end if it still runs."""
+        command = callboard(*args)
+        surroundings = {"PYTHONFAULTHANDLER": "1", **self.env, **(env or {})}
+        with subprocess.Popen(
+            command, cwd=self.folder, env=surroundings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            except BaseException:
+                print(_last_words(process))
+                raise
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    @contextmanager
+    def up(self, *args: str) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+        """`callboard up`, standing; with what it says of itself."""
+        with self.process("up", "--json", *args) as process:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())
+            if process.poll() is None:
+                # In order, so that nobody finds a server that is just going down with its parent.
+                process.terminate()
+                process.communicate()
+
+    @contextmanager
+    def standing(self) -> Generator[None]:
+        """`callboard up` with the triage's tools at hand, ended by Ctrl-C."""
+        self.triage()
+        with self.up("--import-from", "flows") as (process, said):
+            assert said["url"] == shown_url(self.folder / ".callboard")
+            yield
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate()
+            assert json.loads(out) == {"stopped": True, "drained": True}
+            assert process.returncode == 0
+
+    def started(self, *args: str) -> str:
+        """Start the triage, or what the arguments say; return the run's id."""
+        wanted = args or ("flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json")
+        return str(self.told("start", *wanted)["run_id"])
+
+    def here(self, *args: str, env: dict[str, str] | None = None, said: str | None = None) -> Result:
+        """Run a command in this process; ``env`` is set besides, and ``said`` is what stands on its stdin."""
+        before = Path.cwd()
+        os.chdir(self.folder)
+        try:
+            unset = {name: None for name in os.environ if name not in self.env}
+            surroundings = {**unset, **self.env, **(env or {})}
+            return CliRunner().invoke(cli, list(args), input=said, env=surroundings, catch_exceptions=False)
+        finally:
+            os.chdir(before)
+
+    def told(self, *args: str, env: dict[str, str] | None = None) -> Any:
+        """Run a command in this process with ``--json``; return what it says."""
+        result = self.here(*args, "--json", env=env)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+
+def next_event(process: subprocess.Popen[str], event_type: str) -> dict[str, Any]:
+    """Read a stream of events up to the next one of a type."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        assert "type" in event, line
+        if event["type"] == event_type:
+            return event
+    raise AssertionError(f"the stream ended without {event_type}: {process.stderr.read() if process.stderr else ''}")
+
+
+def _last_words(process: subprocess.Popen[str]) -> str:
+    """What a process that nobody waits for any more is at, and what it said."""
+    process.send_signal(signal.SIGABRT)  # with faulthandler: where each of its threads stands
+    try:
+        out, err = process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        return "it has ended, and whatever it started has not" if process.poll() is not None else "it does not end"
+    return f"{out}\n{err}"

@@ -1,0 +1,116 @@
+"""What tests of providers share: requests made by hand, flows of one call, runs that crash at every append."""
+
+import datetime as dt
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from callboard.actors.providers.provider import Answer, Request
+from callboard.bus.events import Event
+from callboard.bus.log.port import Entry
+from callboard.lib.json_types import JSON
+from callboard.testing.checks import check_log, check_replay
+from callboard.testing.crashes import CrashingLog, CrashPoint
+from tests.support.flows import SCHEMA, FlowTheatre, result_of
+from tests.support.simulation import World, finish
+
+ASKED_AT = dt.datetime(2026, 11, 20, 11, tzinfo=dt.UTC)
+
+RETRY = "mwl:provider.middleware/mwl/retry/v1"
+
+
+def ours(name: str) -> str:
+    """The URI of a call provider of ours."""
+    return f"mwl:provider.call/callboard/{name}/v1"
+
+
+def request(uri: str, input: JSON = None, key: str = "key-1", **arguments: Any) -> Request:
+    return Request(uri, arguments, input, key, "r1", "main/a:call", ASKED_AT)
+
+
+def value_of(answer: Answer) -> Any:
+    """The value of a success."""
+    assert answer.result["type"] == "success", answer
+    return answer.result["value"]
+
+
+def code_of(answer: Answer) -> str:
+    """The last segment of a failure's code."""
+    assert answer.result["type"] != "success", answer
+    return answer.result["code"].rpartition(".")[2]
+
+
+def flow_of(uri: str, **arguments: Any) -> dict[str, Any]:
+    """A flow that makes one call in its step ``a`` and returns what comes of it with the window's metadata."""
+    made: dict[str, Any] = {
+        "provider": uri,
+        "with": arguments,
+        "onSuccess": {"assign": {"seen": "{{ provider.metadata }}"}},
+        "onFailure": {"assign": {"seen": "{{ provider.metadata }}"}},
+    }
+    return {
+        "$schema": SCHEMA,
+        "entrypoint": "a",
+        "parameters": {"type": "object", "properties": {"seen": {"default": {}}}},
+        "steps": {
+            "a": {"action": "Call", "call": made, "next": "done", "catch": [_caught()]},
+            "done": {"action": "Return", "value": {"value": "{{ step.input }}", "metadata": "{{ vars.seen }}"}},
+            "failed": {"action": "Return", "value": {"failure": "{{ failure }}", "metadata": "{{ vars.seen }}"}},
+        },
+    }
+
+
+def _caught() -> dict[str, Any]:
+    return {"match": {"codes": ["*"]}, "next": "failed"}
+
+
+Made = Callable[[CrashingLog], FlowTheatre]
+
+
+async def played(
+    theatre: FlowTheatre, flow: dict[str, Any], input: JSON = None, world: World | None = None
+) -> tuple[dict[str, Any], list[Event]]:
+    """Run a flow to its end, check its log and its replay; return what `flow_of` returns, and the events."""
+    ref = await theatre.begin(flow, input)
+    events = await finish(theatre, ref, world or World())
+    check_log(events)
+    check_replay(theatre.language, ref, events)
+    result = result_of(events)
+    assert result["type"] == "success", result
+    return result["value"], events
+
+
+async def crashing_everywhere(
+    made: Made, flow: dict[str, Any], check: Callable[[dict[str, Any]], Awaitable[None] | None], **names: Any
+) -> int:
+    """Run a flow again and again, each time dying once, before or after another append; return how many there are."""
+    log = CrashingLog()
+    value, _events = await played(made(log), flow, **names)
+    check(value)
+    appends = 0
+
+    def counted(_entry: Entry) -> CrashPoint:
+        nonlocal appends
+        appends += 1
+        return None
+
+    log = CrashingLog()
+    log.crash = counted
+    await played(made(log), flow, **names)
+    for at in range(2, appends + 1):
+        for point in ("before", "after"):
+            log = CrashingLog()
+            log.crash = _once(at, point)
+            value, _events = await played(made(log), flow, **names)
+            check(value)
+    return appends
+
+
+def _once(at: int, point: CrashPoint) -> Callable[[Entry], CrashPoint]:
+    seen = 0
+
+    def crash(_entry: Entry) -> CrashPoint:
+        nonlocal seen
+        seen += 1
+        return point if seen == at else None
+
+    return crash

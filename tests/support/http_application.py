@@ -1,0 +1,57 @@
+"""A worker, and the application over HTTP at an address of its own, with a client that speaks to it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+from anyio.abc import TaskGroup
+from starlette.types import ASGIApp
+
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.verbs import Verbs
+from callboard.surfaces.engine.routes import engine_routes
+from callboard.surfaces.http.access import Access
+from callboard.surfaces.http.address import listening, url_of
+from callboard.surfaces.http.app import http_app
+from callboard.surfaces.http.catalogue import Catalogue
+from callboard.surfaces.http.metrics import Metrics
+from callboard.surfaces.http.readings import Readings
+from callboard.surfaces.http.serving import serve_app
+
+PATIENCE_S = 30.0
+
+
+def application(connection: Connection, tasks: TaskGroup, token: str | None = None) -> ASGIApp:
+    """The application, over a connection that stands."""
+    listings = Listings(connection.log, tasks, prices=connection.config.price_table())
+    verbs = Verbs(connection.log, Definitions(), listings, verdict_wait_s=PATIENCE_S).all()
+    verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+    metrics = Metrics(connection, listings, tasks)
+    engine = engine_routes(connection.log, "acme", verbs)
+    return http_app(connection.log, "acme", verbs, access=Access(token, open=True), metrics=metrics, more=engine)
+
+
+@asynccontextmanager
+async def served(
+    home: Path, token: str | None = None, **settings: Any
+) -> AsyncGenerator[tuple[httpx.AsyncClient, Connection]]:
+    """Serve for the length of a block."""
+    flags = {"data_dir": home, "sync": "100ms", "tenant": "acme", "partitions": 4, "allow_scripts": True, **settings}
+    with listening("127.0.0.1", 0, "http") as bound:
+        async with (
+            open_connection(load(flags, env={}, cwd=home), "test") as connection,
+            open_worker(connection, env={}),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(serve_app, application(connection, tasks, token), bound)
+            url = f"{url_of(bound)}/api/acme"
+            async with httpx.AsyncClient(base_url=url, timeout=2 * PATIENCE_S, trust_env=False) as client:
+                yield client, connection
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,66 @@
+"""A stage for tests of `callboard mcp`: a server over HTTP, with an embedded server and worker of its own."""
+
+import json
+import signal
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+from tests.support.cli_stage import Place
+
+QUICK = {"default": {"text": "ok"}}
+SLOW = {"turns": {"a": [{"text": "late", "delay_ms": 600_000}]}}
+
+
+@contextmanager
+def serving(folder: Path, *files: tuple[str, Any]) -> Generator[tuple[Place, str]]:
+    """Serve a folder; yields its place and the address."""
+    place = Place(folder)
+    place.triage()
+    for name, text in files:
+        place.write(name, text)
+    options = ("--folder", "flows", "--import-from", "tools", "--http", "127.0.0.1:0", "--json")
+    with place.process("mcp", *options) as process:
+        assert process.stdout is not None
+        yield place, json.loads(process.stdout.readline())["url"]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, ""), err
+
+
+@asynccontextmanager
+async def client_of(served: tuple[Place, str], **more: Any) -> AsyncGenerator[Client]:
+    """A client of a server that is served; ``more`` is the client's own."""
+    async with (
+        httpx2.AsyncClient() as http,
+        Client(streamable_http_client(served[1], http_client=http), **more) as client,
+    ):
+        yield client
+
+
+async def answer(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool; return its structured content, which the client has checked against the output schema."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert isinstance(result, CallToolResult)
+    content: dict[str, Any] = result.structured_content
+    assert json.loads(getattr(result.content[0], "text", "")) == content
+    return content
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool that refuses; return its error: text alone, since structured content has to fit the output schema."""
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error, result.content
+    assert isinstance(result, CallToolResult)
+    assert result.structured_content is None
+    error: dict[str, Any] = json.loads(getattr(result.content[0], "text", ""))["error"]
+    assert error["code"]
+    assert error["message"]
+    return error

@@ -1,0 +1,90 @@
+"""The modules of the house as tests ask about them: what each imports, calls and says, read once in a process."""
+
+import ast
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+FOLDERS = (
+    *("lib", "bus", "actors", "languages", "projections"),
+    *("runtime", "features", "service", "surfaces", "callboard"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """What is asked of a module; its tree is let go."""
+
+    docstring: str
+    imported: frozenset[str]
+    """What it imports, wherever in it: of ``from a import b`` that is ``a.b``."""
+    sources: frozenset[str]
+    """The modules from which it does: of ``from a import b`` that is ``a``."""
+    relative: bool
+    """Whether one of these is relative."""
+    called: frozenset[str]
+    """The names of everything that it calls."""
+    constants: frozenset[object]
+    endings: frozenset[str]
+    """What stands behind the word that an f-string begins with."""
+    functions: tuple[int, ...]
+    """The lines of each of its functions."""
+
+
+@cache
+def paths() -> tuple[Path, ...]:
+    """All modules of the house, in order."""
+    return tuple(sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")))
+
+
+@cache
+def module(path: Path) -> Module:
+    """Read a module."""
+    collecting = gc.isenabled()
+    # A tree has no cycles, and many nodes: the collector would look at them again and again while it grows.
+    gc.disable()
+    try:
+        return _read(ast.parse(path.read_text(encoding="utf-8")))
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(tree: ast.Module) -> Module:
+    nodes = list(ast.walk(tree))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call)]
+    return Module(
+        docstring=ast.get_docstring(tree) or "",
+        imported=frozenset(_imported(nodes)),
+        sources=frozenset(node.module or "" for node in froms),
+        relative=any(node.level for node in froms),
+        called=frozenset(one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in calls),
+        constants=frozenset(node.value for node in nodes if isinstance(node, ast.Constant)),
+        endings=frozenset(_endings(nodes)),
+        functions=tuple(
+            (node.end_lineno or node.lineno) - node.lineno + 1
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+    )
+
+
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _endings(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr) and len(node.values) == 2:
+            first, last = node.values
+            if isinstance(first, ast.FormattedValue) and isinstance(last, ast.Constant):
+                yield str(last.value)

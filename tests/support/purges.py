@@ -1,0 +1,49 @@
+"""Purges in tests: as an operator asks for them, and broken off in their middle."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.nats import erasure as erasing
+from callboard.bus.nats.jetstream_api import api
+from callboard.bus.nats.purge import Gone
+from callboard.service.api.client import Client
+from callboard.service.api.connection import Connection
+from callboard.service.operations.purging import purge_run
+
+TENANT = "acme"
+MARK = Gone(by="ada", reason="asked to")
+CALLS_BEFORE_DEATH = 2
+"""So many requests of a purge are carried out before it is broken off: the mark stands, and some of the run is left."""
+
+
+async def purged(connection: Connection, run: str, mark: Gone = MARK) -> int:
+    """Purge a run."""
+    return await purge_run(Client(connection.log, TENANT), run, mark)
+
+
+async def left(connection: Connection, word: str) -> list[str]:
+    """The subjects of the stream in which a word stands."""
+    body = {"subjects_filter": ">"}
+    found = await api(connection.log.requests, f"STREAM.INFO.{connection.log.stream}", body)
+    return [subject for subject in found["state"].get("subjects", {}) if word in subject]
+
+
+@contextmanager
+def broken_off() -> Generator[None]:
+    """Whoever purges in this block is killed in the middle of it, and again when it is tried once more."""
+    calls = 0
+
+    async def dies(requests: Any, verb: str, body: Any) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls > CALLS_BEFORE_DEATH:
+            raise NoAnswer("killed")
+        return await api(requests, verb, body)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(erasing, "api", dies)
+        yield

@@ -1,0 +1,436 @@
+"""A troupe: worker processes on a real server, seen from a test that hires and kills them; and what must then hold."""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import anyio.abc
+import msgspec
+
+from callboard.bus import events as ev
+from callboard.bus.commands import Answer, Signal
+from callboard.bus.events import Event
+from callboard.bus.log.port import NoAnswer, Recorded
+from callboard.bus.nats.commit import Message, publish
+from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
+from callboard.bus.subjects import RunRef, partition_of
+from callboard.languages import registry
+from callboard.languages.language import Language, Ok
+from callboard.runtime.cluster.ownership import owner
+from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.run.log import read_run
+from callboard.runtime.settings.config import Config
+from callboard.service.api.client import Client
+from callboard.service.api.connection import Connection, open_connection
+from callboard.testing.checks import RefusingSink, check_log
+from tests.support import worker_plays as parking_lot
+from tests.support.forks import python_host
+from tests.support.places import ROOT
+from tests.support.worker_process import Carried, Kill, Notice, Orders
+
+PATIENCE_S = 40.0
+"""What has not happened after so long never will."""
+
+RETRY_PAUSE_S = 0.1
+COUNT_PAUSE_S = 0.02
+
+TENANT = "acme"
+KILLED = -signal.SIGKILL
+
+
+@dataclass
+class Worker:
+    """A hired worker process. ``status`` is its exit code, or minus the number of the signal that ended it."""
+
+    name: str
+    pid: int = 0
+    status: int | None = None
+    active: int = 0
+    there: anyio.Event = field(default_factory=anyio.Event)
+    counted: anyio.Event = field(default_factory=anyio.Event)
+    gone: anyio.Event = field(default_factory=anyio.Event)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.pid, "it is not there yet"
+        os.kill(self.pid, number)
+
+    async def count(self) -> int:
+        """Ask it how many runs it keeps in memory."""
+        self.counted = anyio.Event()
+        self.send(signal.SIGUSR1)
+        with anyio.fail_after(PATIENCE_S):
+            await self.counted.wait()
+        return self.active
+
+    async def emptied(self) -> None:
+        """Wait until it keeps no runs in memory."""
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                if not await self.count():
+                    return
+                await anyio.sleep(COUNT_PAUSE_S)
+
+    async def died(self) -> int:
+        """Wait until it has gone; return how."""
+        with anyio.fail_after(PATIENCE_S):
+            await self.gone.wait()
+        assert self.status is not None
+        return self.status
+
+    async def kill(self) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            await self.there.wait()
+        self.send(signal.SIGKILL)
+        assert await self.died() == KILLED
+
+
+class Troupe:
+    """Hires worker processes for one server."""
+
+    def __init__(
+        self, server: EmbeddedServer, home: Path, config: dict[str, Any], line: anyio.abc.SocketStream
+    ) -> None:
+        self.server = server
+        self.home = home
+        self.workers: dict[str, Worker] = {}
+        self.restarted = anyio.Event()
+        self.preload: list[str] = []
+        """Modules that workers have imported before they are forked."""
+        self._config: dict[str, Any] = {
+            "nats_url": server.url,
+            "tenant": TENANT,
+            "partitions": 4,
+            "ack_wait_s": 1.0,
+            "park_linger_s": 0.0,
+            "allow_scripts": True,
+            **config,
+        }
+        self._line = line
+        self._gone = anyio.Event()
+
+    def connection(self, **config: Any) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection of the test's own; an async context manager."""
+        return open_connection(Config(**{**self._config, **config}), name="test")
+
+    async def back(self) -> None:
+        """Wait until the server is back; for the next time it dies, a new wait begins."""
+        with anyio.fail_after(PATIENCE_S):
+            await self.restarted.wait()
+        self.restarted = anyio.Event()
+
+    async def order(
+        self, name: str, *, kill: Kill | None = None, drain_s: float = 20.0, guest: bool = False, **config: Any
+    ) -> Worker:
+        """Order a worker; it may be there already, or dead, when this returns."""
+        worker = self.workers[name] = Worker(name)
+        log = str(self.home / "workers.log")
+        settings = {**self._config, **config}
+        environ = dict(os.environ)
+        host = python_host()
+        orders = Orders(name, str(self._carried), log, settings, kill, drain_s, guest, host, self.preload, environ)
+        await self._line.send(msgspec.json.encode(orders) + b"\n")
+        return worker
+
+    async def hire(self, name: str, **orders: Any) -> Worker:
+        """Order a worker, and wait until it is there."""
+        worker = await self.order(name, **orders)
+        with anyio.fail_after(PATIENCE_S):
+            await worker.there.wait()
+        assert worker.status is None, f"{name} went at once with {worker.status}:\n{self.log()}"
+        return worker
+
+    async def listen(self) -> None:
+        """Take in what the processes say."""
+        pending = b""
+        async for chunk in self._line:
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                notice = msgspec.json.decode(line, type=Notice)
+                worker = self.workers[notice.name]
+                worker.pid = notice.pid
+                worker.there.set()
+                if notice.active is not None:
+                    worker.active = notice.active
+                    worker.counted.set()
+                if notice.status is not None:
+                    worker.status = notice.status
+                    worker.gone.set()
+        self._gone.set()
+
+    async def dismiss(self) -> None:
+        """Have whoever still works killed, and wait until they have gone."""
+        await self._line.send_eof()
+        with anyio.fail_after(PATIENCE_S):
+            await self._gone.wait()
+
+    @property
+    def _carried(self) -> Path:
+        return self.home / "carried"
+
+    def carried(self, run: str | None = None) -> list[Carried]:
+        """What was carried out so far, in order, repetitions included."""
+        if not self._carried.exists():
+            return []
+        # A note that breaks off is one whose writer is at it, or was killed over it: its effect had not begun.
+        whole = [line for line in self._carried.read_bytes().splitlines() if line.endswith(b"}")]
+        found = [msgspec.json.decode(line, type=Carried) for line in whole]
+        return [carried for carried in found if run in (None, carried.run)]
+
+    def log(self) -> str:
+        """The end of the log of all workers."""
+        log = self.home / "workers.log"
+        return "\n".join(log.read_text().splitlines()[-40:]) if log.exists() else ""
+
+
+@cache
+def _forker() -> Path:
+    """Where the process listens that forks the workers of all troupes of this process. It ends with us."""
+    folder = tempfile.TemporaryDirectory(prefix="callboard-troupe-")
+    atexit.register(folder.cleanup)
+    address = Path(folder.name) / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        command = [sys.executable, "-m", "tests.support.worker_process", str(listener.fileno())]
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, pass_fds=[listener.fileno()])
+    # It ends with its standard input, which this closes.
+    atexit.register(process.communicate)
+    return address
+
+
+@asynccontextmanager
+async def open_troupe(home: Path, *, sync: str = "100ms", **config: Any) -> AsyncGenerator[Troupe]:
+    """A server, and processes to hire; ``config`` is what all workers have in common."""
+    address = _forker()
+    troupe: Troupe | None = None
+
+    def restarted(_restarted: Restarted) -> None:
+        if troupe is not None:
+            troupe.restarted.set()
+
+    async with (
+        EmbeddedServer(home, sync=sync, restart_pause_s=0.02, on_restart=restarted) as server,
+        await anyio.connect_unix(address) as line,
+        anyio.create_task_group() as tasks,
+    ):
+        troupe = Troupe(server, home, config, line)
+        tasks.start_soon(troupe.listen)
+        try:
+            yield troupe
+        except BaseException:
+            sys.stderr.write(troupe.log() + "\n")
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await troupe.dismiss()
+            tasks.cancel_scope.cancel()
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+async def until(client: Client, run_id: str, holds: Callable[[Event], bool], what: str = "") -> list[Recorded]:
+    """Follow a run until an event is as wanted; return all events up to it."""
+    seen: list[Recorded] = []
+    with anyio.move_on_after(PATIENCE_S):
+        async with client.follow(run_id) as feed:
+            async for recorded in feed:
+                seen.append(recorded)
+                if holds(recorded.event):
+                    return seen
+    types = [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen]
+    raise AssertionError(f"{run_id} never came to {what or holds}; it came to {types[-30:]}")
+
+
+async def until_type(client: Client, run_id: str, event_type: str) -> list[Recorded]:
+    return await until(client, run_id, lambda event: event.type == event_type, event_type)
+
+
+async def until_end(client: Client, run_id: str) -> list[Recorded]:
+    """Follow a run to its end."""
+    return await until_type(client, run_id, ev.RunEnd.type)
+
+
+async def say_start(client: Client, message: dict[str, Any]) -> None:
+    """Publish a start, durably, without waiting for its verdict."""
+    await _publish(client, client.log.subjects.start(client.tenant), json.dumps(message).encode())
+
+
+async def say(client: Client, run_id: str, verb: str, body: Any) -> None:
+    """Publish a tell, durably, without waiting for its verdict."""
+    await _publish(client, client.log.subjects.tell(client.ref(run_id), verb), msgspec.json.encode(body))
+
+
+async def _publish(client: Client, subject: str, body: bytes) -> None:
+    """Publish once, even if the server dies meanwhile."""
+    message = Message(subject, body, {"Nats-Msg-Id": uuid4().hex})
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            try:
+                await publish(client.log.requests, message)
+                return
+            except NoAnswer:
+                await anyio.sleep(RETRY_PAUSE_S)
+
+
+async def attend(client: Client, run_id: str) -> list[Recorded]:
+    """Follow a run to its end and answer, once each, what it parks for: its questions and its signals."""
+    said: set[str] = set()
+    open_now: dict[str, ev.Payload] = {}
+    seen: list[Recorded] = []
+    with anyio.move_on_after(PATIENCE_S):
+        async with client.follow(run_id) as feed:
+            async for recorded in feed:
+                seen.append(recorded)
+                event = recorded.event
+                payload = ev.payload_of(event)
+                if isinstance(payload, ev.RunEnd):
+                    return seen
+                if isinstance(payload, ev.HumanAsked | ev.SignalAwaited):
+                    open_now[event.key] = payload
+                for key in payload.awaits if isinstance(payload, ev.RunParked) else []:
+                    if key in said:
+                        continue
+                    said.add(key)
+                    match open_now.get(key):
+                        case ev.HumanAsked():
+                            await say(client, run_id, "answer", Answer(interaction=key, user_response="Ada"))
+                        case ev.SignalAwaited(name=name):
+                            await say(client, run_id, "signal", Signal(name=name, data=7))
+                        case _:
+                            pass
+    types = [f"{item.event.n} {item.event.type} {item.event.key}" for item in seen]
+    raise AssertionError(f"{run_id} never ended; it came to {types[-30:]}")
+
+
+async def recorded_run(connection: Connection, run_id: str) -> list[Recorded]:
+    return await read_run(connection.log, RunRef(TENANT, run_id))
+
+
+def claimers(recorded: Iterable[Recorded]) -> list[str]:
+    """The workers that claimed a run, in order."""
+    claims = [ev.payload_of(item.event) for item in recorded]
+    return [claim.worker for claim in claims if isinstance(claim, ev.RunClaimed)]
+
+
+def run_in(partition: int, count: int, word: str) -> str:
+    """A run id that begins with a word and belongs to a partition."""
+    return next(run for i in range(10_000) if partition_of(RunRef(TENANT, run := f"{word}-{i}"), count) == partition)
+
+
+async def settled(client: Client, names: Collection[str]) -> None:
+    """Wait until the partitions are with those workers that they fall to, as far as new runs tell."""
+    with anyio.fail_after(PATIENCE_S):
+        for partition in range(client.log.partitions):
+            for attempt in count():
+                run_id = run_in(partition, client.log.partitions, f"probe-{partition}-{attempt}-{'-'.join(names)}")
+                await say_start(client, parking_lot.play("steps", run_id, {"count": 0}))
+                if claimers(await until_end(client, run_id)) == [owner(partition, names)]:
+                    break
+
+
+# -- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def end_payload(recorded: Sequence[Recorded]) -> ev.RunEnd:
+    payload = ev.payload_of(recorded[-1].event)
+    assert isinstance(payload, ev.RunEnd)
+    return payload
+
+
+_CHANCE = frozenset({ev.RunClaimed.type, ev.RunParked.type})
+"""How often a run is claimed and parked depends on who died when."""
+
+
+def happened(recorded: Iterable[Recorded]) -> Counter[tuple[str, str, int, int, str]]:
+    """What a run's log states, in whatever order, apart from what chance decides."""
+    events = (item.event for item in recorded)
+    return Counter((e.type, e.path, e.iteration, e.attempt, e.key) for e in events if e.type not in _CHANCE)
+
+
+def check_run(recorded: Sequence[Recorded], carried: Sequence[Carried]) -> None:
+    """Check a finished run: its log, who wrote it, what was carried out, and that a replay comes to the same end."""
+    events = [item.event for item in recorded]
+    check_log(events)
+    check_writers(recorded)
+    check_carried(events, carried)
+    check_replay(recorded[0].ref, events)
+
+
+def check_writers(recorded: Sequence[Recorded]) -> None:
+    """Check that epochs count up with each claim, and that only the claimer wrote in its epoch."""
+    writer, epoch = "", 0
+    for item in recorded[1:]:
+        event = item.event
+        if event.type == ev.RunClaimed.type:
+            claim = ev.payload_of(event)
+            assert isinstance(claim, ev.RunClaimed)
+            assert claim.epoch == epoch + 1
+            writer, epoch = claim.worker, claim.epoch
+        assert event.epoch == epoch
+        assert item.id.startswith(f"{writer}.")
+        assert item.id.endswith(f".{epoch}.{event.n}")
+
+
+def check_carried(events: Sequence[Event], carried: Iterable[Carried]) -> None:
+    """Check that effects were carried out only between their intent and their outcome, once per activation, with one
+    idempotency key each."""
+    claims: dict[str, list[int]] = {}
+    intents: set[str] = set()
+    outcomes: dict[str, int] = {}
+    for event in events:
+        kind = ev.TYPES[event.type].kind
+        if event.type == ev.RunClaimed.type:
+            claim = ev.payload_of(event)
+            assert isinstance(claim, ev.RunClaimed)
+            claims.setdefault(claim.worker, []).append(event.n)
+        elif kind == "intent":
+            intents.add(event.key)
+        elif kind == "outcome":
+            outcomes[event.key] = event.n
+    once: set[tuple[str, int, str]] = set()
+    idempotency_keys: dict[str, str] = {}
+    for one in carried:
+        assert one.key in intents, f"{one.key} was carried out and never announced"
+        claimed = claims[one.worker][one.activation - 1]
+        assert outcomes[one.key] > claimed, f"{one.key} was carried out again after its outcome was recorded"
+        assert (one.worker, one.activation, one.key) not in once
+        once.add((one.worker, one.activation, one.key))
+        assert idempotency_keys.setdefault(one.key, one.idempotency_key) == one.idempotency_key
+
+
+def _language(name: str) -> Language[Any]:
+    return parking_lot.LANGUAGE if name == "play" else registry.language(name)
+
+
+def check_replay(ref: RunRef, events: Sequence[Event]) -> None:
+    """Check that a replay of a finished log appends nothing and comes to the recorded end."""
+    end = ev.payload_of(events[-1])
+    assert isinstance(end, ev.RunEnd)
+    told = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
+    admission = admitted(events[0], _language)
+    stage, started = build_stage(admission, ref, told, RefusingSink())
+    replay(stage, admission, started, told)
+    stage.ledger.verify_replayed()
+    assert stage.ledger.usage.total == end.usage
+    assert stage.main is not None
+    if isinstance(stage.main.settled, Ok):
+        came = stage.main.settled.value
+        assert (came.status, came.output, came.results) == (end.status, end.output, end.results)
+    else:
+        assert end.status == "cancelled"

@@ -1,0 +1,123 @@
+"""Workers that host code: their runs survive a kill, and other code continues only a run whose log it follows."""
+
+import json
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+
+APPROVAL = """
+from callboard import ask, step, workflow
+
+@step
+def look(path: str) -> int:
+    with open(path, "a") as file:
+        file.write("x")
+    return len(open(path).read())
+
+@workflow
+async def approve(path: str) -> dict:
+    looks = await look(path)
+    return {"looks": looks, "allowed": await ask("Ship?", bool)}
+"""
+
+WITH_A_COMMENT = APPROVAL.replace("    looks = await", "    # The number of calls.\n    looks = await")
+WITH_A_STEP_BEFORE = APPROVAL.replace("    looks = await", "    await look(path)\n    looks = await")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@contextmanager
+def killed_up(place: Place, source: str) -> Generator[None]:
+    """`callboard up` with a file of code, killed with its server and its worker at the end."""
+    file = place.write("approval.py", source)
+    with place.process("up", "--json", "--code", file) as process:
+        assert process.stdout is not None
+        json.loads(process.stdout.readline())
+        yield
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def status_of(place: Place, run: str) -> dict[str, Any]:
+    return place.told("show", run)
+
+
+def test_a_killed_worker_repeats_no_step_and_other_code_continues_only_what_it_follows(place: Place) -> None:
+    counted = place.folder / "calls"
+    given = json.dumps({"path": str(counted)})
+    with killed_up(place, APPROVAL):
+        place.told("start", "approve", "--input", given, "--run-id", "r1")
+        assert place.here("watch", "r1", "--until", "run.parked").exit_code == exits.OK
+    with killed_up(place, WITH_A_STEP_BEFORE):
+        place.here("answer", "r1", "true")
+        assert place.here("watch", "r1", "--until", "run.diverged").exit_code == exits.OK
+        found = status_of(place, "r1")
+        assert found["status"] == "waiting:code"
+        details = found["error"]["details"]
+        assert details["entry"] == "approval:approve"
+        difference = details["difference"]
+        assert difference["recorded_at"] == "approval.py:13 approve"
+        assert difference["requested_at"] == "approval.py:13 approve"
+        assert [run["run"] for run in place.told("runs", "--status", "waiting:code")] == ["r1"]
+    with killed_up(place, WITH_A_COMMENT):
+        watched = place.here("watch", "r1", "--until", "run.end", "--json")
+        assert (watched.exit_code, watched.stdout.count('"run.adopted"')) == (exits.OK, 1)
+        found = status_of(place, "r1")
+    assert (found["status"], found["output"]) == ("completed", {"looks": 1, "allowed": True})
+    assert counted.read_text() == "x"
+
+
+OTHER = """
+from callboard import ask, workflow
+
+@workflow
+async def confirm(what: str) -> bool:
+    return await ask(what, bool)
+"""
+RUNS = [f"c{k}" for k in range(6)]
+"""Ids of runs that fall to the partitions of both workers."""
+
+
+@contextmanager
+def killed_worker(place: Place, file: str) -> Generator[None]:
+    """`callboard worker` with a file of code, killed at the end."""
+    with place.process("worker", "--json", "--code", file) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.kill()
+        process.wait()
+
+
+def test_runs_are_performed_by_the_workers_that_have_their_code(place: Place) -> None:
+    approval, other = place.write("approval.py", APPROVAL), place.write("confirming.py", OTHER)
+    with place.up("--code", approval):
+        with killed_worker(place, other):
+            for run in RUNS:
+                place.told("start", "confirm", "--input", '{"what": "Go?"}', "--run-id", run)
+            for run in RUNS:
+                assert place.here("watch", run, "--until", "human.asked").exit_code == exits.OK
+            assert place.told("answer", RUNS[0], "true")
+            assert place.here("watch", RUNS[0], "--until", "run.end").exit_code == exits.OK
+        refused = place.here("start", "confirm", "--input", '{"what": "Go?"}')
+        assert "had it last" in refused.output
+        for run in RUNS[1:]:
+            place.here("answer", run, "true")
+        for run in RUNS[1:]:
+            assert place.here("watch", run, "--until", "run.diverged").exit_code == exits.OK
+            assert status_of(place, run)["status"] == "waiting:code"
+        with killed_worker(place, other):
+            for run in RUNS[1:]:
+                assert place.here("watch", run, "--until", "run.end").exit_code == exits.OK
+        found = [status_of(place, run) for run in RUNS]
+        assert {(one["status"], one["output"]) for one in found} == {("completed", True)}

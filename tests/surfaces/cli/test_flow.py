@@ -1,0 +1,505 @@
+"""Flows at the command line: expressions, the conformance claim and corpora, arguments, and how a run is shown."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.languages.flow.claim import CLAIM
+from callboard.languages.flow.comparison import differences, same
+from callboard.languages.registry import about, parsed
+from callboard.languages.titles import TITLE_CHARS_MAX
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place, next_event
+from tests.support.flows import (
+    CORPUS,
+    call,
+    caught,
+    cleanup,
+    failing,
+    flow,
+    mock,
+    retry,
+    returned,
+    subflow,
+    timeout,
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+# -- expressions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 2", 3),
+        ("{{ 1 + 2 }}", 3),
+        ("  {{ {'a': [1.5, null, true]} }} ", {"a": [1.5, None, True]}),
+        ("vars.n + 1.0", 3),
+        ("vars.n > 1 && 'b' in vars.words", True),
+        ("timestamp(string(now())) <= wallTime()", True),
+    ],
+)
+def test_an_expression_is_evaluated_with_and_without_its_braces(place: Place, expression: str, value: Any) -> None:
+    bindings = '{"vars": {"n": 2, "words": ["a", "b"]}}'
+    done = place.here("eval", expression, "--bindings", bindings)
+    assert (done.exit_code, json.loads(done.stdout)) == (exits.OK, value)
+    assert place.told("eval", expression, "--bindings", bindings) == {"value": value}
+
+
+def test_bindings_come_from_a_file_too_and_must_be_an_object(place: Place) -> None:
+    place.write("state.json", {"vars": {"n": 2}})
+    assert place.told("eval", "vars", "--bindings", "@state.json") == {"value": {"n": 2}}
+    refused = place.here("eval", "1", "--bindings", "[1]")
+    assert refused.exit_code == exits.USAGE
+    assert "--bindings" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("expression", "place_shown"), [("1 +", "1:4"), ("{{ 1 + + 2 }}", "1:8"), ("{{ 1 +\n   ) }}", "2:4")]
+)
+def test_what_is_no_expression_is_shown_where_it_breaks_off(place: Place, expression: str, place_shown: str) -> None:
+    done = place.here("eval", expression)
+    assert done.exit_code == exits.FAILED
+    assert f"{place_shown}: error EXPRESSION" in done.stderr
+    line, column = map(int, place_shown.split(":"))
+    shown, caret = done.stderr.splitlines()[-2:]
+    assert shown == f"     {line} | {expression.splitlines()[line - 1]}"
+    assert caret.index("^") == len("     1 | ") + column - 1
+    [problem] = json.loads(place.here("eval", expression, "--json").stdout)["error"]["problems"]
+    assert (problem["line"], problem["column"]) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("expression", "code", "remedy"),
+    [
+        ("vars.n", "System.ExpressionEvaluationError", "Bind vars with --bindings."),
+        ("{'a': 1}.b", "System.ExpressionEvaluationError", "has(…)"),
+        ("double(1) + 1", "System.ExpressionEvaluationError", "int(…)"),
+        ("missing(1)", "System.ExpressionEvaluationError", "cel.md"),
+        ("now()", "System.UnrepresentableValue", "string(…)"),
+        ("1.0 / 0.0", "System.UnrepresentableValue", "string(…)"),
+    ],
+)
+def test_an_expression_without_a_value_names_the_failure_of_a_flow(
+    place: Place, expression: str, code: str, remedy: str
+) -> None:
+    done = place.here("eval", expression, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["code"]) == (exits.FAILED, code)
+    assert remedy in error["remedy"]
+    assert f"error {code}: {error['message']}" in place.here("eval", expression).stderr
+
+
+def test_where_a_message_says_all_no_remedy_is_told(place: Place) -> None:
+    done = place.here("eval", "1 / 0")
+    assert done.stderr.splitlines()[1:] == ["  where: 1 / 0"]
+
+
+def test_what_an_expression_reads_is_explained(place: Place) -> None:
+    expression = "true || vars.n + step.input == missing(1)"
+    assert place.told("eval", expression, "--explain") == {
+        "value": True,
+        "roots": ["step", "vars"],
+        "unknown_functions": ["missing"],
+    }
+    told = place.here("eval", expression, "--explain").stderr
+    assert told.splitlines() == ["reads: step (not bound), vars (not bound)", "calls what does not exist: missing"]
+
+
+# -- conformance -------------------------------------------------------------------------------------------------------
+
+CORE, CEL = CLAIM[:2]
+
+
+def case(
+    place: Place, name: str, definition: dict[str, Any], *scenarios: tuple[Any, dict[str, Any]], **about: Any
+) -> None:
+    """Write a case with a scenario for each input and expected Result."""
+    named = {f"s{i}": {} for i in range(len(scenarios))}
+    place.write(f"corpus/{name}/case.json", {"profiles": [CORE, CEL], "marks": [], "scenarios": named, **about})
+    place.write(f"corpus/{name}/definition.json", definition)
+    for i, (given, expected) in enumerate(scenarios):
+        place.write(f"corpus/{name}/scenarios/s{i}/input.json", json.dumps(given))
+        place.write(f"corpus/{name}/scenarios/s{i}/expected-result.json", expected)
+
+
+@pytest.fixture
+def corpus(place: Place) -> Place:
+    doubled = flow({"done": returned("{{ step.input * 2.0 }}")})
+    case(place, "100-good", doubled, (2, {"type": "success", "value": 4.0}), (3, {"type": "success", "value": 6}))
+    case(place, "200-wrong", doubled, (2, {"type": "success", "value": 5}), ("x", {"type": "error", "code": "My.X"}))
+    napping = flow({"nap": {"action": "Sleep", "for": "PT0.01S", "next": "done"}, "done": returned()})
+    case(place, "300-slow", napping, (1, {"type": "success", "value": 1}), marks=["temporal"])
+    case(place, "400-other", doubled, (1, {"type": "success", "value": 2}), profiles=[CORE, "https://example.com/more"])
+    return place
+
+
+def test_the_claim_has_core_and_every_extension_beside_its_base(place: Place) -> None:
+    assert place.here("conformance").stdout.splitlines() == list(CLAIM)
+    assert place.told("conformance") == {"claim": list(CLAIM)}
+    assert len(CLAIM) == len(set(CLAIM)) == 7
+    assert all(profile.rpartition("/")[0] in CLAIM for profile in CLAIM if profile.count("/") > CEL.count("/"))
+
+
+def test_a_corpus_is_run_and_every_difference_told(corpus: Place) -> None:
+    done = corpus.here("conformance", "corpus", "--json")
+    assert done.exit_code == exits.FAILED
+    told = json.loads(done.stdout)
+    counts = {"passed": 2, "failed": 1, "skipped": 0, "out-of-scope": 1, "scenarios": 5}
+    assert told["counts"] == counts
+    verdicts = {one["case"]: one["verdict"] for one in told["cases"]}
+    assert verdicts == {
+        "100-good": "passed",
+        "200-wrong": "failed",
+        "300-slow": "passed",
+        "400-other": "out-of-scope",
+    }
+    wrong = next(one for one in told["cases"] if one["case"] == "200-wrong")
+    first, second = wrong["scenarios"]
+    assert first["differences"] == ["value: expected 5, found 4"]
+    assert second["differences"][0].startswith('code: expected "My.X", found "System.ExpressionEvaluationError"')
+
+
+def test_a_choice_of_cases_is_told_in_words(corpus: Place) -> None:
+    done = corpus.here("conformance", "corpus", "--case", "[13]*", "--skip-temporal")
+    assert done.exit_code == exits.OK
+    lines = done.stdout.splitlines()
+    assert "✓ 100-good  s0, s1" in lines
+    assert "– 300-slow  takes real time" in lines
+    assert lines[-1] == "1 passed, 0 failed, 1 skipped; 2 scenarios"
+    single = corpus.told("conformance", "corpus/200-wrong/../100-good", "--case", "*/s1")
+    assert [one["name"] for one in single["cases"][0]["scenarios"]] == ["s1"]
+
+
+def test_what_is_no_corpus_is_told(corpus: Place) -> None:
+    (corpus.folder / "empty").mkdir()
+    assert corpus.here("conformance", "corpus", "--case", "9*").exit_code == exits.USAGE
+    corpus.write("corpus/100-good/scenarios/s1/expected-result.json", "{")
+    for folder in ("empty", "corpus"):
+        done = corpus.here("conformance", folder, "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == "corpus.unreadable"
+
+
+def test_the_public_corpus_is_run(place: Place) -> None:
+    if not CORPUS.is_dir():
+        pytest.skip("the public conformance corpus is not beside the project (../shared/conformance/mwl)")
+    told = place.told("conformance", str(CORPUS), "--skip-temporal")
+    assert (told["counts"]["failed"], told["counts"]["out-of-scope"]) == (0, 0)
+    assert told["counts"]["passed"] > 50
+
+
+def test_results_are_compared_by_the_rules_of_the_corpus() -> None:
+    found = {"type": "error", "code": "A", "message": "m", "previous": {"type": "timeout", "code": "B"}}
+    assert differences({"type": "error", "code": "A"}, found) == []
+    assert differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "B"}}, found) == []
+    deep = differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "C"}}, found)
+    assert deep == ['previous.code: expected "C", found "B"']
+    assert differences({"type": "error", "code": "A", "previous": None}, found) != []
+    assert differences({"type": "error", "code": "A", "details": None}, found) == []
+    assert differences({"type": "error", "code": "A", "retryable": False}, found) != []
+    assert differences({"type": "success", "value": None}, {"type": "success", "value": None}) == []
+    assert differences({"type": "success", "value": None}, found)[0].startswith("type: expected success")
+    assert same([1, {"a": 5}], [1.0, {"a": 5.0}])
+    assert not same(True, 1)
+    assert not same([1], [1, 2])
+    assert not same({"a": None}, {})
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+MANY = 30
+
+
+def _many() -> dict[str, Any]:
+    """A fan-out of many, one of which fails; a retry, a bound with a clean-up, a choice, and a failure in the end."""
+    bad = mock(failure="{{ call.input == 13.0 ? {'code': 'Item.Bad'} : null }}")
+    fan = {
+        "action": "Gather",
+        "over": "{{ step.input }}",
+        "call": bad,
+        "completion": {"successes": 3},
+        "output": "{{ size(step.results) }}",
+        "next": "fetch",
+    }
+    again = {
+        **retry(3, "Store.*"),
+        "onFailure": {"assign": {"failed": "{{ vars.failed + 1.0 }}"}},
+    }
+    flaky = mock(failure="{{ vars.failed < 1.0 ? {'code': 'Store.Busy'} : null }}")
+    inner = subflow({"in": call(mock(delay="PT60S"), middleware=[cleanup(mock())]), "done": returned()})
+    steps = {
+        "fan": fan,
+        "fetch": call(flaky, "work", middleware=[again]),
+        "work": call({"flow": inner}, middleware=[timeout("PT0.05S")], catch=[caught("judge")]),
+        "judge": {
+            "action": "Match",
+            "cases": [{"when": "{{ vars.limit > 5 }}", "next": "lost"}, {"when": "{{ false }}", "next": "done"}],
+            "default": {"next": "done"},
+        },
+        "lost": call(failing("Store.Gone", message="for good"), catch=[caught("give-up")]),
+        "give-up": {"action": "Raise", "result": {"code": "Order.Lost", "message": "gave up"}},
+        "done": returned(),
+    }
+    declared = {"limit": {"type": "number"}, "failed": {"type": "number", "default": 0}}
+    return flow(steps, parameters={"type": "object", "properties": declared})
+
+
+@pytest.fixture(scope="module")
+def performed(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("flows"))
+    place.write("many.json", _many())
+    done = place.here(
+        "run",
+        "many.json",
+        *("--input", json.dumps(list(range(MANY)))),
+        *("--arguments", '{"limit": 10}'),
+        *("--run-id", "r1"),
+    )
+    assert done.exit_code == exits.FAILED, done.output
+    assert (
+        "  Order.Lost: gave up  (at main/give-up)\n  earlier, caught at main/lost: Store.Gone: for good\n"
+        in done.stdout
+    )
+    assert "Path: fan → fetch → work → judge → lost → give-up" in done.stdout
+    return place
+
+
+def test_arguments_must_be_an_object_and_a_run_shows_its_chain(performed: Place) -> None:
+    refused = performed.here("run", "many.json", "--arguments", "[1]", "--data-dir", "temp")
+    assert refused.exit_code == exits.USAGE
+    assert "--arguments" in refused.stderr
+    shown = performed.here("show", "r1").stdout
+    assert (
+        "error       Order.Lost: gave up  (at main/give-up)\n            earlier, caught at main/lost: Store" in shown
+    )
+    assert "running" not in shown, "a middleware that retries is no node that goes on"
+    told = performed.told("show", "r1")
+    assert told["path"] == ["fan", "fetch", "work", "judge", "lost", "give-up"]
+    assert told["error"]["previous"]["code"] == "Store.Gone"
+    [earlier] = told["cause"]["causes"]
+    assert (earlier["code"], earlier["caught"]) == ("Store.Gone", "main/lost")
+
+
+def test_the_tree_tells_many_dispatches_in_few_lines_and_all_that_failed(performed: Place) -> None:
+    tree = performed.here("trace", "r1").stdout
+    assert tree.count("✓ provider mock [") < MANY / 2
+    assert "✗ provider mock [13]" in tree
+    assert "more: 20 ok" in tree
+    assert "↻ mw0 retry 1  Store.Busy" in tree
+    assert "→ judge  caught Provider.Middleware.Timeout.Exceeded" in tree
+    assert "→ lost  case.0" in tree
+    assert "✓ Finally:mw0.onAlways" in tree
+    assert "⊘ timer delay" in tree
+    for form in ("table", "waterfall"):
+        assert "20 ok" in performed.here("trace", "r1", "--format", form).stdout
+    rows = performed.told("trace", "r1", "--format", "table")
+    assert "main/fan" in [row["path"] for row in rows]
+
+
+def test_the_result_is_the_flows_own_with_what_its_frames_did(performed: Place) -> None:
+    told = json.loads(performed.here("trace", "r1", "--format", "result").stdout)
+    assert (told["result"]["code"], told["result"]["previous"]["code"]) == ("Order.Lost", "Store.Gone")
+    frame = told["trace"]
+    steps = {step["step"]: step for step in frame["steps"]}
+    actions = {name: step["action"] for name, step in steps.items()}
+    assert actions == {
+        "fan": "Gather",
+        "fetch": "Call",
+        "work": "Call",
+        "judge": "Match",
+        "lost": "Call",
+        "give-up": "Raise",
+    }
+    dispatches = steps["fan"]["dispatches"]
+    assert [one.get("index", 0) for one in dispatches] == list(range(MANY))
+    assert [one["work"][0]["error"] for one in dispatches if "error" in one["work"][0]] == ["Item.Bad"]
+    [again] = steps["fetch"]["retries"]
+    assert (again["middleware"], again["number"], again["code"]) == ("mw0", 1, "Store.Busy")
+    [dispatch] = steps["work"]["dispatches"]
+    [inner] = dispatch["frames"]
+    [cut] = inner["steps"]
+    assert (inner["path"], cut["outcome"], cut["phases"][0]["phase"]) == ("main/work:call", "cancelled", "mw0.onAlways")
+    assert cut["phases"][0]["dispatches"][0]["work"][0]["name"] == "mock"
+    assert steps["work"]["ways"] == [
+        {"next": "judge", "edge": "catch.0", "caught": "Provider.Middleware.Timeout.Exceeded"}
+    ]
+    assert performed.told("rebuild", "r1")[0]["different"] == []
+
+
+def test_the_diagram_shows_subflows_and_the_ways_that_were_taken(performed: Place) -> None:
+    drawn = performed.here("diagram", "r1").stdout.splitlines()
+    lines = [line.strip() for line in drawn]
+    assert 'n_main_x2f_fan[["▶ fan<br/>mock"]]' in lines
+    assert 'n_main_x2f_work["work<br/>flow in timeout"]' in lines
+    box = lines.index('subgraph n_main_x2f_work_x3a_call["work"]')
+    assert lines[box + 1] == 'n_main_x2f_work_x3a_call_x2f_in["in<br/>mock in finally"]'
+    assert 'n_main_x2f_judge{"judge"}' in lines
+    assert 'n_main_x2f_give_x2d_up{{"give-up"}}' in lines
+    assert 'n_main_x2f_work ==>|"calls · taken 1×"| n_main_x2f_work_x3a_call_x2f_in' in lines
+    assert 'n_main_x2f_work -.->|"catch * · taken 1×"| n_main_x2f_judge' in lines
+    assert 'n_main_x2f_judge ==>|"vars.limit #62; 5 · taken 1×"| n_main_x2f_lost' in lines
+    assert 'n_main_x2f_judge -->|"false"| n_main_x2f_done' in lines
+    assert performed.here("diagram", "r1", "--format", "svg").stdout.startswith("<svg")
+
+
+def test_a_node_that_stands_for_many_has_the_colour_of_what_failed(place: Place) -> None:
+    bad = mock(failure="{{ frame.input == 1.0 ? {'code': 'Item.Bad'} : null }}")
+    fan = {
+        "action": "Gather",
+        "over": [0, 1, 2],
+        "call": {"flow": subflow({"in": call(bad), "done": returned()})},
+        "completion": {"successes": 1},
+        "next": "done",
+    }
+    place.write("fan.json", flow({"fan": fan, "done": returned()}))
+    assert place.here("run", "fan.json", "--run-id", "r1").exit_code == exits.OK
+    lines = [line.strip() for line in place.here("diagram", "r1").stdout.splitlines()]
+    assert "class n_main_x2f_fan_x5b__x5d__x2f_in failed" in lines
+    assert 'n_main_x2f_fan ==>|"for each · taken 3×"| n_main_x2f_fan_x5b__x5d__x2f_in' in lines
+    assert 'subgraph n_main_x2f_fan_x5b__x5d_["fan · for each"]' in lines
+
+
+def test_a_flow_has_no_dry_run(place: Place) -> None:
+    place.write("plain.json", flow({"done": returned()}))
+    done = place.here("run", "plain.json", "--dry-run", "--data-dir", "temp")
+    assert done.exit_code == exits.USAGE
+    assert "has no dry run" in done.stderr
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+TITLED = "Waits for parcels. Then it says: all came."
+
+
+def _titled() -> dict[str, Any]:
+    declared = {"type": "object", "properties": {"limit": {"type": "number", "description": "At most."}}}
+    asked = {"provider": "mwl:provider.call/callboard/human/v1", "with": {"question": "All right?", "type": "confirm"}}
+    awaited = {"provider": "mwl:provider.call/callboard/signal/v1", "with": {"name": "go on"}}
+    steps = {"ask": call(asked, "wait"), "wait": call(awaited), "done": returned()}
+    return flow(steps, comment=TITLED, parameters=declared)
+
+
+def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    definition = parsed((place.folder / file).read_text(encoding="utf-8"))
+    assert not isinstance(definition, list)
+    told = about(definition)
+    assert (told.title, told.description) == ("Waits for parcels", TITLED)
+    assert told.parameters == {"limit": {"type": "number", "description": "At most."}}
+    assert ">Waits for parcels</title>" in place.here("diagram", file, "--format", "svg").stdout
+
+
+@pytest.mark.parametrize(
+    ("comment", "title"),
+    [
+        ("", ""),
+        ("one\ntwo", "one"),
+        ("v0.1 of it", "v0.1 of it"),
+        ("word " * 40, "word " * 13 + "word…"),
+        ("x" * 99, "x" * TITLE_CHARS_MAX + "…"),
+    ],
+)
+def test_a_title_is_short(comment: str, title: str) -> None:
+    definition = parsed(json.dumps(flow({"done": returned()}, comment=comment)))
+    assert not isinstance(definition, list)
+    assert about(definition).title == title
+
+
+def test_a_flow_that_was_edited_keeps_the_name_of_its_file(place: Place) -> None:
+    for answer in (1, 2):
+        file = place.write("parcels.json", flow({"done": returned(answer)}, comment=f"Answer {answer}."))
+        place.told("run", file, "--run-id", f"r{answer}")
+    rows = place.told("runs")
+    assert [(row["run"], row["definition"]) for row in rows] == [("r2", "parcels"), ("r1", "parcels")]
+    assert len({row["definition_hash"] for row in rows}) == 2
+    assert place.here("trace", "r1").stdout.startswith("✓ r1  parcels  ")
+    [span] = [
+        each for each in place.told("trace", "r1", "--format", "jaeger")["data"][0]["spans"] if not each["references"]
+    ]
+    assert span["operationName"] == "invoke_workflow parcels"
+    assert place.here("replay", "r1").exit_code == exits.OK
+
+
+def test_a_run_says_what_it_asks_and_which_signal_it_awaits(place: Place) -> None:
+    with place.up() as _:
+        file = place.write("titled.json", _titled())
+        place.told("start", file, "--run-id", "r1")
+        key = "main/ask:call#1.1!ask"
+        with place.process("watch", "r1", "--json") as watched:
+            next_event(watched, "human.asked")
+            lines = place.here("show", "r1").stdout.splitlines()
+            assert lines[2].startswith("definition  titled (flow, ")
+            assert lines[-2].endswith(f"callboard.surfaces.cli.main answer r1 '{key}' RESPONSE") or lines[-2].endswith(
+                f"callboard answer r1 '{key}' RESPONSE"
+            )
+            assert lines[-1] == "    ? All right?  (yes or no)"
+            place.told("answer", "r1", key, "yes")
+            next_event(watched, "signal.awaited")
+            assert place.here("show", "r1").stdout.splitlines()[-1].endswith(" signal r1 'go on'")
+            place.told("signal", "r1", "go on")
+            next_event(watched, "run.end")
+        refused = place.here("signal", "r1", "go on")
+        assert refused.exit_code == exits.FAILED
+        assert "See `callboard show r1`." in refused.stderr
+
+
+def test_arguments_are_checked_before_anything_is_started(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    good = place.here("validate", file, "--arguments", '{"limit": 3}')
+    assert (good.exit_code, good.stdout) == (exits.OK, f"✓ {file} (flow): valid\n")
+    bad = place.told("validate", file, "--arguments", '{"limt": 3}')
+    [problem] = bad["problems"]
+    assert (bad["valid"], problem["code"], problem["severity"]) == (True, "ARGUMENTS", "warning")
+    assert "'limt'" in problem["message"]
+    assert place.here("validate", file, "--arguments", "[]").exit_code == exits.USAGE
+    assert place.told("validate", file)["problems"] == []
+
+
+def test_braces_that_do_not_span_a_value_are_told_as_that(place: Place) -> None:
+    gather = {"action": "Gather", "over": "{{ step.input }", "call": mock(), "next": "done"}
+    file = place.write("half.json", flow({"fan": gather, "done": returned()}))
+    told = json.loads(place.here("validate", file, "--json").stdout)
+    [problem] = told["problems"]
+    assert (told["language"], problem["where"]) == ("flow", "steps.fan.over")
+    assert "one pair of braces does not span it" in problem["message"]
+
+
+def test_of_a_fan_out_that_went_well_the_step_is_told_and_of_a_failure_all(performed: Place) -> None:
+    lines = performed.here("show", "r1").stdout.splitlines()
+    nodes = lines[lines.index("Nodes, as they last stood:") + 1 :]
+    assert any(line.startswith("  ok  main/fan ") for line in nodes)
+    assert any(line.startswith("  cancelled  main/work:call/in") for line in nodes)
+    assert not any("mw1.onAlways" in line or "main/fan[" in line for line in nodes)
+
+
+def test_a_dispatch_is_left_under_the_name_that_it_was_entered_by(place: Place) -> None:
+    fan = {"action": "Gather", "over": [1, 2], "call": {"flow": "each"}, "next": "done"}
+    document = flow({"fan": fan, "done": returned()}, flows={"each": subflow({"done": returned()})})
+    said = place.here("run", place.write("fan.json", document), "--data-dir", "temp").stdout
+    told = [line.split(" s ", 1)[1].strip() for line in said.splitlines() if "fan [" in line]
+    assert sorted(told) == ["▶ fan [0]: each", "▶ fan [1]: each", "✓ fan [0] ok", "✓ fan [1] ok"]
+
+
+def test_who_performs_a_flow_is_told_how_to_answer_it_from_another_terminal(place: Place) -> None:
+    file = place.write("titled.json", _titled())
+    told: list[str] = []
+    with place.process("run", file, "--data-dir", "temp") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("In another terminal: "):
+                # The verb is the word before the first option, however the program is called here.
+                words = shlex.split(line)
+                verb = words.index("--data-dir") - 1
+                told.append(words[verb])
+                place.told(*["yes" if word == "RESPONSE" else word for word in words[verb:]])
+        process.wait()
+    assert (told, process.returncode) == (["answer", "signal"], exits.OK)

@@ -1,0 +1,77 @@
+"""The command line and graphs: node types, drawing, running, and what is wrong told with its place."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_stage import Place, next_event
+from tests.support.graphs import condition, graph, step, webhook
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "g.json").write_text(json.dumps(graph([webhook(), condition("i", "$json.body.n > 1")], "t -> i")))
+    return Place(tmp_path)
+
+
+def test_node_types_are_listed(place: Place) -> None:
+    listed = place.call("graph", "nodes")
+    assert listed.returncode == 0
+    assert "FLOW\n  IF LOOP MERGE FILTER SORT WAIT DELAY (SPLIT)" in listed.stdout
+    told = json.loads(place.call("graph", "nodes", "flow.wait", "--json").stdout)
+    assert told["configurations"]["check_interval_seconds"] == {
+        "type": "number",
+        "default": 5.0,
+        "min": 0.1,
+        "max": 300,
+    }
+    types = json.loads(place.call("graph", "nodes", "--json").stdout)["types"]
+    assert len(types) == 8
+    unknown = place.call("graph", "nodes", "FLOW.LOP")
+    assert unknown.returncode == 2
+    assert "did you mean 'FLOW.LOOP'" in unknown.stderr
+
+
+def test_a_graph_is_drawn_and_run(place: Place) -> None:
+    drawn = place.call("diagram", "g.json")
+    assert "n_t --> n_i" in drawn.stdout
+    done = place.call("run", "g.json", "--input", '{"body": {"n": 2}}', "--stream")
+    assert done.returncode == 0, done.stderr
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert end["payload"]["results"]["execution_sequence"] == ["t", "i"]
+    assert end["payload"]["output"]["false"] is None
+
+
+def test_a_graph_is_stopped_looked_at_and_stepped_through(place: Place) -> None:
+    nodes = [webhook(), step("a"), step("b"), condition("i", "variables.go")]
+    written = graph(nodes, "t -> a", "a -> b", "b -> i", variables={"go": False})
+    (place.folder / "g.json").write_text(json.dumps(written))
+    with place.up():
+        place.started("g.json", "--input", '{"body": {"n": 2}}', "--break", "a", "--break", "i", "--run-id", "s")
+        assert place.here("watch", "s", "--until", "run.paused").exit_code == 0
+        for at, path in (("a", "t"), ("b", "t → a"), ("i", "t → a → b")):
+            paused_at(place, "s", at)
+            shown = place.here("show", "s").stdout
+            assert "status      paused" in shown
+            assert f"path        {path}\n" in shown
+            assert f"  ok  {path[-1]}  " in shown
+            assert place.here("step", "s", "--set", "go=true").exit_code == 0
+        assert place.here("watch", "s").exit_code == 0
+        assert place.told("show", "s")["output"]["false"] is None
+
+
+def paused_at(place: Place, run: str, node: str) -> None:
+    """Wait until a run stands still at a node."""
+    with place.process("watch", run, "--json") as process:
+        while next_event(process, "run.paused")["payload"]["step"] != node:
+            pass
+
+
+def test_what_is_wrong_is_told_with_its_place(place: Place) -> None:
+    broken = graph([webhook(), condition("i", "$json. >")], "t -> i", "i -> t")
+    (place.folder / "g.json").write_text(json.dumps(broken, indent=1))
+    told = place.call("validate", "g.json")
+    assert told.returncode == 1
+    assert "EXPRESSION" in told.stdout + told.stderr
+    assert "CYCLE" in told.stdout + told.stderr

@@ -1,0 +1,268 @@
+"""Texts of runs that would order a terminal about reach none; streams that take nothing, and words that are no text."""
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from rich.console import Console
+
+from callboard.bus.events import Event
+from callboard.lib.control_characters import visible, visible_line
+from callboard.runtime.settings import logs
+from callboard.service.operations.results import compact
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.livetree import LiveTree
+from callboard.surfaces.cli.printing import shown, style
+from tests.support.cli_stage import Place
+from tests.support.forks import CLI
+
+H = "\x1b]0;title\x07 \x1b[2J \x9b2J \u202eback\u2066 \x7f \x08"
+"""Orders to a terminal: its title, an empty screen, in 7 and in 8 bits; and a text that runs backwards."""
+
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+WORKFLOW = {
+    "id": "hostile",
+    "name": f"Name {H}",
+    "entry": "a",
+    "nodes": {
+        "a": {"name": f"A {H}", "instruction": f"Say {H}", "skills": ["logs"]},
+        "b": {"name": f"B {H}", "instruction": "Fail"},
+    },
+    "edges": [{"from": "a", "to": "b", "when": f"it {H}"}],
+}
+
+SKILLS = json.dumps(
+    [
+        {
+            "id": "logs",
+            "name": "Logs",
+            "description": H,
+            "category": "observability",
+            "tools": [{"name": "search", "description": H, "input_schema": {}, "python": "hostile_tools:search"}],
+        }
+    ]
+)
+
+TOOLS = f"def search(**given):\n    print({H!r})\n    raise ValueError({H!r})\n"
+
+SCRIPT = {
+    "turns": {
+        "a": [
+            {"tool_calls": [{"tool": "search", "input": {"q": H}}], "text": H},
+            {"data": {f"key {H}": f"value {H}"}, "progress": [H]},
+        ],
+        "b": [{"error": {"code": "refused", "message": H}}],
+    },
+    "routes": {"a": ["b"]},
+}
+
+ASKS = f'# Ask\n\n## STEP 1: Ask\n\n@elicit(select, "Which {H} way?", "left {H}", "right")\n@output(way)\n'
+
+KEPT = """\
+[notify.failed]
+on = "failed"
+slack = "https://hooks.example.org/x"
+"""
+
+COMMANDS = [
+    *(("runs",), ("runs", "--where", f"x{H}=1"), ("show", "h-1"), ("show", "h-1", "--full"), ("show", f"x{H}")),
+    *(("show", "asks-1"), ("watch", "h-1", "--plain"), ("watch", "h.jsonl"), ("inbox",), ("diff", "h-1", "h-2")),
+    *(("replay", "h-1"), ("replay", "--all"), ("rebuild", "h-1"), ("cost",), ("definitions",)),
+    *(("definitions", "hostile"), ("definitions", f"name {H}"), ("diagram", "h-1")),
+    *(("schedule", "list"), ("validate", "hostile.json"), ("answer", "asks-1", f"answer {H}"), ("resume", f"h-1{H}")),
+    *(("pause", "--where", "run=asks-1"), ("signal", "h-1", f"name{H}"), ("fork", "h-1", "--from", H)),
+    *(("archive", "h-1", "--output", f"a{H}.callboard"), ("import", f"none{H}.callboard"), ("start", f"none{H}")),
+    *(("eval", f"'{H}'"), ("skills", f"x{H}"), ("providers", f"x{H}"), ("schema", f"x{H}"), ("validate", f"none{H}")),
+    *(("runs", "--limit", H), (f"comm{H}and",), ("graph", "nodes", H), ("config", "--tenant", f"t{H}")),
+    *(("purge", f"h-1{H}"), ("keys", "list"), ("credentials", "list"), ("forget", H)),
+    ("notify", "preview", "--config", "kept.toml"),
+    *(("trace", "h-1", "--format", form) for form in ("tree", "waterfall", "table", "mermaid", "svg")),
+]  # fmt: skip
+
+DATA = [
+    *(("runs",), ("show", "h-1"), ("watch", "h-1"), ("inbox",), ("diff", "h-1", "h-2"), ("replay", "h-1")),
+    *(
+        ("definitions",),
+        ("definitions", "hostile"),
+        ("cost",),
+        ("schedule", "list"),
+        ("trace", "h-1"),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("hostile"))
+    place.write("hostile.json", WORKFLOW)
+    place.write("flows/hostile_tools.py", TOOLS)
+    for name, content in (("skills.yaml", SKILLS), ("script.json", SCRIPT), ("asks.md", ASKS), ("kept.toml", KEPT)):
+        place.write(name, content)
+    with place.standing():
+        for run in ("h-1", "h-2"):
+            place.started("hostile.json", "--script", "script.json", "--run-id", run, "--tag", f"tag={H}")
+            assert place.here("watch", run, "--plain").exit_code == exits.FAILED
+        place.started("asks.md", "--run-id", "asks-1")
+        assert place.here("watch", "asks-1", "--until", "human.asked", "--plain").exit_code == exits.OK
+        place.told("push", "hostile.json")
+        place.told("push", "hostile.json", "--name", f"name {H}", "--by", H)
+        place.told("schedule", "add", f"name {H}", "--cron", "0 9 * * *", "--name", f"at nine {H}")
+        place.write("h.jsonl", place.here("trace", "h-1", "--format", "events").stdout)
+        yield place
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: visible(" ".join(words)))
+def test_nothing_that_is_told_orders_a_terminal_about(standing: Place, words: tuple[str, ...]) -> None:
+    said = standing.here(*words, said="n\n")
+    assert not OBEYED.search(said.stdout + said.stderr)
+
+
+@pytest.mark.parametrize("words", DATA, ids=lambda words: visible(" ".join(words)))
+def test_json_stays_json_and_says_the_same(standing: Place, words: tuple[str, ...]) -> None:
+    more = ("--format", "json") if words[0] == "trace" else ()
+    said = standing.here(*words, *more, "--json").stdout
+    assert not OBEYED.search(said)
+    values = [json.loads(line) for line in said.splitlines()] if words[0] == "watch" else [json.loads(said)]
+    if words[0] in ("show", "watch", "replay", "definitions", "trace", "inbox"):
+        assert "\x9b2J \u202eback\u2066 \x7f" in "".join(texts(values))
+
+
+def texts(value: object) -> Iterator[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, dict):
+        yield from (text for pair in value.items() for one in pair for text in texts(one))
+    elif isinstance(value, list):
+        yield from (text for one in value for text in texts(one))
+    else:
+        yield str(value)
+
+
+def test_a_live_view_is_ordered_about_by_nothing(standing: Place) -> None:
+    events = [
+        msgspec.json.decode(line, type=Event)
+        for line in (standing.folder / "h.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    drawn = io.StringIO()
+    tree = LiveTree(Console(file=drawn, force_terminal=True, width=200, height=50))
+    for event in events:
+        tree.event(event.n, event)
+        tree.delta(event.n, 0, H)
+        tree.refresh()
+    tree.close()
+    # What rich itself orders: colours, lines that are drawn anew, the cursor.
+    rest = re.sub(r"\x1b\[[\d;?]*[mKAhl]|\r", "", drawn.getvalue())
+    assert "\\x1b]0;title" in rest
+    assert not OBEYED.search(rest)
+
+
+def test_a_log_is_ordered_about_by_nothing() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "console", stream)
+    try:
+        structlog.get_logger("ours").warning(f"said {H}", tool=H)
+        logging.getLogger("theirs").warning("said %s", H)
+        try:
+            raise ValueError(H)
+        except ValueError:
+            structlog.get_logger("ours").exception("failed")
+    finally:
+        logs.unconfigure()
+    assert stream.getvalue().count("x1b]0;title") >= 4
+    assert not OBEYED.search(stream.getvalue())
+
+
+def test_controls_are_spelled_and_colours_of_ours_are_not() -> None:
+    assert visible("a\tb\r\nc\rd\n") == "a\tb\r\nc\\x0dd\n"
+    assert visible_line("a\tb\n") == "a\\x09b\\x0a"
+    assert visible("é 日本 🙂 \u200f") == "é 日本 🙂 \u200f"
+    assert json.loads(visible(compact({H: H}))) == {H: H}
+    coloured = shown(style(f"a {H}", fg="red"))
+    assert coloured.startswith("\x1b[31ma \\x1b]0;")
+    assert coloured.endswith("\x1b[0m")
+    assert coloured.count("\x1b") == 2
+
+
+def test_a_source_is_written_as_it_is(standing: Place) -> None:
+    source = standing.here("definitions", "hostile", "--source").stdout
+    assert json.loads(source) == WORKFLOW
+    standing.write("plain.md", f"# Hi\n\n## STEP 1: Say\n\nSay {H}.\n")
+    made = standing.here("convert", "plain.md")
+    assert H in "".join(texts(json.loads(made.stdout)))
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with its streams as a shell redirects them."""
+    words = ["bash", "-c", f'set -o pipefail; "$@" {shell}', "bash", sys.executable, "-m", CLI, *args]
+    return subprocess.run(
+        words, cwd=place.folder, env={**place.env, **env}, capture_output=True, text=True, timeout=110, check=False
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+@pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("show", "nix", "--json")])
+def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = called(Place(tmp_path), *words, shell=">/dev/full")
+    assert said.returncode == exits.LOST
+    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: No space left on device\n")
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("completion", "bash")])
+def test_a_stdout_that_is_closed_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = called(Place(tmp_path), *words, shell=">&-")
+    assert said.returncode == exits.LOST
+    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: Bad file descriptor\n")
+
+
+@pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
+def test_a_run_goes_on_without_its_stdout_and_says_that_nobody_was_told(tmp_path: Path, shell: str) -> None:
+    place = Place(tmp_path)
+    said = called(place, "run", *place.one({"text": "done"}), "--run-id", "r-1", shell=shell)
+    assert said.returncode == exits.LOST
+    assert said.stderr.count("error stdout.lost") == 1
+    assert place.told("show", "r-1")["status"] == "completed"
+
+
+@pytest.mark.parametrize("words", [("config",), ("config", "--json"), ("--help",), ("schema", "events")])
+def test_a_reader_who_leaves_ends_a_command_quietly(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = called(Place(tmp_path), *words, shell="| :")
+    assert said.returncode in (exits.OK, exits.FAILED), "it may have been done before"
+    assert said.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["2>/dev/full", "2>&-"])
+def test_nothing_hangs_on_stderr(tmp_path: Path, shell: str) -> None:
+    place = Place(tmp_path)
+    assert called(place, "config", shell=shell, CALLBOARD_ODD="1").returncode == exits.OK
+    assert called(place, "nix", shell=shell).returncode == exits.USAGE
+    assert called(place, "show", "nix", shell=shell).returncode == exits.UNUSABLE
+
+
+def test_what_the_encoding_of_stdout_does_not_know_is_spelled(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    file = place.write("one.json", {**WORKFLOW, "nodes": {"a": {"name": "A", "instruction": "Say"}}, "edges": []})
+    said = called(place, "validate", file, shell="", PYTHONIOENCODING="iso-8859-1")
+    assert (said.returncode, said.stdout) == (exits.OK, "\\u2713 one.json (workflow): valid\n")
+
+
+@pytest.mark.parametrize("words", [("show", "caf\udce9"), ("runs", "--where", "run=\udcff"), ("caf\udce9",)])
+def test_words_that_are_no_text_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    said = Place(tmp_path).call(*words)
+    assert (said.returncode, said.stdout) == (exits.USAGE, "")
+    assert re.search(r"Error: argument \d is not UTF-8: '.*\\x..'", said.stderr)
+    told = Place(tmp_path).call(*words, "--json")
+    assert told.returncode == exits.USAGE
+    assert json.loads(told.stdout)["error"]["code"] == "usage.invalid"

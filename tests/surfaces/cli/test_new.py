@@ -1,0 +1,167 @@
+"""Templates: what lies in the package, what `callboard new` makes of it, and that all of it runs as printed."""
+
+import json
+import shlex
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from callboard.languages.kit import kits
+from callboard.languages.registry import parsed
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.scaffolding import ABOUT, Template, templates
+from tests.support.cli_stage import Place
+from tests.support.places import ROOT
+
+TEMPLATES = list(templates())
+
+
+def _name(template: Template) -> str:
+    return f"{template.language}-{template.name}"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_every_folder_is_a_template_of_a_language() -> None:
+    folder = ROOT / "languages"
+    there = {(path.parts[-4], path.parent.name) for path in folder.rglob(f"*/templates/*/{ABOUT}")}
+    assert {(one.language, one.name) for one in TEMPLATES} == there
+    assert {one.language for one in TEMPLATES} <= set(kits())
+    assert {"minimal", "triage", "review"} <= {one.name for one in TEMPLATES if one.language == "workflow"}
+    assert {"minimal", "quotes"} <= {one.name for one in TEMPLATES if one.language == "flow"}
+    assert all(files(f"callboard.languages.{one.language}").joinpath("templates").is_dir() for one in TEMPLATES)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=_name)
+def test_a_template_says_what_it_is(template: Template) -> None:
+    about = tomllib.loads((template.folder / ABOUT).read_text(encoding="utf-8"))
+    content = template.content("mine")
+    assert ABOUT not in content
+    assert {about[file] for file in ("definition", "script", "input") if file in about} <= set(content)
+    definition = parsed(content[template.definition])
+    assert not isinstance(definition, list)
+    assert (definition.language, definition.warnings) == (template.language, ())
+    # Only where the language gives definitions a name can they be called like their folder.
+    assert definition.name == ("mine" if template.name_line else "")
+    assert bool(template.name_line) == (template.language == "workflow")
+    assert all(text.endswith("\n") for text in content.values())
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=_name)
+def test_a_template_runs_with_the_commands_that_are_printed(place: Place, template: Template) -> None:
+    said = place.here("new", "sub/my flow's", "--template", template.name, "--language", template.language)
+    assert said.exit_code == exits.USAGE, "a name with blanks is none"
+    said = place.here("new", "my sub/first", "--template", template.name, "--language", template.language)
+    assert said.exit_code == exits.OK, said.output
+    commands = [shlex.split(line) for line in said.stdout.splitlines() if " first" in line or "first/" in line]
+    words = [
+        command[command.index(verb) :]
+        for verb in ("validate", "diagram", "run")
+        for command in commands
+        if verb in command
+    ]
+    validate, diagram, rehearse, *earnest = words
+    done = place.here(*validate)
+    assert done.exit_code == exits.OK
+    assert done.stdout == f"✓ my sub/first/{template.definition} ({template.language}): valid\n"
+    assert place.here(*diagram).exit_code == exits.OK
+    assert (place.folder / "my sub" / "first" / "first.svg").read_text(encoding="utf-8").startswith("<svg ")
+    told = place.told(*rehearse)
+    assert told["status"] == "completed", told
+    assert ("--script" in rehearse) == (template.script is not None)
+    # What needs no model has nothing to perform in earnest that it has not performed yet.
+    assert [(one[:2], one[-2:]) for one in earnest] == (
+        [(rehearse[:2], ["--model", "anthropic"])] if template.script else []
+    )
+
+
+def test_templates_are_listed(place: Place) -> None:
+    told = place.told("new", "--list")
+    assert [(one["language"], one["template"]) for one in told] == [(one.language, one.name) for one in TEMPLATES]
+    lines = place.here("new", "--list").stdout.splitlines()
+    assert [line.split()[1] for line in lines] == [one.name for one in TEMPLATES]
+    assert list(place.folder.iterdir()) == []
+
+
+def test_without_a_name_it_is_called_as_the_template(place: Place) -> None:
+    told = place.told("new")
+    assert told["definition"] == "minimal/workflow.yaml"
+    folder = place.folder / "minimal"
+    assert sorted(told["files"]) == sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+    schemas = [file for file in told["files"] if file.startswith(".schemas/")]
+    assert schemas == [".schemas/script.json", ".schemas/workflow.json"]
+    for name in ("workflow.yaml", "script.yaml"):
+        named = (folder / name).read_text().splitlines()[0].partition("$schema=")[2]
+        assert json.loads((folder / named).read_text())["$schema"]
+    assert next(iter(told["next"].values())).endswith("validate minimal/workflow.yaml")
+
+
+@pytest.mark.parametrize(
+    ("args", "definition"),
+    [
+        (["--template", "quotes"], "quotes/flow.json"),
+        (["--language", "flow"], "minimal/flow.json"),
+        (["--template", "minimal"], "minimal/workflow.yaml"),
+        (["mine", "--template", "quotes"], "mine/flow.json"),
+    ],
+)
+def test_a_template_that_one_language_has_needs_no_language(place: Place, args: list[str], definition: str) -> None:
+    assert place.told("new", *args)["definition"] == definition
+
+
+def test_nothing_is_overwritten_unless_it_is_forced(place: Place) -> None:
+    place.told("new", "mine")
+    file = place.folder / "mine" / "workflow.yaml"
+    kept = place.folder / "mine" / "notes.txt"
+    file.write_text("mine")
+    kept.write_text("mine")
+    (place.folder / "mine" / "input.json").unlink()
+    said = place.here("new", "mine")
+    assert said.exit_code == exits.FAILED
+    assert "error file.exists" in said.stderr
+    assert "--force" in said.stderr
+    assert file.read_text() == "mine"
+    assert not (place.folder / "mine" / "input.json").exists(), "all of it or nothing"
+    place.told("new", "mine", "--force")
+    assert file.read_text().startswith("# yaml-language-server: $schema=")
+    assert kept.read_text() == "mine"
+
+
+def test_a_file_where_the_folder_would_be_stays(place: Place) -> None:
+    place.write("mine", "text")
+    for force in ([], ["--force"]):
+        said = place.here("new", "mine", *force)
+        assert said.exit_code == exits.FAILED
+        assert "file.exists" in said.stderr
+    assert (place.folder / "mine").read_text() == "text"
+
+
+@pytest.mark.parametrize("name", ["12", "true", "Null", "1e3", "a.b", "x-1"])
+def test_any_name_stays_a_name(place: Place, name: str) -> None:
+    place.told("new", name)
+    definition = parsed((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
+    assert not isinstance(definition, list), definition
+    assert definition.name == name
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["a b"], "is no name"),
+        (["..", "--force"], "is no name"),
+        (["x\n"], "is no name"),
+        (["--template", "nope"], "there are minimal, "),
+        (["--template", "triage", "--language", "flow"], "there are minimal, quotes"),
+        (["--language", "klingon"], "there are "),
+    ],
+)
+def test_what_cannot_be_is_wrong_usage(place: Place, args: list[str], reason: str) -> None:
+    said = place.here("new", *args)
+    assert said.exit_code == exits.USAGE
+    assert reason in said.stderr
+    assert list(place.folder.iterdir()) == []

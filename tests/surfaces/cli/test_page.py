@@ -1,0 +1,76 @@
+"""``callboard page``: runs from a file of events stand in a log of their own, as they were, to be looked at."""
+
+import json
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from callboard.bus.events import decode_event
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.payloads import INLINE_BYTES_MAX
+from callboard.bus.subjects import RunRef
+from callboard.runtime.settings.config import load
+from callboard.service.api.connection import open_connection
+from callboard.service.operations.archiving import archive_runs
+from callboard.service.operations.event_files import NoEventFile, read_runs, store
+from tests.support.cli_stage import Place
+from tests.support.places import TESTS
+
+GOLDEN = TESTS / "golden"
+PATIENCE_S = 30.0
+
+
+async def archived(file: Path, folder: Path) -> Path:
+    """The runs of a file of events, as an archive."""
+    runs, archive = read_runs(file), folder / "runs.callboard"
+    async with open_connection(load({"data_dir": str(folder / "store"), "sync": "1s"}, env={})) as connection:
+        await store(connection.log, "acme", runs)
+        await archive_runs(connection.log, "acme", list(runs), archive, children=False, progress=lambda _more: None)
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["events", "archive"])
+def test_a_file_is_looked_at_and_told_nothing(tmp_path: Path, kind: str) -> None:
+    file = GOLDEN / "incident-triage.jsonl"
+    shown = file if kind == "events" else anyio.run(archived, file, tmp_path)
+    events = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    with Place(tmp_path).process("page", str(shown), "--json") as process:
+        assert process.stdout is not None
+        page = httpx.URL(json.loads(process.stdout.readline())["url"])
+        with httpx.Client(base_url=page.copy_with(path="/api/default"), timeout=PATIENCE_S, trust_env=False) as client:
+            run = f"/runs/{events[0]['run']}"
+            assert page.path.endswith(run)
+            assert 'content="read"' in client.get(str(page)).text
+            found = client.get(f"{run}/events", params={"limit": 1_000}).json()["events"]
+            assert [one["event"] for one in found] == events
+            assert client.get(f"{run}/replay/0").json()["ended"]
+            refused = client.post("/runs", json={})
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "http.scope")
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
+async def test_large_values_stand_beside_their_events_again(tmp_path: Path) -> None:
+    first = json.loads((GOLDEN / "events.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    del first["payload"]["forked_from"]
+    first["payload"]["start"]["input"] = {"long": "x" * (INLINE_BYTES_MAX + 1)}
+    file = tmp_path / "large.jsonl"
+    file.write_text(json.dumps(first) + "\n", encoding="utf-8")
+    runs, log = read_runs(file), MemoryLog()
+    await store(log, "acme", runs)
+    [recorded] = await log.read(RunRef("acme", first["run"]))
+    assert len(recorded.data) < INLINE_BYTES_MAX
+    assert len(decode_event(recorded.data).blobs) == 1
+
+
+@pytest.mark.parametrize("text", ["", "no event\n", "{}\n", "[]", "second line only"])
+def test_what_holds_no_events_is_refused(tmp_path: Path, text: str) -> None:
+    lines = (GOLDEN / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    file = tmp_path / "events.jsonl"
+    file.write_text(lines[1] if text == "second line only" else text, encoding="utf-8")
+    with pytest.raises(NoEventFile) as caught:
+        read_runs(file)
+    assert caught.value.code == "page.no_events"

@@ -1,0 +1,53 @@
+"""What a start brings is no variable of the processes that a worker's Python tools run in."""
+
+import json
+from pathlib import Path
+
+from tests.support.cli_stage import Place
+
+SKILLS = """\
+- id: odd
+  name: Odd
+  description: Tells of its surroundings.
+  category: general
+  config:
+    DESK: {description: Which one.}
+  tools:
+    - name: surroundings
+      description: What is there.
+      input_schema: {type: object, properties: {}}
+      python: odd_of_the_test:surroundings
+"""
+
+TOOL = """\
+import os
+
+
+def surroundings(context):
+    return {"variable": os.environ.get("DESK"), "config": context.config["DESK"]}
+"""
+
+WORKFLOW = """\
+id: w
+name: W
+entry: a
+nodes:
+  a: {name: A, instruction: Look., skills: [odd]}
+edges: []
+"""
+
+SCRIPT = {"turns": {"a": [{"tool_calls": [{"tool": "surroundings", "input": {}}]}, {"text": "Done."}]}}
+
+
+def test_options_are_no_variables_of_tools(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.write("skills.yaml", SKILLS)
+    place.write("odd_of_the_test.py", TOOL)
+    place.write("w.yaml", WORKFLOW)
+    script = place.write("script.json", json.dumps(SCRIPT))
+    done = place.call("run", "w.yaml", "--script", script, "--set", "DESK=of the start", "--run-id", "r")
+    assert done.returncode == 0, done.stderr
+    trace = place.call("trace", "r", "--format", "events")
+    events = [json.loads(line) for line in trace.stdout.splitlines()]
+    (said,) = (event["payload"]["output"] for event in events if event["type"] == "tool.result")
+    assert said == {"variable": None, "config": "of the start"}

@@ -1,0 +1,193 @@
+"""Reading at the command line, with no server standing: list, show, trace, replay, rebuild."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.trace import FORMATS
+from tests.support.cli_stage import INPUT, Place
+from tests.support.otlp_receiver import otlp_receiver
+
+
+@pytest.fixture(scope="module")
+def performed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, list[dict[str, Any]]]:
+    """A place in whose store one run, ``r1``, has been performed; and that run's events."""
+    place = Place(tmp_path_factory.mktemp("performed"))
+    args = ("--input", INPUT, "--script", "flows/script.json", "--run-id", "r1", "--stream")
+    done = place.call("run", place.triage(), *args)
+    assert done.returncode == exits.OK, done.stderr
+    return place, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_stream_is_the_log(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, events = performed
+    assert [event["n"] for event in events] == list(range(1, len(events) + 1))
+    assert [events[0]["type"], events[-1]["type"]] == ["run.accepted", "run.end"]
+    sequences = [event.pop("sequence") for event in events]
+    assert sequences == sorted(sequences)
+    assert [json.loads(line) for line in place.here("trace", "r1", "--format", "events").stdout.splitlines()] == events
+
+
+def test_files_skills_and_tools_beside_the_definition_are_found(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    _place, events = performed
+    sources = next(event for event in events if event["type"] == "sources.resolved")["payload"]["sources"]
+    assert sources["workflow.rules[0]"]["content"] == "Be brief.\n"
+    results = [event["payload"] for event in events if event["type"] == "tool.result"]
+    assert [result["output"] for result in results] == [{"hits": 7, "worked_in": "flows"}]
+
+
+def test_runs_are_listed(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, _events = performed
+    (row,) = place.told("runs")
+    assert (row["run"], row["status"], row["definition"]) == ("r1", "completed", "triage")
+    assert place.told("runs", "--status", "failed") == []
+    assert "r1" in place.here("runs").stdout
+    assert place.here("runs", "--status", "failed").stdout == "No runs.\n"
+    assert running_url(place.folder / ".callboard") is None
+
+
+def test_a_run_is_shown(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, events = performed
+    told = place.told("show", "r1")
+    assert (told["status"], told["last_n"], told["path"]) == (
+        "completed",
+        len(events),
+        ["gather", "investigate", "note"],
+    )
+    text = place.here("show", "r1").stdout
+    assert "status      completed" in text
+    assert '  ok  gather  {"found":3}' in text
+
+
+def test_an_unknown_run_is_an_error(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, _events = performed
+    for command in ("show", "trace", "replay", "rebuild"):
+        done = place.here(command, "nobody", "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == "run.unknown"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_trace_in_every_form(performed: tuple[Place, list[dict[str, Any]]], form: str) -> None:
+    place, events = performed
+    done = place.here("trace", "r1", "--format", form)
+    assert done.exit_code == exits.OK
+    match form:
+        case "result":
+            steps = json.loads(done.stdout)["trace"]["steps"]
+            assert [step["node"] for step in steps] == ["gather", "investigate", "note"]
+        case "json":
+            assert [node["path"] for node in json.loads(done.stdout)["root"]["children"]] == [
+                "gather",
+                "investigate",
+                "note",
+            ]
+        case "jaeger":
+            (trace,) = json.loads(done.stdout)["data"]
+            assert len([span for span in trace["spans"] if not span["references"]]) == 1
+        case "events":
+            assert len(done.stdout.splitlines()) == len(events)
+        case "mermaid":
+            assert "class n_gather,n_investigate,n_note success" in done.stdout
+        case _:
+            assert "gather" in done.stdout
+            told = json.loads(place.here("trace", "r1", "--format", form, "--json").stdout)
+            assert told[0]["path"] == "gather" if form == "table" else told["text"].strip() == done.stdout.strip()
+
+
+def test_a_replay_verifies(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, events = performed
+    told = place.told("replay", "r1")
+    assert (told["at"], told["ended"], told["open"], told["unwritten"]) == (len(events), True, [], [])
+    assert told["standing"]["status"] == "completed"
+    assert "exactly what the log holds" in place.here("replay", "r1").stdout
+
+
+def test_a_replay_to_an_event_shows_what_was_open_there(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, events = performed
+    call = next(event for event in events if event["type"] == "tool.call")
+    told = place.told("replay", "r1", "--at", str(call["n"]))
+    assert [effect["key"] for effect in told["open"]] == [call["key"]]
+    assert told["standing"]["nodes"]["gather"].get("outcome") is None
+    assert call["key"] in place.here("replay", "r1", "--at", str(call["n"])).stdout
+    before = place.told("replay", "r1", "--at", "1")
+    assert before["standing"]["status"] == "accepted"
+    beyond = place.here("replay", "r1", "--at", "9999", "--json")
+    assert json.loads(beyond.stdout)["error"]["code"] == "replay.no_event"
+    assert beyond.exit_code == exits.FAILED
+
+
+def test_views_are_the_same_when_rebuilt(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, events = performed
+    (told,) = place.told("rebuild")
+    assert (told["run"], told["events"], told["different"]) == ("r1", len(events), [])
+    assert set(told["digests"]) == {"results", "trace", "diagram", "runs", "spans", "workflow result"}
+    assert all(digest in place.here("rebuild", "r1").stdout for digest in told["digests"].values())
+
+
+def test_a_backend_of_spans_that_is_not_there_is_named_at_once(
+    performed: tuple[Place, list[dict[str, Any]]],
+) -> None:
+    place, _ = performed
+    with socket.socket() as bound:
+        # Bound, and nobody listens.
+        bound.bind(("127.0.0.1", 0))
+        endpoint = f"http://me:hush@127.0.0.1:{bound.getsockname()[1]}"
+        done = place.here("rebuild", "r1", "--spans", "--json", env={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint})
+    assert done.exit_code == 1
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["where"]) == ("spans.unreachable", endpoint.replace("me:hush@", ""))
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in error["remedy"]
+
+
+def test_spans_are_sent_again_on_demand(performed: tuple[Place, list[dict[str, Any]]]) -> None:
+    place, _events = performed
+    with otlp_receiver() as receiver:
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        for count in (1, 2):
+            (told,) = place.told("rebuild", "r1", "--spans", env=env)
+            assert len(receiver.spans()) == count * told["spans_sent"]
+        assert len({span.span_id for span in receiver.spans()}) == told["spans_sent"] > 3
+
+
+def test_where_there_is_no_store_reading_says_so_and_makes_none(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    done = place.here("runs", "--json")
+    assert done.exit_code == exits.UNUSABLE
+    assert json.loads(done.stdout)["error"]["code"] == "server.none"
+    assert not (place.folder / ".callboard").exists()
+
+
+def test_odd_names_and_numbers_are_refused_in_words(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.here("run", *place.one({"text": "x"}), "--run-id", "r-1", "--no-ask").exit_code == exits.OK
+    place.here("archive", "r-1", "--output", "r.callboard")
+    long = "x" * 10_000
+    assert place.here("start", long).exit_code == exits.UNUSABLE, "no worker stands there"
+    assert place.here("watch", "r-1", "--until", "").exit_code == exits.FAILED
+    for words in (("show", long), ("rebuild", long), ("diagram", long)):
+        said = place.here(*words)
+        assert said.exit_code == exits.FAILED, words
+        assert said.stderr.startswith("error subject.unusable: name too long for a subject token (10000 bytes"), words
+        assert len(said.stderr) < 400
+    for other in (long, "r.callboard#nix"):
+        assert place.here("diff", "r.callboard", other).exit_code == exits.USAGE, "1 says that they differ"
+    assert place.here("archive", long, "--output", "x.callboard").exit_code == exits.FAILED
+    assert place.here("rebuild", "").exit_code == exits.FAILED
+    for words in (
+        ("runs", "--limit", "9" * 30),
+        ("inbox", "--limit", "9" * 30),
+        ("up", "--workers", "9" * 30),
+        ("worker", "--workers", "1001"),
+        ("up", "--drain-wait", "nan"),
+        ("start", ""),
+        ("runs", "--data-dir", ""),
+        ("import", "r.callboard", "--as", ""),
+        ("diagram", ""),
+    ):
+        assert place.here(*words).exit_code == exits.USAGE, words

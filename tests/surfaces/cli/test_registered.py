@@ -1,0 +1,274 @@
+"""Registered definitions and children by file: pushed, listed, started and run with all that travels along."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.bus.commands import Bundle, DefinitionSource, StartRun
+from callboard.bus.events import ChildStart, Problem
+from callboard.runtime.run.bundles import child_message, seen_from
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import ONE_NODE, SKILLS, TOOLS, Place
+from tests.support.flows import call, flow, returned
+
+CHILD = """\
+id: child
+name: Child
+entry: look
+rules: [./rules.md]
+nodes:
+  look: {name: Look, instruction: ../words.md, skills: [logs]}
+edges: []
+"""
+SCRIPT = {"turns": {"look": [{"tool_calls": [{"tool": "search", "input": {"q": "abc"}}]}, {"text": "found"}]}}
+
+
+def child(**given: Any) -> dict[str, Any]:
+    return {"provider": "mwl:provider.call/callboard/definition/v1", "with": given}
+
+
+def family(place: Place, folder: str) -> str:
+    """Write a flow, whose child is a flow below it, whose child is a workflow beside that one, with all they need."""
+    place.write(f"{folder}/kids/child.yaml", CHILD)
+    place.write(f"{folder}/kids/rules.md", "Be brief.\n")
+    place.write(f"{folder}/words.md", "Look at it.\n")
+    place.write(f"{folder}/kids/skills.yaml", SKILLS)
+    place.write(f"{folder}/logtools_of_the_test.py", TOOLS)
+    place.write(f"{folder}/kids/between.json", flow({"go": call(child(file="child.yaml")), "done": returned()}))
+    return place.write(f"{folder}/main.json", flow({"go": call(child(file="./kids/between.json")), "done": returned()}))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` stands, with the tools of the children."""
+    place = Place(tmp_path_factory.mktemp("standing"))
+    place.write("tools/logtools_of_the_test.py", TOOLS)
+    with place.up("--import-from", "tools"):
+        yield place
+
+
+def events_of(place: Place, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
+
+
+def child_of(place: Place, run: str) -> str:
+    [started] = [event for event in events_of(place, run) if event["type"] == "child.start"]
+    return str(started["payload"]["child"])
+
+
+# -- children by file -------------------------------------------------------------------------------------------------
+
+
+def test_children_are_run_with_what_they_name_and_the_skills_beside_them(place: Place) -> None:
+    script = place.write("script.json", SCRIPT)
+    done = place.call("run", family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["output"] == {"summary": "found"}
+    grandchild = child_of(place, child_of(place, "parent"))
+    accepted = events_of(place, grandchild)[0]["payload"]
+    assert accepted["definition"]["name"] == "child"
+    assert accepted["start"]["files"] == {"./rules.md": "Be brief.\n", "../words.md": "Look at it.\n"}
+    [asked] = [event for event in events_of(place, grandchild) if event["type"] == "tool.result"]
+    assert asked["payload"]["output"]["hits"] == 3
+    # In the parent's log the child's text stands once, in its own start.
+    [started] = [event for event in events_of(place, "parent") if event["type"] == "child.start"]
+    assert started["payload"]["definition"] == {"file": "./kids/between.json"}
+    assert place.here("replay", grandchild).exit_code == exits.OK
+    assert place.here("replay", "parent").exit_code == exits.OK
+    assert "child ./kids/between.json" in place.here("trace", "parent").stdout
+
+
+def test_what_is_wrong_with_a_child_is_told_where_it_is_named(place: Place) -> None:
+    file = family(place, "flows")
+    place.write("flows/kids/child.yaml", CHILD.replace("entry: look", "entry: nowhere"))
+    (place.folder / "flows/kids/between.json").write_text(
+        json.dumps(
+            flow({"go": call(child(file="child.yaml")), "also": call(child(file="gone.yaml")), "done": returned()})
+        )
+    )
+    for command in ("validate", "run", "push"):
+        done = place.here(command, file, "--json")
+        assert done.exit_code == exits.FAILED
+        said = json.loads(done.stdout)
+        problems = {one["code"]: one for one in (said.get("problems") or said["error"]["problems"])}
+        assert set(problems) == {"MISSING_ENTRY", "SOURCE_FILE_NOT_FOUND"}
+        assert problems["MISSING_ENTRY"]["message"].startswith("kids/child.yaml:3: ")
+        assert "gone.yaml" in problems["SOURCE_FILE_NOT_FOUND"]["message"]
+        assert {one["where"] for one in problems.values()} == {"steps.go.call.with.file"}
+    absolute = place.write("flows/absolute.json", flow({"go": call(child(file="/x.yaml")), "done": returned()}))
+    assert "CHILD_FILE_ABSOLUTE" in place.here("validate", absolute).stdout
+    assert not (place.folder / ".callboard").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("./workflow.yaml", "file: ./workflow.yaml"),
+        ("id: x\nnodes: {}\nentry: a\n", "the text of a definition"),
+        ("not: anything", "the text of a definition"),
+    ],
+)
+def test_a_source_that_is_no_definition_is_told(place: Place, source: str, told: str) -> None:
+    file = place.write("flow.json", flow({"go": call(child(source=source)), "done": returned()}))
+    [problem] = place.told("validate", file)["problems"]
+    assert (problem["code"], problem["severity"], problem["where"]) == (
+        "CHILD_SOURCE",
+        "warning",
+        "steps.go.call.with.source",
+    )
+    assert problem["expected"] == told
+    assert place.here("validate", file, "--strict").exit_code == exits.FAILED
+    for sound in (ONE_NODE, "{{ vars.text }}"):
+        place.write("flow.json", flow({"go": call(child(source=sound)), "done": returned()}))
+        assert "CHILD_SOURCE" not in place.here("validate", file).stdout
+
+
+def test_a_start_that_does_not_bring_its_children_is_refused(standing: Place) -> None:
+    """As one by a bare client may: `callboard` brings them."""
+    import anyio
+    import nats
+
+    from callboard.bus.nats.server.data_directory import running_url
+
+    async def asked() -> dict[str, Any]:
+        nc = await nats.connect(running_url(standing.folder / ".callboard") or "")
+        source = json.dumps(flow({"go": call(child(file="./kid.yaml")), "done": returned()}))
+        message = {"definition": {"source": source}, "model": "scripted", "script": {}}
+        reply = await nc.request("cb.api.default.start", json.dumps(message).encode(), timeout=30)
+        await nc.close()
+        return json.loads(reply.data)["error"]
+
+    [problem] = anyio.run(asked)["problems"]
+    assert (problem["code"], problem["where"]) == ("CHILD_FILE_MISSING", "steps.go.call.with.file")
+
+
+# -- registered definitions -------------------------------------------------------------------------------------------
+
+
+def test_what_is_pushed_is_listed_shown_and_started_without_its_files(standing: Place) -> None:
+    pushed = standing.told("push", family(standing, "flows"), "--name", "whole")
+    assert (pushed["name"], pushed["unchanged"]) == ("whole", False)
+    assert pushed["children"] == ["kids/between.json", "kids/child.yaml"]
+    assert standing.told("push", "flows/main.json", "--name", "whole")["unchanged"] is True
+    shutil.rmtree(standing.folder / "flows")
+    [listed] = [one for one in standing.told("definitions") if one["name"] == "whole"]
+    assert (listed["language"], listed["hash"]) == ("flow", pushed["hash"])
+    assert "whole  flow  " in standing.here("definitions").stdout
+    for key in ("whole", pushed["hash"]):
+        shown = standing.told("definitions", key)
+        assert json.loads(shown["source"])["entrypoint"] == "go"
+        assert shown["children"]["kids/child.yaml"]["files"]["./rules.md"] == "Be brief.\n"
+    assert "children  kids/between.json, kids/child.yaml" in standing.here("definitions", "whole").stdout
+    run = standing.started("whole", "--script", standing.write("script.json", SCRIPT))
+    done = standing.here("watch", run)
+    assert done.exit_code == exits.OK, done.stdout
+    assert standing.told("show", run)["output"] == {"summary": "found"}
+
+
+def test_files_and_skills_of_a_registered_workflow_travel_and_a_start_may_bring_others(standing: Place) -> None:
+    folder = "single"
+    standing.write(f"{folder}/kids/child.yaml", CHILD)
+    for name, text in (("kids/rules.md", "Be brief."), ("words.md", "Look."), ("kids/skills.yaml", SKILLS)):
+        standing.write(f"{folder}/{name}", text)
+    assert standing.here("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
+    shutil.rmtree(standing.folder / folder)
+    run = standing.started("child", "--script", standing.write("script.json", SCRIPT))
+    assert standing.here("watch", run).exit_code == exits.OK
+    start = events_of(standing, run)[0]["payload"]["start"]
+    assert start["files"]["./rules.md"] == "Be brief."
+    assert [skill["id"] for skill in start["options"]["skills"]] == ["logs"]
+    assert standing.told("show", run)["output"] == {"summary": "found"}
+
+
+def test_a_child_by_registered_name(standing: Place) -> None:
+    standing.write("one.yaml", ONE_NODE)
+    assert standing.here("push", "one.yaml", "--name", "said").exit_code == exits.OK
+    file = standing.write("by-name.json", flow({"go": call(child(name="said")), "done": returned()}))
+    run = standing.started(file, "--script", standing.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
+    assert standing.here("watch", run).exit_code == exits.OK
+    assert standing.told("show", run)["output"] == {"summary": "hello"}
+
+
+def test_what_is_not_registered(standing: Place) -> None:
+    for args, code in ((["definitions", "nobody"], "definition.unknown"), (["start", "nobody"], "start.refused")):
+        done = standing.here(*args, "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == code
+    # What looks like a file is one.
+    for name in ("nobody.yaml", "./nobody"):
+        assert standing.here("start", name).exit_code == exits.USAGE
+
+
+def test_pushing_needs_no_server_and_makes_the_store(place: Place) -> None:
+    place.write("one.yaml", ONE_NODE)
+    assert place.here("definitions", "--json").exit_code == exits.UNUSABLE
+    assert place.told("push", "one.yaml")["name"] == "one"
+    assert [one["name"] for one in place.told("definitions")] == ["one"]
+    broken = place.write("broken.yaml", ONE_NODE.replace("entry: a", "entry: b"))
+    done = place.here("push", broken)
+    assert done.exit_code == exits.FAILED
+    assert "MISSING_ENTRY" in done.stderr
+    hashlike = place.here("push", "one.yaml", "--name", "0" * 64, "--json")
+    assert json.loads(hashlike.stdout)["error"]["problems"][0]["code"] == "definition.name"
+
+
+# -- bundles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "seen"),
+    [
+        ("", "a.json", "a.json"),
+        ("sub", "sub/a.json", "a.json"),
+        ("sub", "a.json", "../a.json"),
+        ("sub/deep", "sub/a.json", "../a.json"),
+        ("../beside", "../beside/a.json", "a.json"),
+        ("../beside", "../a.json", "../a.json"),
+        ("../beside", "../../up/a.json", "../../up/a.json"),
+        ("a.json", "a.json", "../a.json"),
+    ],
+)
+def test_a_path_is_seen_from_a_folder(folder: str, path: str, seen: str) -> None:
+    assert seen_from(folder, path) == seen
+
+
+def test_a_child_gets_what_it_needs_and_no_more() -> None:
+    bundles = {
+        "sub/a.json": Bundle("A", "flow", children=["b.json", "sub/a.json"]),
+        "b.json": Bundle("B", "flow", skills=[{"id": "s"}]),
+        "c.json": Bundle("C", "flow"),
+    }
+    start = StartRun(DefinitionSource("flow"), model="m", children=bundles)
+    first = child_message(start, ChildStart({"file": "./sub/../sub/a.json"}, "r", 7, {"options": {"x": 1}}))
+    assert first == {
+        "model": "m",
+        "script": None,
+        "definition": {"language": "flow", "source": "A"},
+        "children": {
+            "../b.json": {"source": "B", "language": "flow", "skills": [{"id": "s"}]},
+            "a.json": {"source": "A", "language": "flow", "children": ["../b.json", "a.json"]},
+        },
+        "options": {"x": 1},
+        "input": 7,
+        "run_id": "r",
+    }
+    second = child_message(start, ChildStart({"file": "b.json"}, "r", None, {"model": "other"}))
+    assert second == {
+        "model": "other",
+        "definition": {"language": "flow", "source": "B"},
+        "options": {"skills": [{"id": "s"}]},
+        "input": None,
+        "run_id": "r",
+    }
+    unknown = child_message(start, ChildStart({"file": "d.json"}, "r"))
+    assert isinstance(unknown, Problem)
+    assert unknown.code == "child.file_unknown"

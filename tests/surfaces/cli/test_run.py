@@ -1,0 +1,262 @@
+"""`callboard run` as a process of its own: for people, for machines, refused, failed, interrupted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.interrupting import Cancellation
+from tests.support.cli_stage import INPUT, SKILLS, Place, next_event
+from tests.support.flow_providers import ours
+from tests.support.flows import call, cleanup, flow, mock, returned
+from tests.support.forks import callboard
+from tests.support.service_client import WAITS, Caller, standing
+
+LONG_MS = 60_000
+"""Longer than any test waits."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_a_run_for_people(place: Place) -> None:
+    done = place.call("run", place.triage(), "--input", INPUT, "--script", "flows/script.json", "--data-dir", "kept")
+    assert done.returncode == exits.OK, done.stderr
+    assert "▶ gather: Gather" in done.stdout
+    assert "\nPath: gather → investigate → note\n" in done.stdout
+    further = [line.split() for line in done.stdout.splitlines() if "--data-dir kept" in line]
+    assert [words[1] for words in further] == ["show", "trace", "replay"]
+    for words in further:
+        assert place.here(*words[1:]).exit_code == exits.OK
+
+
+def test_a_scripted_model_without_a_script_is_refused_before_anything_starts(place: Place) -> None:
+    file, *_ = place.one({"text": "hello"})
+    for command in ("run", "start"):
+        done = place.here(command, file, "--model", "scripted")
+        assert done.exit_code == exits.USAGE
+        assert "--script FILE" in done.stderr
+    assert not (place.folder / ".callboard").exists()
+
+
+def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
+    terminal, end = os.openpty()
+    args = ["run", *place.one({"text": "hello"}), "--data-dir", "temp"]
+    with subprocess.Popen(
+        callboard(*args), cwd=place.folder, env={**place.env, "TERM": "xterm"}, stdout=end
+    ) as process:
+        os.close(end)
+        drawn = b"".join(iter(lambda: read_terminal(terminal), b"")).decode()
+        os.close(terminal)
+    assert process.returncode == exits.OK
+    assert "└─ ✓ a" in click.unstyle(drawn)
+    assert "\x1b[32m" not in drawn, "NO_COLOR is set"
+    assert "■ completed" in drawn
+    assert "Look further" not in drawn
+
+
+def read_terminal(terminal: int) -> bytes:
+    """Read from a terminal; nothing more once the program has left it."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
+
+
+def test_a_run_for_machines_that_keeps_nothing(place: Place) -> None:
+    done = place.call("run", *place.one({"data": {"said": "hello"}}), "--json", "--data-dir", "temp")
+    assert done.returncode == exits.OK, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["status"], told["output"], told["path"]) == ("completed", {"said": "hello"}, ["a"])
+    assert sorted(path.name for path in place.folder.iterdir()) == ["one.json", "one.yaml"]
+
+
+def test_a_run_that_fails(place: Place) -> None:
+    done = place.call("run", *place.one({"error": "overloaded"}), "--json", "--data-dir", "temp")
+    assert done.returncode == exits.FAILED
+    told = json.loads(done.stdout)
+    assert told["status"] == "failed"
+    assert told["error"]["code"] == "workflow.node_failed"
+
+
+def test_a_dry_run_stops_where_a_way_would_be_chosen(place: Place) -> None:
+    args = ("--input", INPUT, "--script", "flows/script.json", "--data-dir", "temp", "--json", "--dry-run")
+    done = place.call("run", place.triage(), *args)
+    assert json.loads(done.stdout)["path"] == ["gather"]
+
+
+BROKEN_TOOL = """
+import os
+
+def search(q: str) -> dict:
+    print("asking the index as", os.environ["INDEX_TOKEN"])
+    return {"hits": {}[q]}
+"""
+
+
+def test_what_a_tool_raises_and_prints_is_shown_with_its_failure(place: Place) -> None:
+    place.triage()
+    place.write("flows/logtools_of_the_test.py", BROKEN_TOOL)
+    skills = SKILLS.replace(
+        "  tools:", "  config: {TOKEN: {description: t, env: INDEX_TOKEN, required: true}}\n  tools:"
+    )
+    place.write("flows/skills.yaml", skills)
+    command = ("run", "flows/triage.yaml", "--input", INPUT, "--script", "flows/script.json", "--run-id", "r1")
+    with place.process(*command, env={"INDEX_TOKEN": "t0ken-of-the-index"}) as process:
+        shown, stderr = process.communicate()
+    assert process.returncode == exits.OK, stderr
+    for text in (shown, place.here("trace", "r1").stdout):
+        lines = [line.strip(" │└├─") for line in text.splitlines()]
+        at = lines.index("Traceback (most recent call last):")
+        assert re.fullmatch(r'File ".*/logtools_of_the_test.py", line 6, in search', lines[at + 1])
+        assert "KeyError: 'timeout'" in lines[at:]
+        assert "asking the index as [secret:INDEX_TOKEN]" in lines[at:]
+        assert "python_host" not in text
+        assert "t0ken-of-the-index" not in text
+    assert "Traceback" not in stderr
+
+
+def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
+    place.write("broken.py", "def go() -> None:\n    print('going')\n    raise OSError('gone')\n")
+    target = {"provider": ours("tool"), "with": {"python": "broken:go", "arguments": {}}}
+    file = place.write("f.json", flow({"a": call(target), "done": returned()}))
+    failed = place.call("run", file, "--run-id", "r1")
+    assert failed.returncode == exits.FAILED
+    for text in (failed.stdout.partition("■ failed  in")[2], place.here("show", "r1").stdout):
+        assert "OSError: gone\n" in text
+        assert "in go\n" in text
+        assert re.search(r"It had printed:\n +going\n", text)
+
+
+def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> None:
+    long = " ".join(f"word{number}" for number in range(40))
+    args = place.one({"data": {"found": long, "n": 1}})
+    kept = place.call("run", *args, "--run-id", "r1")
+    [hint] = [line for line in kept.stdout.splitlines() if line.startswith("  (cut at 100 characters; whole: ")]
+    assert re.search(r" show r1 --full\)$", hint)
+    for shown in (place.here("show", "r1").stdout, kept.stdout):
+        assert "word39" not in shown
+    assert "show r1 --full)" in place.here("show", "r1").stdout
+    full = place.here("show", "r1", "--full").stdout
+    assert f'\n        "found": "{long}",\n' in full
+    assert "cut at" not in full
+    told = place.call("run", *args, "--data-dir", "temp").stdout
+    assert "  (cut at 100 characters; whole: the same command with --json)\n" in told
+    brief = place.call("run", *place.one({"text": "short"}), "--data-dir", "temp").stdout
+    assert "cut at" not in brief
+
+
+def test_a_refused_start_is_told_whole(place: Place) -> None:
+    args = ("--script", "flows/script.json", "--breakpoint", "nowhere", "--data-dir", "temp")
+    done = place.call("run", place.triage(), *args)
+    assert done.returncode == exits.FAILED
+    assert "input.service" in done.stderr
+    assert "breakpoints[0]" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_wrong_definition_is_refused_before_anything_is_started(place: Place) -> None:
+    done = place.here("run", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"), "--json")
+    assert done.exit_code == exits.FAILED
+    assert json.loads(done.stdout)["error"]["code"] == "definition.refused"
+    assert not (place.folder / ".callboard").exists()
+
+
+def test_a_data_directory_that_cannot_be_one(place: Place) -> None:
+    place.write("taken", "a file")
+    done = place.here("run", *place.one({"text": "x"}), "--data-dir", "taken", "--json")
+    assert done.exit_code == exits.UNUSABLE
+    assert json.loads(done.stdout)["error"]["code"] == "store.unusable"
+
+
+@pytest.mark.parametrize("form", [[], ["--stream"]])
+def test_whoever_reads_the_output_may_leave(place: Place, form: list[str]) -> None:
+    """As in `callboard run … | head -1`: the run goes on to its end unheard."""
+    order = place.one({"text": "hello", "delay_ms": 1_000})
+    with place.process("run", *order, "--run-id", "r1", *form) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "r1" in process.stdout.readline()
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(60) == exits.OK
+    assert place.told("show", "r1")["status"] == "completed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_cancels_the_run(place: Place, number: signal.Signals) -> None:
+    with place.process("run", *place.one({"text": "late", "delay_ms": LONG_MS}), "--stream") as process:
+        next_event(process, "model.call")
+        process.send_signal(number)
+        cancelled = next_event(process, "cancel.requested")
+        end = next_event(process, "run.end")
+        _, stderr = process.communicate()
+    assert cancelled["payload"]["reason"] == "callboard run was interrupted"
+    assert end["payload"]["status"] == "cancelled"
+    assert process.returncode == exits.CANCELLED
+    assert "again" in stderr
+
+
+def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place) -> None:
+    with place.process("run", *place.one({"text": "late", "delay_ms": 2_000}), "--run-id", "r1", "--stream") as process:
+        next_event(process, "model.call")
+        process.kill()
+    with place.process("run", *place.one({"text": "soon", "delay_ms": 500}), "--run-id", "r2", "--stream") as process:
+        _, stderr = process.communicate()
+    assert "Run r1, which was left unfinished, continues here." in stderr
+    assert "r2" not in stderr
+    # Its turn was waited for, and so is not asked again.
+    assert place.told("show", "r1")["status"] == "completed"
+
+
+def left(place: Place, *args: str) -> str:
+    """Run a flow whose clean-up waits for a signal, and interrupt it twice; return what stderr says."""
+    tidy = {"provider": ours("signal"), "with": {"name": "tidied"}}
+    file = place.write(
+        "tidy.json", flow({"a": call(mock(delay="PT1H"), middleware=[cleanup(tidy)]), "done": returned()})
+    )
+    with place.process("run", file, "--stream", "--run-id", "left", *args) as process:
+        next_event(process, "timer.set")
+        # Both signals are there before the process can act on the first.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        _, stderr = process.communicate()
+    assert process.returncode == exits.INTERRUPTED
+    return stderr
+
+
+def test_a_second_interruption_leaves_a_run_that_the_next_worker_cancels(place: Place) -> None:
+    assert re.search(r"Left run left\. Its cancellation is (recorded|on its way); the next worker", left(place))
+    assert running_url(place.folder / ".callboard") is None
+    with place.up():
+        assert place.here("watch", "left", "--until", "signal.awaited").exit_code == exits.OK
+        assert place.told("show", "left")["status"] == "cancelling"
+        place.told("signal", "left", "tidied")
+        assert place.here("watch", "left").exit_code == exits.CANCELLED
+
+
+def test_whoever_leaves_a_run_that_is_kept_nowhere_is_told_so(place: Place) -> None:
+    assert "Left run left, of which nothing is kept." in left(place, "--data-dir", "temp")
+
+
+async def test_what_is_left_behind_is_what_the_log_says(tmp_path: Path) -> None:
+    async with standing(tmp_path) as connection:
+        run = await Caller(connection.nc, connection.config.tenant).start(script=WAITS)
+        cancellation = Cancellation(connection.client, run)
+        assert "is not cancelled (there was no time)" in str(await cancellation.left_behind())
+        async with connection.client.follow(run, event_type="cancel.requested", after=None) as feed:
+            assert await cancellation.ask() is None
+            await anext(feed)
+        while told := await cancellation.left_behind():
+            assert "Its cancellation is recorded" in told
+        assert "run.finished" in str(await Cancellation(connection.client, run).ask())

@@ -1,0 +1,110 @@
+"""`callboard schedule`: what it keeps, what it prints, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import INPUT, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def cron_graph(cron: str = "30 2 * * *", **configurations: Any) -> dict[str, Any]:
+    settings = {"cron_expression": cron, **configurations}
+    node = {"id": "t", "name": "Trigger", "type": "TRIGGER", "subtype": "CRON", "configurations": settings}
+    return {"metadata": {"id": "nightly", "name": "Nightly"}, "nodes": [node], "connections": [], "triggers": ["t"]}
+
+
+def test_a_schedule_is_added_listed_paused_resumed_and_removed(place: Place) -> None:
+    file = place.triage()
+    script = ["--script", "flows/script.json"]
+    when = ["--cron", "0 9 * * 1-5", "--timezone", "Europe/Berlin"]
+    done = place.here("schedule", "add", file, "--input", INPUT, *script, *when)
+    assert done.exit_code == exits.OK, done.output
+    assert done.stdout.startswith("triage: 0 9 * * 1-5 Europe/Berlin\n  next ")
+    (row,) = place.told("schedule", "list")
+    assert (row["name"], row["definition"], row["overlap"]) == ("triage", "triage", "skip")
+    assert "triage" in place.here("schedule", "list").stdout
+    assert place.here("schedule", "pause", "triage").stdout == "triage paused\n"
+    assert "next" not in place.told("schedule", "list")[0]
+    assert place.here("schedule", "resume", "triage").stdout.startswith("triage goes on, next ")
+    assert place.here("schedule", "remove", "triage").stdout == "triage removed\n"
+    assert place.here("schedule", "list").stdout.startswith("No schedules.")
+
+
+def test_a_graph_with_a_cron_trigger_has_times_of_its_own(place: Place) -> None:
+    file = place.write("nightly.json", cron_graph(timezone="Asia/Tokyo", max_missed_runs=2))
+    added = place.told("schedule", "add", file)
+    assert (added["name"], added["when"], added["catch_up"]) == ("nightly", "30 2 * * * Asia/Tokyo", 2)
+    assert place.told("schedule", "add", file, "--every", "10m")["when"] == "every 600 s"
+    assert place.told("schedule", "add", file, "--timezone", "UTC", "--catch-up", "0")["when"] == "30 2 * * * UTC"
+    assert len(place.told("schedule", "list")) == 1
+
+
+def test_a_registered_definition_is_scheduled_by_its_name(place: Place) -> None:
+    assert place.here("push", place.write("nightly.json", cron_graph())).exit_code == exits.OK
+    assert place.told("schedule", "add", "nightly", "--every", "1h")["definition"] == "nightly"
+    assert place.here("schedule", "add", "daily", "--every", "1h").exit_code == exits.FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--cron", "x"], exits.FAILED, "schedule.cron"),
+        ([], exits.FAILED, "schedule.when"),
+        (["--every", "10"], exits.USAGE, "no duration"),
+        (["--every", "1h", "--run-id", "r"], exits.USAGE, "--run-id"),
+        (["--every", "1h", "--overlap", "wait"], exits.USAGE, "--overlap"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_told(place: Place, words: list[str], code: int, said: str) -> None:
+    done = place.here("schedule", "add", *place.one({"text": "x"}), *words)
+    assert (done.exit_code, said in done.output) == (code, True), done.output
+
+
+def test_a_schedule_that_is_not_there_is_told_with_what_to_do(place: Place) -> None:
+    assert place.here("push", place.write("nightly.json", cron_graph())).exit_code == exits.OK
+    done = place.here("schedule", "pause", "nix", "--json")
+    error = json.loads(done.output)["error"]
+    assert (done.exit_code, error["code"]) == (exits.FAILED, "schedule.unknown")
+    assert "`callboard schedule list" in error["remedy"]
+
+
+def test_a_run_that_is_due_by_a_trigger_has_the_triggers_data(place: Place) -> None:
+    file = place.write("nightly.json", cron_graph())
+    with place.up():
+        place.told("schedule", "add", file, "--every", "1s", "--name", "often")
+        rows: list[dict[str, Any]] = []
+        while not rows:
+            rows = place.told("runs", "--status", "completed")
+        place.told("schedule", "remove", "often")
+        (execution,) = place.told("show", rows[0]["run"])["results"]["node_executions"].values()
+    data = execution["output_data"]["result"]
+    assert (data["trigger_message"], data["timezone"]) == (f"Due at {data['scheduled_time']} by schedule often", "UTC")
+
+
+def test_a_rejected_start_is_told_with_its_reason(place: Place) -> None:
+    file = place.write("nightly.json", cron_graph())
+    assert place.here("push", file).exit_code == exits.OK
+    assert "schedule.no_worker" in place.here("schedule", "add", file).stderr
+    with place.up():
+        added = place.here("schedule", "add", "nightly", "--every", "1s", "--name", "often", "--model", "nix:nix")
+        assert (added.exit_code, added.stderr) == (exits.OK, "")
+        rows: list[dict[str, Any]] = []
+        while not (rows and rows[0].get("last_status") == "rejected"):
+            rows = [row for row in place.told("schedule", "list") if row["name"] == "often"]
+        last = rows[0]["last"]
+        assert [one["code"] for one in rows[0]["last_problems"]] == ["model.unknown"]
+        assert "error model.unknown model: " in place.here("schedule", "list").stdout
+        shown = place.here("schedule", "show", "often").stdout
+        assert "rejected" in shown
+        assert "error model.unknown model: " in shown
+        unknown = place.here("show", last)
+    assert unknown.exit_code == exits.FAILED
+    assert f"there is no run '{last}': its start was rejected: model.unknown: " in unknown.stderr

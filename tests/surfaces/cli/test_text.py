@@ -1,0 +1,281 @@
+"""What the command line writes: events as lines, traces as trees, errors as messages, the live view."""
+
+import datetime as dt
+import io
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from callboard.bus import events as ev
+from callboard.bus.effects import Failure, Usage
+from callboard.bus.events import Event, Payload, Problem, encode_payload
+from callboard.projections.projection import fold
+from callboard.projections.run.causes import Causes
+from callboard.projections.trace.trace import TraceFold
+from callboard.service.operations.event_filter import matches
+from callboard.service.operations.narration import TEXT_CHARS_MAX, narrated, short
+from callboard.service.operations.results import path_of, result_of, summary_object
+from callboard.surfaces.cli.livetree import LiveTree
+from callboard.surfaces.cli.problems import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
+from callboard.surfaces.cli.showing import Lines, Streaming
+from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.views import cause_lines, node_line, summary_text
+from tests.support.cli_stage import plain
+
+BEGIN = dt.datetime(2026, 11, 20, 12, 0, tzinfo=dt.UTC)
+FAILURE = Failure("tool.failed", "it broke")
+
+
+def events(*payloads: tuple[Payload, str, str]) -> list[Event]:
+    """Number payloads (each with path and key) as the events of a run, half a second apart."""
+    return [
+        Event(
+            type=payload.type,
+            run="r1",
+            n=n,
+            epoch=1,
+            v=1,
+            time=BEGIN + dt.timedelta(seconds=n / 2),
+            path=path,
+            definition="triage",
+            iteration=1,
+            attempt=1,
+            key=key,
+            payload=Raw(encode_payload(payload)),
+        )
+        for n, (payload, path, key) in enumerate(payloads, 1)
+    ]
+
+
+RUN = events(
+    (ev.RunAccepted(ev.DefinitionRef("workflow", "0" * 64, "…", "triage"), {}), "", ""),
+    (ev.RunClaimed("w1", 1), "", ""),
+    (ev.RunStart("triage"), "", ""),
+    (ev.NodeEnter(node="gather", name="Gather"), "gather", ""),
+    (ev.ModelCall("turn", "scripted", "d"), "gather", "gather#1.1!turn.1"),
+    (ev.ModelResult(text="well", usage=Usage(12, 3)), "gather", "gather#1.1!turn.1"),
+    (ev.NodeWarning("gather", "ODD", "this is odd"), "gather", ""),
+    (ev.NodeExit("ok", {"status": "success", "data": {"found": 3}}), "gather", ""),
+    (ev.Route("gather", "note", "only path"), "gather", ""),
+    (ev.NodeEnter(node="note", name="Note"), "note", ""),
+    (ev.ToolCall("note", "search", {"q": 1}), "note", "note#1.1!tool.1.0"),
+    (ev.ToolResult("note", "search", error=FAILURE), "note", "note#1.1!tool.1.0"),
+    (ev.NodeExit("failed", error=FAILURE), "note", ""),
+    (ev.RunFailed(FAILURE), "", ""),
+    (ev.RunEnd("failed", error=FAILURE), "", ""),
+)
+
+SAMPLES: list[Payload] = [
+    *(ev.payload_of(event) for event in RUN),
+    ev.RunRejected([]),
+    ev.RunParked(["a#1.1!ask"], BEGIN),
+    ev.SourcesResolved({}),
+    ev.RunPaused("breakpoint", "a"),
+    ev.RunQuarantined("log.unreadable", 3, "cb.run.t.r.d.run.start", "no JSON"),
+    ev.RunReleased("w1"),
+    ev.RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w1", "0.1.0"),
+    ev.RunAdopted("w1", "ab" * 32, "cd" * 32),
+    ev.RunResumed(by="me"),
+    ev.CancelRequested("enough", "me"),
+    ev.CommandRefused("resume", "resume.not_paused", "the run is not paused"),
+    ev.NodeRetry("a", 1, "not good"),
+    ev.NodeProgress("a", "half way"),
+    ev.EffectCall("http"),
+    ev.EffectResult({"status": 200}),
+    ev.TimerSet(BEGIN, "sleep"),
+    ev.TimerFired(BEGIN),
+    ev.ClockRead(BEGIN),
+    ev.HumanAsked("Really?"),
+    ev.HumanAnswered("a#1.1!ask", 1, "yes"),
+    ev.HumanClosed("answered", 1),
+    ev.SignalAwaited("go"),
+    ev.SignalReceived("go", {"x": 1}),
+    ev.ChildStart({"name": "other"}, "r2"),
+    ev.ChildEnd("completed"),
+    ev.EffectCancelled("tool.call", FAILURE),
+    ev.ChildUsage("r2", turns=1),
+]
+
+
+def test_the_samples_are_the_whole_vocabulary() -> None:
+    assert {sample.type for sample in SAMPLES} == set(ev.TYPES)
+
+
+@pytest.mark.parametrize("payload", SAMPLES, ids=lambda payload: payload.type)
+def test_every_event_is_one_line(payload: Payload) -> None:
+    (event,) = events((payload, "a", "a#1.1!x"))
+    line = narrated(event, payload)
+    assert line.strip()
+    assert "\n" not in line
+
+
+def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = (ev.TimerSet(BEGIN, "sleep"), ev.RunParked(["a#1.1!sleep"], BEGIN))
+    told: list[list[str]] = []
+    for zone in ("UTC", "Asia/Tokyo"):
+        with monkeypatch.context() as there:
+            there.setenv("TZ", zone)
+            time.tzset()
+            told.append([narrated(event, ev.payload_of(event)) for event in events(*((p, "a", "k") for p in payloads))])
+    time.tzset()
+    nine_hours_on = f"{BEGIN + dt.timedelta(hours=9):%Y-%m-%d %H:%M:%S}"
+    assert all(f"{BEGIN:%Y-%m-%d %H:%M:%S}" in line for line in told[0])
+    assert all(nine_hours_on in line for line in told[1])
+
+
+def test_lines_are_cut_and_never_broken() -> None:
+    assert short("a\n b\t c") == "a b c"
+    assert len(short("x" * 1000)) == TEXT_CHARS_MAX
+    assert short({"a": [1, None]}) == '{"a":[1,null]}'
+
+
+def test_the_tree_of_a_run() -> None:
+    assert tree_text(fold(TraceFold(), RUN)).splitlines() == [
+        "✗ r1  triage  7.00 s  tool.failed: it broke",
+        "├─ ✓ gather  2.00 s",
+        "│  ├─ ✓ model scripted · turn  500 ms  12/3 tokens",
+        "│  ├─ ! ODD  this is odd",
+        "│  └─   → note  only path",
+        "└─ ✗ note  1.50 s  tool.failed: it broke",
+        "   └─ ✗ tool search  500 ms  tool.failed: it broke",
+    ]
+
+
+def test_the_tree_of_a_run_that_goes_on() -> None:
+    assert tree_text(fold(TraceFold(), RUN[:5])).splitlines() == [
+        "● r1  triage",
+        "└─ ● gather",
+        "   └─ ● model scripted · turn",
+    ]
+
+
+def test_the_summary_of_a_run() -> None:
+    result = result_of(RUN)
+    text = plain(summary_text(result, RUN, "whole: look there"))
+    assert "look there" not in text
+    assert text.startswith("■ failed  in 7.00 s  12 tokens in, 3 out\n  tool.failed: it broke  (at note)\n")
+    assert "Path: gather → note" in text
+    assert '  ok  gather  {"found":3}' in text
+    told = summary_object(result, RUN)
+    assert (told["run_id"], told["status"], told["path"]) == ("r1", "failed", ["gather", "note"])
+    assert told["error"]["code"] == "tool.failed"
+
+
+def test_a_repeated_node_is_told_apart_in_the_path() -> None:
+    again = msgspec.structs.replace(RUN[3], n=99, iteration=2)
+    inner = msgspec.structs.replace(RUN[3], n=100, path="gather/inner")
+    assert path_of([*RUN, again, inner]) == ["gather", "note", "gather#2"]
+
+
+def test_lines_of_several_runs_name_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(named=True)
+    for event in RUN[:4]:
+        lines.event(event.n, event)
+    lines.event(5, msgspec.structs.replace(RUN[0], type="of.tomorrow"))
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4
+    assert said[3] == "r1      1.500 s  ▶ gather: Gather"
+
+
+def test_the_stream_has_the_events_of_the_log_with_their_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    Streaming().event(77, RUN[7])
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert told.pop("sequence") == 77
+    assert told == msgspec.json.decode(ev.encode_event(RUN[7]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "event_type", "expected"),
+    [
+        (">", "run.end", True),
+        ("run.>", "run.end", True),
+        ("run.*", "run.end", True),
+        ("*.end", "run.end", True),
+        ("run.end", "run.end", True),
+        ("run.*", "route", False),
+        ("route", "route", True),
+        ("route.>", "route", False),
+        ("run", "run.end", False),
+        ("run.end.*", "run.end", False),
+    ],
+)
+def test_event_types_match_as_nats_filters(pattern: str, event_type: str, expected: bool) -> None:
+    assert matches(pattern, event_type) is expected
+
+
+# -- the live view ----------------------------------------------------------------------------------------------------
+
+
+def live(height: int = 40) -> tuple[LiveTree, io.StringIO]:
+    from rich.console import Console
+
+    screen = io.StringIO()
+    return LiveTree(Console(file=screen, force_terminal=True, width=90, height=height, color_system=None)), screen
+
+
+def test_the_live_view_ends_with_the_whole_tree() -> None:
+    tree, screen = live()
+    for event in RUN:
+        tree.event(event.n, event)
+    tree.notice("[bold] is no markup here")
+    tree.close()
+    said = screen.getvalue()
+    assert "[bold] is no markup here" in said
+    last = said[said.rindex("✗ r1") :]
+    assert "├─ ✓ gather  2.00 s" in last
+    assert "└─ ✗ note" in last
+
+
+def test_the_live_view_shows_what_is_being_said_and_fits_the_screen() -> None:
+    tree, screen = live(height=8)
+    for event in RUN[:5]:
+        tree.event(event.n, event)
+    for number in range(20):
+        entered = msgspec.structs.replace(RUN[9], n=100 + number, path=f"n{number}")
+        tree.event(entered.n, entered)
+    tree.event(200, msgspec.structs.replace(RUN[4], n=200))
+    tree.delta(200, 0, "the pool ")
+    tree.delta(200, 1, "is empty")
+    tree.refresh()
+    drawn = screen.getvalue()
+    tree.close()
+    assert "“the pool is empty" in drawn
+    assert "⋮" in drawn
+
+
+def test_a_reason_without_words_leaves_no_colon_behind() -> None:
+    silent = Failure("cancelled", "", type="cancellation")
+    run = events((ev.NodeEnter(node="note"), "note", ""), (ev.NodeExit("cancelled", error=silent), "note", ""))
+    assert plain(node_line(result_of(run).nodes["note"])) == "  cancelled  note  cancelled"
+    assert tree_text(fold(TraceFold(), run)).splitlines()[-1].endswith("  cancelled")
+
+
+def test_a_failure_of_an_expression_quotes_it() -> None:
+    cause = Failure("System.ExpressionEvaluationError", "no such key", details={"expression": " vars.x\n+ 1 "})
+    assert cause_lines(Causes().of(Failure("Order.Lost", "gone", previous=cause))) == [
+        "Order.Lost: gone",
+        "after System.ExpressionEvaluationError: no such key, in {{ vars.x + 1 }}",
+    ]
+
+
+# -- problems ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", [1, 40, 5_000, 9_990, 10_000])
+def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> None:
+    source = "a" * (column - 1) + "X" + "b" * (10_000 - column)
+    _told, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
+    assert shown[plain(caret).index("^")] == "X"
+    assert len(shown) <= LINE_CHARS_MAX + len("     1 | ……")
+    assert (shown.endswith("…"), "| …" in shown) == (column < 9_940, column > 60)
+
+
+def test_a_problem_that_repeats_much_is_cut() -> None:
+    long = "x" * 100_000
+    told = problem_text(Problem("SCHEMA", long, long, expected=long))
+    assert len(told) < 4 * WORDS_CHARS_MAX
+    assert told.count("…") == 3

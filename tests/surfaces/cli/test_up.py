@@ -1,0 +1,333 @@
+"""`callboard up` as a process, and the commands that need one: start, watch, tell; and what they say without."""
+
+import json
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+from callboard.bus.nats.credentials import without_secrets
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.runtime.settings.config import load
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.other_terminal import commands
+from callboard.surfaces.cli.surroundings import surroundings
+from callboard.surfaces.cli.views import program
+from tests.support.cli_stage import Place, next_event, shown_url
+from tests.support.places import ROOT
+
+LONG = {"text": "late", "delay_ms": 60_000}
+"""A turn longer than any test waits."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` stands."""
+    place = Place(tmp_path_factory.mktemp("standing"))
+    with place.standing():
+        yield place
+
+
+# -- start and watch --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_and_watched_to_its_end(standing: Place) -> None:
+    run = standing.started()
+    done = standing.here("watch", run)
+    assert done.exit_code == exits.OK
+    assert done.stdout.splitlines()[-1].endswith("■ completed")
+    assert standing.here("start", "missing.yaml").exit_code == exits.USAGE
+
+
+def test_starting_twice_with_one_id_is_one_run(standing: Place) -> None:
+    args = [*standing.one({"text": "x"}), "--run-id", "mine"]
+    assert standing.here("start", *args).stdout == "mine\n"
+    assert standing.told("start", *args)["duplicate"] is True
+    assert standing.here("watch", "mine").exit_code == exits.OK
+    assert [row["run"] for row in standing.told("runs")].count("mine") == 1
+
+
+def test_watching_goes_on_behind_a_sequence(standing: Place) -> None:
+    run = standing.started()
+    assert standing.here("watch", run).exit_code == exits.OK
+    events = [json.loads(line) for line in standing.here("watch", run, "--json").stdout.splitlines()]
+    half = events[len(events) // 2]["sequence"]
+    rest = standing.here("watch", run, "--json", "--after", str(half)).stdout.splitlines()
+    assert [json.loads(line)["n"] for line in rest] == [event["n"] for event in events if event["sequence"] > half]
+    assert standing.here("watch", run, "--after", str(events[-1]["sequence"])).stdout == ""
+    exits_only = standing.here("watch", run, "--json", "--type", "node.exit").stdout.splitlines()
+    assert [json.loads(line)["path"] for line in exits_only] == ["gather", "investigate", "note"]
+
+
+def test_watching_ends_at_an_event(standing: Place) -> None:
+    run = standing.started()
+    lines = standing.here("watch", run, "--json", "--until", "node.exit").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in lines].count("node.exit") == 1
+    assert json.loads(lines[-1])["type"] == "node.exit"
+    first = json.loads(lines[0])["sequence"] - 1
+    only = standing.here(
+        "watch", "--json", "--type", "node.enter", "--until", "run.end", "--definition", "triage", "--after", str(first)
+    )
+    assert only.exit_code == exits.OK
+    assert {json.loads(line)["type"] for line in only.stdout.splitlines()} == {"node.enter"}
+    assert standing.here("watch", run, "--until", "run.end").exit_code == exits.OK
+    # A run that ends without it ends the watching too, and a script can tell.
+    without = standing.here("watch", run, "--until", "human.asked")
+    assert (without.exit_code, without.stderr) == (exits.FAILED, f"{run} has ended without human.asked.\n")
+    for wrong in ("a b", "node.nonsense"):
+        refused = standing.here("watch", run, "--until", wrong)
+        assert (refused.exit_code, f"{wrong!r} is no event type" in refused.stderr) == (exits.FAILED, True)
+
+
+def test_watching_everything_until_ctrl_c(standing: Place) -> None:
+    first = standing.started()
+    after = json.loads(standing.here("watch", first, "--json").stdout.splitlines()[0])["sequence"] - 1
+    with standing.process(
+        "watch", "--json", "--type", "run.*", "--definition", "triage", "--after", str(after)
+    ) as process:
+        assert next_event(process, "run.end")["run"] == first
+        second = standing.started()
+        assert next_event(process, "run.end")["run"] == second
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate()
+    assert process.returncode == exits.INTERRUPTED
+    assert "Traceback" not in stderr
+
+
+def test_a_failed_run_is_told_by_the_exit_code_of_watch(standing: Place) -> None:
+    run = standing.started(*standing.one({"error": "overloaded"}))
+    assert standing.here("watch", run).exit_code == exits.FAILED
+    shown = standing.told("show", run)
+    assert (shown["status"], shown["error"]["code"]) == ("failed", "workflow.node_failed")
+    (row,) = [row for row in standing.told("runs", "--status", "failed") if row["run"] == run]
+    assert row["error"] == "workflow.node_failed"
+
+
+def test_a_start_that_is_refused(standing: Place) -> None:
+    done = standing.here("start", "flows/triage.yaml", "--model", "nobody:nothing", "--json")
+    assert done.exit_code == exits.FAILED
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "start.refused"
+    assert {"model.unknown", "INPUT"} <= {problem["code"] for problem in error["problems"]}
+    text = standing.here("start", "flows/triage.yaml")
+    assert text.exit_code == exits.FAILED
+    assert "input.service" in text.stderr
+    assert text.stdout == ""
+
+
+def test_an_unknown_run_or_type_cannot_be_watched(standing: Place) -> None:
+    for args, code in ((["nobody"], "run.unknown"), (["--type", "a..b"], "watch.type")):
+        done = standing.here("watch", *args, "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == code
+
+
+@pytest.mark.parametrize("time", range(3))
+def test_a_data_directory_that_is_a_file_is_an_error_in_three_lines(place: Place, time: int) -> None:
+    (place.folder / "file").write_text("")
+    with place.process("up", "--data-dir", "file") as process:
+        _, stderr = process.communicate()
+    assert process.returncode == exits.UNUSABLE, time
+    assert stderr.startswith("error store.unusable"), stderr
+    assert len(stderr.splitlines()) == 3
+
+
+# -- servers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_one_over_one_store_joins(standing: Place) -> None:
+    with standing.up() as (process, said):
+        assert said["url"] == shown_url(standing.folder / ".callboard")
+        assert said["data_dir"] == str(standing.folder / ".callboard")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        assert f"Joined the server at {said['url']}" in err
+    assert shown_url(standing.folder / ".callboard") == said["url"]
+
+
+def test_the_configuration_says_how_events_get_into_the_log(standing: Place, place: Place) -> None:
+    appends = standing.told("config")["appends"]
+    assert appends["server"] == without_secrets(running_url(standing.folder / ".callboard") or "")
+    assert appends["together"] is (appends["batches"] == "memory")
+    assert f"batches are staged in {appends['batches']}" in standing.here("config").stdout
+    assert place.told("config")["appends"] is None
+
+
+def test_a_run_at_a_server_that_is_named(standing: Place) -> None:
+    url = running_url(standing.folder / ".callboard")
+    assert url is not None
+    done = standing.call("run", *standing.one({"text": "x"}), "--nats", url, "--run-id", "named", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["status"] == "completed"
+    assert standing.told("show", "named", "--nats", url)["status"] == "completed"
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_worker_takes_scripts_only_if_it_was_allowed_to(place: Place, allowed: bool) -> None:
+    def start(url: str) -> int:
+        with place.process("worker", "--json", "--nats", url, *(["--allow-scripts"] if allowed else [])) as worker:
+            assert worker.stdout is not None
+            assert json.loads(worker.stdout.readline())["url"] == without_secrets(url)
+            return place.call("start", *place.one({"text": "x"}), "--nats", url).returncode
+
+    async with EmbeddedServer(place.folder / "server", sync="1s") as server:
+        assert await to_thread.run_sync(start, server.url) == (exits.OK if allowed else exits.FAILED)
+
+
+def test_a_further_worker_joins(standing: Place) -> None:
+    with standing.process("worker", "--json", "--import-from", "flows") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["url"] == shown_url(standing.folder / ".callboard")
+        run = standing.started()
+        assert standing.here("watch", run).exit_code == exits.OK
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == exits.OK
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["start", "one.yaml"],
+        ["watch"],
+        ["worker"],
+        ["cancel", "r"],
+        ["show", "r"],
+        ["runs"],
+        ["rebuild"],
+        ["replay", "r"],
+    ],
+)
+def test_without_a_server_the_remedy_is_named(place: Place, args: list[str]) -> None:
+    place.one({"text": "x"})
+    done = place.here(*args, "--json")
+    assert done.exit_code == exits.UNUSABLE
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "server.none"
+    assert "callboard" in error["remedy"]
+    text = place.here(*args)
+    assert text.stdout == ""
+    assert text.stderr.startswith("error server.none: ")
+
+
+def test_a_server_that_cannot_be_reached(place: Place, unused_port: int) -> None:
+    url = f"nats://me:hush@127.0.0.1:{unused_port}"
+    done = place.here("runs", "--nats", url, "--json")
+    assert done.exit_code == exits.UNUSABLE
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "server.unreachable"
+    assert "hush" not in done.output
+    assert str(unused_port) in error["where"]
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port at which nobody answers: it is bound and does not listen."""
+    import socket
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_sigterm_lets_running_effects_finish(place: Place) -> None:
+    args = place.one({"text": "in time", "delay_ms": 1500})
+    with place.up() as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate()
+    assert json.loads(out) == {"stopped": True, "drained": True}
+    assert process.returncode == exits.OK
+    events = log_of(place, run)
+    assert [event["epoch"] for event in events if event["type"] == "model.result"] == [1]
+    with place.up():
+        assert place.here("watch", run).exit_code == exits.OK
+    assert [event["type"] for event in log_of(place, run)].count("model.call") == 1
+
+
+def test_a_drain_has_an_end_and_the_run_goes_on_elsewhere(place: Place) -> None:
+    args = place.one(LONG)
+    with place.up("--drain-wait", "0.1") as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        assert process.returncode == exits.OK
+    assert place.told("show", run)["status"] == "running"
+    with place.up():
+        assert place.here("cancel", run).exit_code == exits.OK
+        assert place.here("watch", run).exit_code == exits.CANCELLED
+
+
+def test_a_second_signal_stops_at_once(place: Place) -> None:
+    args = place.one(LONG)
+    with place.up("--drain-wait", "600") as (process, _said):
+        run = place.started(*args)
+        with place.process("watch", run, "--json") as watch:
+            next_event(watch, "model.call")
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
+        out, _ = process.communicate()
+    assert json.loads(out) == {"stopped": True, "drained": False}
+    assert process.returncode == exits.INTERRUPTED
+
+
+def log_of(place: Place, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
+
+
+def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
+    given = {"nats_url": "tls://ada:hush@n1:4222", "nats_ca": "/etc/ca.pem", "tenant": "acme", "prefix": "x"}
+    start, _watch, bare = (command for _about, command in commands(load(given, env={}), Settings()))
+    assert start.endswith("callboard start --nats tls://USER:PASSWORD@n1:4222 --tenant acme FILE")
+    assert bare == "nats --server tls://USER:PASSWORD@n1:4222 --tlsca /etc/ca.pem sub 'x.>'"
+
+
+def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Python tools get a PATH and a working directory of their own; who types a command has neither."""
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    before = program()
+    assert before.endswith("/callboard")
+    with surroundings(tmp_path):
+        assert program() == before
+        assert Path(shlex.split(program(anywhere=True))[0]).is_absolute()
+
+
+def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) -> None:
+    """As `up` prints them; FILE is filled in, and a stand-in for the tool `nats` says what it was called with."""
+    config = load({}, env={}, cwd=standing.folder).model_copy(update={"data_dir": standing.folder / ".callboard"})
+    start, watch, bare = (command for _about, command in commands(config, Settings()))
+    elsewhere = Place(tmp_path)
+    file, *script = elsewhere.one({"text": "x"})
+    shell = elsewhere.shell(start.replace("FILE", shlex.join([file, *script, "--run-id", "elsewhere"])))
+    assert (shell.returncode, shell.stdout) == (0, "elsewhere\n"), shell.stderr
+    shell = elsewhere.shell(f"{watch} elsewhere")
+    assert shell.returncode == 0
+    assert "■ completed" in shell.stdout
+    said = elsewhere.shell(bare.replace("nats ", "printf '%s ' ", 1)).stdout.split()
+    assert said == ["--server", running_url(standing.folder / ".callboard"), "sub", "cb.>"]
+
+
+def test_the_commands_of_the_empty_page_work_as_printed(standing: Place) -> None:
+    source = (ROOT / "surfaces" / "page" / "static" / "views" / "parts.js").read_text(encoding="utf-8")
+    (block,) = re.findall(r"h\('pre', \{\}, '(callboard[^']*)'", source)
+    for command in block.split("\\n"):
+        done = standing.shell(command)
+        assert done.returncode == 0, done.stderr

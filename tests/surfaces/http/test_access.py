@@ -1,0 +1,385 @@
+"""Who may: keys and tokens let somebody in, in their scopes, as often as they may; and the log says who it was."""
+
+import base64
+import datetime as dt
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from callboard.bus.errors import ConfigInvalid
+from callboard.bus.events import payload_of
+from callboard.features.access import keys as keys_module
+from callboard.features.access.keys import KeyExists, Keys, KeyUnknown
+from callboard.features.access.rates import Rates
+from callboard.features.access.subject import NOBODY, OPERATOR, SCOPES, Subject
+from callboard.features.access.tokens import LEEWAY_S, ProviderSilent, TokenRefused, Tokens
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.settings.config import load
+from callboard.runtime.settings.oidc_settings import OidcSettings
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.verbs import ApiError, Verbs
+from callboard.surfaces.engine.routes import engine_routes
+from callboard.surfaces.http import app as app_module
+from callboard.surfaces.http import live
+from callboard.surfaces.http.access import Access
+from callboard.surfaces.http.app import http_app
+from callboard.surfaces.http.login import COOKIE
+from callboard.surfaces.http.metrics import Metrics
+from callboard.surfaces.http.routes import ROUTES
+from tests.support.flows import flow, returned
+from tests.support.identity import ISSUER, Provider
+from tests.surfaces.http.test_http import LONG, ONE
+
+PATIENCE_S = 30.0
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_asks_too_often_waits_for_the_next_token() -> None:
+    rates = Rates(per_s=2.0, burst=3)
+    assert [rates.wait_s("a", 10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
+    assert rates.wait_s("b", 10.0) == 0.0
+    assert rates.wait_s("a", 10.5) == 0.0
+    assert rates.wait_s("a", 10.5) == 0.5
+    assert [rates.wait_s("a", 100.0) for _ in range(4)][-1] == 0.5
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+SETTINGS = OidcSettings(issuer=ISSUER, audience="callboard", tenants_claim="tenants")
+
+
+async def test_a_token_of_the_provider_says_who_and_what_for() -> None:
+    provider = Provider()
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+    found = await tokens.subject(provider.token(scope="callboard:read openid callboard:answer callboard:nix"))
+    assert found == Subject("user:ada", frozenset({"read", "answer"}))
+    assert (await tokens.subject(provider.token())).scopes == frozenset()
+    assert provider.asked == 1
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"exp": int(time.time()) - 3_600},
+        {"exp": None},
+        {"aud": "other"},
+        {"aud": None},
+        {"iss": "https://evil.example.com"},
+        {"iss": None},
+        {"nbf": int(time.time()) + 3_600},
+        {"sub": None},
+        {"tenants": ["other"]},
+        {"tenants": None},
+    ],
+)
+async def test_a_token_for_something_else_is_refused(claims: Mapping[str, Any]) -> None:
+    provider = Provider()
+    with pytest.raises(TokenRefused):
+        await Tokens(SETTINGS, "acme", transport=provider.transport()).subject(provider.token(**claims))
+
+
+async def test_a_token_that_somebody_else_made_is_refused() -> None:
+    provider, other = Provider(), Provider()
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+    claims = {"iss": ISSUER, "aud": "callboard", "sub": "eve", "exp": int(time.time()) + 60, "tenants": "acme"}
+    forged = [
+        other.token(),
+        jwt.encode(claims, "", "none", {"kid": "k-1"}),
+        jwt.encode(claims, "secret" * 8, "HS256", {"kid": "odd"}),
+        jwt.encode(claims, "secret" * 8, "HS256", {"kid": "k-1"}),
+        "a.b.c",
+        "nix",
+    ]
+    for token in forged:
+        with pytest.raises(TokenRefused):
+            await tokens.subject(token)
+
+
+async def test_keys_are_fetched_anew_for_one_that_is_new_and_not_too_often() -> None:
+    provider, now = Provider(), [0.0]
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport(), now=lambda: now[0])
+    await tokens.subject(provider.token())
+    provider.keys["k-2"] = ec.generate_private_key(ec.SECP256R1())
+    with pytest.raises(TokenRefused):
+        await tokens.subject(provider.token("k-2"))
+    assert provider.asked == 1
+    now[0] = 11.0
+    assert (await tokens.subject(provider.token("k-2"))).name == "user:ada"
+    del provider.keys["k-1"]
+    provider.away = True
+    now[0] = 2_000.0
+    # Keys that cannot be fetched anew hold on.
+    assert (await tokens.subject(provider.token("k-2"))).name == "user:ada"
+    with pytest.raises(ProviderSilent):
+        await Tokens(SETTINGS, "acme", transport=provider.transport()).subject(provider.token("k-2"))
+
+
+@pytest.mark.parametrize(
+    "given", ["{", "[]", '{"issuer": "https://x"}', '{"issuer": "http://id.example.com", "audience": "a"}']
+)
+def test_what_is_no_provider_is_told(given: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(env={"CALLBOARD_OIDC": given}, cwd=tmp_path)
+    assert {one.code for one in caught.value.problems} == {"config.value"}
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def connection(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Connection]:
+    home = tmp_path_factory.mktemp("access")
+    flags = {"data_dir": home, "sync": "1s", "tenant": "acme", "partitions": 2, "allow_scripts": True}
+    async with open_connection(load(flags, env={}, cwd=home), "test") as found, open_worker(found, env={}):
+        yield found
+
+
+class Door:
+    """The application behind some access; asks as whoever brings a token."""
+
+    def __init__(self, connection: Connection, access: Access, tasks: Any) -> None:
+        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        app = http_app(connection.log, "acme", verbs, access=access)
+        base = "http://localhost/api/acme"
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base, timeout=PATIENCE_S)
+
+    async def ask(self, token: str | None, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return await self._client.request(method, path, headers={**headers, **more.pop("headers", {})}, **more)
+
+    async def code(self, token: str | None, method: str, path: str, **more: Any) -> tuple[int, str]:
+        answer = await self.ask(token, method, path, **more)
+        return answer.status_code, answer.json().get("error", {}).get("code", "")
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+async def test_a_key_lets_in_for_its_scopes_until_it_is_removed(connection: Connection) -> None:
+    keys = Keys(connection.log, "acme")
+    reader, kept = await keys.add("reader", ["read"], now())
+    assert reader.split("_", 2)[2] not in repr(kept)
+    starter, _ = await keys.add("starter", ["start"], now())
+    past, _ = await keys.add("past", list(SCOPES), now(), now() - dt.timedelta(seconds=1))
+    with pytest.raises(KeyExists):
+        await keys.add("reader", ["operate"], now())
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access(open=True, keys=keys), tasks)
+        assert await door.code(reader, "GET", "/runs") == (200, "")
+        assert await door.code(reader, "POST", "/runs", json=ONE) == (403, "http.scope")
+        assert await door.code(starter, "GET", "/live") == (403, "http.scope")
+        assert await door.code(starter, "POST", "/runs", json=ONE) == (202, "")
+        assert await door.code(starter, "POST", "/schedules/x/pause") == (403, "http.scope")
+        # As soon as there is a key nobody comes in without one, nor with another.
+        for token in (None, past, reader[:-1], reader[:-1] + "_", "cbk_000000000000_" + "x" * 43, "t0ken"):
+            assert await door.code(token, "GET", "/runs") == (401, "http.unauthorized")
+        basic = {"authorization": "Basic eDp5"}
+        assert await door.code(None, "GET", "/runs", headers=basic) == (401, "http.unauthorized")
+        # Whoever brings a key may come by another name, as through a proxy.
+        assert await door.code(reader, "GET", "/runs", headers={"host": "callboard.example.org"}) == (200, "")
+        assert await door.code("nix", "GET", "/runs", headers={"host": "evil.org"}) == (401, "http.unauthorized")
+        await keys.remove("reader")
+        assert await door.code(reader, "GET", "/runs") == (401, "http.unauthorized")
+        with pytest.raises(KeyUnknown):
+            await keys.remove("reader")
+        # A key of one tenant is none of another.
+        assert await Keys(connection.log, "other").known(starter, now()) is None
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_may_no_more_is_let_go_of_where_they_follow(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "KNOWN_S", 0.01)
+    keys = Keys(connection.log, "acme")
+    follower, _ = await keys.add("follower", ["read"], now())
+    provider = Provider()
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+    ending = provider.token(scope="callboard:read", exp=int(now().timestamp()) - LEEWAY_S + 3)
+    begun, all_begun = list[Any](), anyio.Event()
+    found: list[httpx.Response] = []
+
+    class Noted(live.Live):
+        async def __call__(self, *args: Any) -> None:
+            begun.append(self)
+            if len(begun) == 2:
+                all_begun.set()
+            await super().__call__(*args)
+
+    monkeypatch.setattr(app_module, "Live", Noted)
+
+    async def follow(door: Door, token: str) -> None:
+        found.append(await door.ask(token, "GET", "/live"))
+
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access(keys=keys, tokens=tokens), tasks)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as following:
+                for token in (follower, ending):
+                    following.start_soon(follow, door, token)
+                await all_begun.wait()
+                await keys.remove("follower")
+        assert [one.status_code for one in found] == [200] * 2
+        assert all(re.fullmatch(r": live\n\n(id: \d+\n\n)?", one.text) for one in found)
+        assert await door.code(follower, "GET", "/live") == (401, "http.unauthorized")
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_log_says_who_gave_a_command(connection: Connection) -> None:
+    keys = Keys(connection.log, "acme")
+    key, _ = await keys.add("ci", list(SCOPES), now())
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access("0perator", open=True, keys=keys), tasks)
+        # A key speaks for itself; the operator may speak for others.
+        told: list[tuple[str, dict[str, str], str]] = [
+            (key, {"by": "eve"}, "key:ci"),
+            ("0perator", {}, "operator"),
+            ("0perator", {"by": "ada"}, "ada"),
+        ]
+        for n, (token, body, name) in enumerate(told):
+            run = f"told-{n}"
+            assert await door.code(token, "POST", "/runs", json={**LONG, **body, "run_id": run}) == (202, "")
+            path = f"/runs/{run}/cancel"
+            assert await door.code(token, "POST", path, json=body, params={"wait_s": "20"}) == (202, "")
+            events = {event.type: payload_of(event) for event in await connection.client.events(run)}
+            assert events["run.accepted"].start["by"] == name  # pyright: ignore[reportAttributeAccessIssue]
+            assert events["cancel.requested"].by == name  # pyright: ignore[reportAttributeAccessIssue]
+        source = json.dumps(flow({"r": returned(1)}))
+        assert (await door.ask(key, "POST", "/definitions", json={"name": "d", "source": source})).status_code == 200
+        assert (await door.ask(None, "GET", "/definitions/d")).status_code == 401
+        assert (await door.ask(key, "GET", "/definitions/d")).json()["by"] == "key:ci"
+        start = {"definition": {"name": "d"}}
+        daily = {"name": "daily", "when": {"cron": "0 9 * * *"}, "start": start}
+        assert (await door.ask(key, "POST", "/schedules", json=daily)).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_asks_too_often_is_told_when_to_come_back(connection: Connection) -> None:
+    keys = Keys(connection.log, "acme")
+    key, _ = await keys.add("often", ["read"], now())
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access("0perator", keys=keys, rates=Rates(0.1, 2)), tasks)
+        answers = [await door.ask(key, "GET", "/runs") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert answers[-1].json()["error"]["code"] == "http.rate"
+        assert answers[-1].headers["retry-after"] == "10"
+        assert await door.code("0perator", "GET", "/runs") == (200, "")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_token_of_the_provider_lets_in(connection: Connection) -> None:
+    provider = Provider()
+    tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+    async with anyio.create_task_group() as tasks:
+        door = Door(connection, Access(open=True, tokens=tokens), tasks)
+        assert await door.code(provider.token(scope="callboard:read"), "GET", "/runs") == (200, "")
+        assert await door.code(provider.token(), "GET", "/runs") == (403, "http.scope")
+        assert await door.code(provider.token(exp=1), "GET", "/runs") == (401, "http.unauthorized")
+        assert await door.code(None, "GET", "/runs") == (401, "http.unauthorized")
+        tasks.cancel_scope.cancel()
+    provider.away = True
+    async with anyio.create_task_group() as tasks:
+        silent = Tokens(SETTINGS, "acme", transport=provider.transport())
+        door = Door(connection, Access(open=True, tokens=silent), tasks)
+        assert await door.code(provider.token(), "GET", "/runs") == (503, "http.provider")
+        tasks.cancel_scope.cancel()
+
+
+async def test_nothing_lets_anybody_in_that_is_forged_late_or_another_tenants(connection: Connection) -> None:
+    """Whatever is asked, and however it is brought: as a bearer token, or as the cookie of a page."""
+    past = now() - dt.timedelta(seconds=1)
+    keys, others = Keys(connection.log, "acme"), Keys(connection.log, "other")
+    good, _ = await keys.add("good", list(SCOPES), now())
+    late, _ = await keys.add("late", list(SCOPES), now(), past)
+    theirs, _ = await others.add("theirs", list(SCOPES), now())
+    provider, impostor = Provider(), Provider()
+    every = " ".join(f"callboard:{scope}" for scope in SCOPES)
+    bad = [
+        late,
+        theirs,
+        f"{good.rpartition('_')[0]}_{theirs.rpartition('_')[2]}",
+        provider.token(scope=every, exp=1),
+        provider.token(scope=every, tenants=["other"]),
+        provider.token(scope=every, aud="another"),
+        impostor.token(scope=every),
+        "0perato",
+    ]
+    async with anyio.create_task_group() as tasks:
+        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        tokens = Tokens(SETTINGS, "acme", transport=provider.transport())
+        engine = engine_routes(connection.log, "acme", verbs)
+        metrics = Metrics(connection, Listings(connection.log, tasks), tasks)
+        access = Access("0perator", keys=keys, tokens=tokens)
+        app = http_app(connection.log, "acme", verbs, access, metrics=metrics, more=engine)
+        ours = [(route.method, f"/api/acme{route.path}") for route in ROUTES]
+        engines = [(method, route.path) for route in engine for method in route.methods or ()]
+        alone = [("GET", path) for path in ("/api/acme/live", "/openapi.json", "/metrics", "/schemas/events.json")]
+        page = {"origin": "http://localhost", "callboard-page": "1"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for method, path in [*ours, *engines, *alone]:
+                place = re.sub(r"{[^}]*}", "x", path)
+                for token in bad:
+                    cookie = f"{COOKIE}={base64.urlsafe_b64encode(token.encode()).decode()}"
+                    for headers in ({"authorization": f"Bearer {token}"}, {"cookie": cookie, **page}):
+                        answer = await client.request(method, place, headers=headers)
+                        assert answer.status_code == 401, (method, place, headers, answer.text)
+            assert (await client.get("/api/acme/runs", headers={"authorization": f"Bearer {good}"})).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+async def test_nobody_needs_a_key_on_the_loopback_until_there_is_one(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "ANY_FRESH_S", 0.0)
+    keys = Keys(connection.log, "fresh")
+    access = Access(open=True, keys=keys)
+    scope = {"type": "http", "headers": []}
+    assert await access.subject(scope) == NOBODY
+    await keys.add("first", ["read"], now())
+    with pytest.raises(ApiError):
+        await access.subject(scope)
+    bearer = {"type": "http", "headers": [(b"authorization", b"Bearer 0perator")]}
+    assert await Access("0perator").subject(bearer) == OPERATOR
+
+
+async def test_every_key_is_found_at_once_whatever_was_removed(connection: Connection) -> None:
+    keys = Keys(connection.log, "many")
+    assert await Keys(connection.log, "many").all() == []
+    for number in range(20):
+        await keys.add(f"k{number}", ["read"], now())
+    for number in range(0, 20, 2):
+        await keys.remove(f"k{number}")
+    expected = [f"k{number}" for number in range(1, 20, 2)]
+
+    async def look() -> None:
+        assert [key.name for key in await Keys(connection.log, "many").all()] == expected
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(look)
+    for name in expected:
+        await keys.remove(name)
+    assert await Keys(connection.log, "many").any() is False
+
+
+def test_every_route_takes_a_scope() -> None:
+    found = {f"{route.method} {route.path}": route.scope for route in ROUTES}
+    assert {scope for path, scope in found.items() if path.startswith("GET ")} == {"read"}
+    assert found["POST /runs"] == "start"
+    assert [path for path, scope in found.items() if scope == "answer"] == ["POST /runs/{run_id}/answer"]
+    assert found["POST /runs/{run_id}/kill"] == "operate"

@@ -1,0 +1,344 @@
+"""Answer links: one question, answered once by whoever has its address, in a form that needs no scripts."""
+
+import datetime as dt
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from callboard.bus.events import HumanAnswered, HumanAsked, HumanClosed, payload_of
+from callboard.features.access.links import BadLink, Links
+from callboard.service.api.connection import Connection
+from callboard.surfaces.http.answering import FORM
+from callboard.surfaces.http.forms import Unreadable, answer_of, fields_of, form_html
+from tests.support.http_application import PATIENCE_S, served
+from tests.surfaces.http.test_readings import asking
+
+House = tuple[httpx.AsyncClient, Connection]
+
+EVIL = '"><script>alert(1)</script>'
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+
+class Reading(HTMLParser):
+    """Reads a form as a browser would: the tags that it has, and what it would send as it stands."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.sent: list[tuple[str, str]] = []
+        self._area = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = {name: value or "" for name, value in attrs}
+        self._area = given["name"] if tag == "textarea" else ""
+        if tag == "input" and (given["type"] not in ("radio", "checkbox") or "checked" in given):
+            self.sent.append((given["name"], given["value"]))
+
+    def handle_data(self, data: str) -> None:
+        if self._area:
+            self.sent.append((self._area, data.removeprefix("\n")))
+            self._area = ""
+
+
+ORDER = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "maxLength": 80},
+        "note": {"type": "string", "description": "anything"},
+        "mail": {"type": "string", "format": "email"},
+        "count": {"type": "integer"},
+        "price": {"type": "number"},
+        "ok": {"type": "boolean"},
+        "size": {"enum": ["S", "L", 7, None]},
+        "colours": {"type": "array", "items": {"enum": ["red", "blue"]}},
+        "more": {"type": "object", "properties": {}},
+    },
+    "required": ["name", "ok"],
+}
+FILLED = {
+    "0": ["Ada"],
+    "1": ["a\r\nb"],
+    "2": ["ada@example.org"],
+    "3": ["3"],
+    "4": ["2.5"],
+    "5": ["1"],
+    "6": ["2"],
+    "7": ["0", "1"],
+    "8": ['{"a": [1]}'],
+}
+
+
+def test_a_form_asks_for_what_a_schema_says() -> None:
+    fields = fields_of(ORDER)
+    assert answer_of(fields, FILLED) == {
+        "name": "Ada",
+        "note": "a\nb",
+        "mail": "ada@example.org",
+        "count": 3,
+        "price": 2.5,
+        "ok": False,
+        "size": 7,
+        "colours": ["red", "blue"],
+        "more": {"a": [1]},
+    }
+    assert answer_of(fields, {"0": ["Ada"], "1": [" "]}) == {"name": "Ada", "colours": []}
+    shown = form_html(fields, FILLED)
+    # What was filled in stands there again, as it was.
+    again: dict[str, list[str]] = {}
+    for name, value in Reading(shown).sent:
+        again.setdefault(name, []).append(value)
+    assert answer_of(fields, again) == answer_of(fields, FILLED)
+    assert 'type="email"' in shown
+    assert "Your name" in shown
+
+
+@pytest.mark.parametrize(
+    ("schema", "filled", "expected"),
+    [
+        ({}, "yes", "yes"),
+        (None, "yes", "yes"),
+        ({"type": "string"}, "", ""),
+        ({"enum": ["yes", "no"]}, "1", "no"),
+        ({"oneOf": [{"const": True, "title": "Yes"}, {"const": False, "title": "No"}]}, "0", True),
+        ({"type": "boolean"}, "0", True),
+        ({"type": "integer"}, "-4", -4),
+        ({"type": "array"}, "[1]", [1]),
+        ({"type": "object"}, "{}", {}),
+        ({"$ref": "#/x"}, "1", 1),
+    ],
+)
+def test_a_schema_that_is_no_object_is_one_field(schema: Any, filled: str, expected: Any) -> None:
+    assert answer_of(fields_of(schema), {"0": [filled]}) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "filled"),
+    [
+        ({"type": "integer"}, "4.5"),
+        ({"type": "number"}, "NaN"),
+        ({"type": "number"}, "x"),
+        ({"enum": ["a"]}, "1"),
+        ({"enum": ["a"]}, "-1"),
+        ({"enum": ["a"]}, "x"),
+        ({"type": "array"}, "["),
+        ({"type": "array"}, "[" * 5_000),
+    ],
+)
+def test_what_a_field_cannot_have_is_told(schema: Any, filled: str) -> None:
+    with pytest.raises(Unreadable):
+        answer_of(fields_of(schema), {"0": [filled]})
+
+
+def test_nothing_of_a_schema_or_of_what_was_filled_in_becomes_html() -> None:
+    member = {"title": EVIL, "description": EVIL}
+    schemas = [
+        {**member, "type": "string"},
+        {**member, "type": "string", "maxLength": 9},
+        {**member, "type": "integer"},
+        {**member, "enum": [EVIL]},
+        {**member, "type": "array", "items": {"enum": [EVIL]}},
+        {**member, "type": "object"},
+    ]
+    fields = fields_of({"type": "object", "properties": {f"{EVIL}{i}": one for i, one in enumerate(schemas)}})
+    shown = form_html(fields, {str(i): [EVIL] for i in range(len(fields))})
+    assert set(Reading(shown).tags) == {"label", "small", "input", "textarea", "fieldset", "legend"}
+    assert "<script" not in shown
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    async with served(tmp_path_factory.mktemp("links"), "0perator") as found:
+        yield found
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+KEY = "ask#1.1!ask"
+
+
+async def asked(house: House, run: str, **question: Any) -> tuple[str, str]:
+    """Have a run ask; return the key of its question and the address of a link."""
+    client, connection = house
+    client.headers["authorization"] = "Bearer 0perator"
+    started = await client.post("/runs", json={**asking(**question), "run_id": run})
+    assert started.status_code == 202, started.text
+    with anyio.fail_after(PATIENCE_S):
+        async with connection.client.follow(run, event_type=HumanAsked.type) as feed:
+            async for recorded in feed:
+                return recorded.event.key, await address(house, run, recorded.event.key, "ada")
+    raise AssertionError("the feed has ended")
+
+
+async def address(house: House, run: str, key: str, by: str) -> str:
+    client, connection = house
+    link = await Links(connection.log, "acme").made(run, key, by, now())
+    return str(client.base_url.copy_with(path=f"/answer/{link}"))
+
+
+async def answers(house: House, run: str) -> tuple[list[HumanAnswered], HumanClosed | None]:
+    events = [payload_of(event) for event in await house[1].client.events(run)]
+    closed = [one for one in events if isinstance(one, HumanClosed)]
+    return [one for one in events if isinstance(one, HumanAnswered)], closed[0] if closed else None
+
+
+def text_of(page: httpx.Response) -> str:
+    return unescape(re.sub(r"<[^>]*>", " ", page.text))
+
+
+async def test_a_link_answers_once_with_a_form(house: House) -> None:
+    _, url = await asked(house, "one", question=f"Ship it, {EVIL}?", type="confirm", data={"n": EVIL})
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        for method in ("GET", "HEAD", "GET"):
+            # Looking answers nothing.
+            shown = await browser.request(method, url)
+            assert shown.status_code == 200
+        assert "<script" not in shown.text
+        assert f"Ship it, {EVIL}?" in text_of(shown)
+        policy = shown.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert (shown.headers["referrer-policy"], shown.headers["cache-control"]) == ("no-referrer", "no-store")
+        wrong = await browser.post(url, data={"0": "7"})
+        assert (wrong.status_code, "none of the options" in text_of(wrong)) == (422, True)
+        assert (await browser.post(url, data={})).status_code == 422
+        taken = await browser.post(url, data={"0": "0"})
+        assert (taken.status_code, "Thank you" in text_of(taken)) == (200, True)
+        for again in (await browser.post(url, data={"0": "1"}), await browser.get(url)):
+            assert again.status_code == 410
+            assert "answered by ada" in text_of(again)
+    given, closed = await answers(house, "one")
+    assert [(one.user_response, one.by) for one in given] == [("yes", "ada")]
+    assert closed is not None
+    assert closed.outcome == "answered"
+
+
+async def test_of_answers_that_race_one_wins_and_the_others_are_told_whose(house: House) -> None:
+    key, _ = await asked(house, "race", question="Who?", options=["a", "b"])
+    people = [f"p{i}" for i in range(6)]
+    found: dict[str, httpx.Response] = {}
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as browser:
+
+        async def answer(name: str) -> None:
+            found[name] = await browser.post(await address(house, "race", key, name), data={"0": "1"})
+
+        async with anyio.create_task_group() as tasks:
+            for name in people:
+                tasks.start_soon(answer, name)
+    winners = [name for name, page in found.items() if page.status_code == 200]
+    assert len(winners) == 1
+    assert all(f"answered by {winners[0]}" in text_of(page) for name, page in found.items() if name != winners[0])
+    given, closed = await answers(house, "race")
+    assert closed is not None
+    assert [one.by for one in given if one.k == closed.k] == winners
+
+
+async def test_a_question_that_is_withdrawn_takes_no_answer(house: House) -> None:
+    client, _ = house
+    _, url = await asked(house, "gone", question="Still?")
+    await client.post("/runs/gone/cancel", json={}, params={"wait_s": 20})
+    await client.get("/runs/gone/result", params={"wait_s": 20})
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        page = await browser.post(url, data={"0": "yes"})
+    assert (page.status_code, "withdrawn" in text_of(page)) == (410, True)
+    assert (await answers(house, "gone"))[0] == []
+
+
+async def test_what_is_no_link_opens_nothing(house: House) -> None:
+    client, connection = house
+    links = Links(connection.log, "acme")
+    good = await links.made("one", KEY, "ada", now())
+    said, _, signature = good.partition(".")
+    other = await links.made("race", KEY, "ada", now())
+    bad = [
+        "x",
+        said,
+        f"{said}.",
+        f"{said}.{signature[:-2]}",
+        f"{other.partition('.')[0]}.{signature}",
+        f"{said}.{other.partition('.')[2]}",
+        good + "x" * 3_000,
+        await Links(connection.log, "other").made("one", KEY, "ada", now()),
+    ]
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        for link in bad:
+            page = await browser.get(str(client.base_url.copy_with(path=f"/answer/{link}")))
+            assert page.status_code == 404, link
+        for run, key in (("nix", KEY), ("one", "x#1.1!ask")):
+            page = await browser.get(await address(house, run, key, "ada"))
+            assert page.status_code == 410
+    past = await links.made("one", KEY, "ada", now(), now() + dt.timedelta(seconds=5))
+    with pytest.raises(BadLink) as caught:
+        await links.read(past, now() + dt.timedelta(seconds=5))
+    assert caught.value.late
+    with pytest.raises(BadLink):
+        await links.read(good, now() + dt.timedelta(days=31))
+
+
+async def test_an_answer_that_is_too_large_is_refused(house: House) -> None:
+    _, url = await asked(house, "large", question="What?")
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        assert (await browser.post(url, data={"0": "x" * 300_000})).status_code == 413
+        assert (await browser.post(url, data={"0": "a <b> c"})).status_code == 200
+    given, _ = await answers(house, "large")
+    assert [one.user_response for one in given] == ["a <b> c"]
+
+
+async def test_what_is_no_whole_form_answers_nothing(house: House) -> None:
+    _, url = await asked(house, "part", question="What?")
+    async with httpx.AsyncClient(trust_env=False) as browser:
+        for body, kind, status in (
+            (b'{"0": "yes"}', "application/json", 415),
+            (b"--x\r\n", "multipart/form-data; boundary=x", 415),
+            (b"1=yes", FORM, 422),
+            (b"", "text/plain", 422),
+        ):
+            page = await browser.post(url, content=body, headers={"content-type": kind})
+            assert page.status_code == status, body
+        # Somebody who goes away in the middle of the answer:.
+        address = httpx.URL(url)
+        async with await anyio.connect_tcp(address.host, address.port or 80) as gone:
+            head = f"POST {address.path} HTTP/1.1\r\nhost: x\r\ncontent-type: {FORM}\r\ncontent-length: 99\r\n\r\n"
+            await gone.send(head.encode() + b"0=ye")
+            await gone.send_eof()
+            with anyio.fail_after(PATIENCE_S), suppress(anyio.EndOfStream):
+                while await gone.receive():
+                    pass
+        assert (await answers(house, "part"))[0] == []
+        assert (await browser.post(url, data={"0": "yes"})).status_code == 200
+    given, _ = await answers(house, "part")
+    assert [one.user_response for one in given] == ["yes"]
+
+
+async def test_the_key_of_links_is_none_of_a_request(house: House, tmp_path: Path) -> None:
+    """Two that make the key at once have the same, and it is not what anybody is told."""
+    _, connection = house
+    both = [Links(connection.log, "fresh") for _ in range(2)]
+    texts: list[str] = []
+
+    async def make(links: Links) -> None:
+        texts.append(await links.made("r", KEY, "ada", now()))
+
+    async with anyio.create_task_group() as tasks:
+        for links in both:
+            tasks.start_soon(make, links)
+    for text in texts:
+        for links in both:
+            assert json.dumps((await links.read(text, now())).run) == '"r"'

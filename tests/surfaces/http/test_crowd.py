@@ -1,0 +1,266 @@
+"""A crowd over HTTP: as many readers as there may be, slow ones and silent ones, and servers that die among them."""
+
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+from anyio import to_thread
+from starlette.types import Scope
+
+from callboard.surfaces.http import app as module
+from callboard.surfaces.http import live, rings, serving
+from callboard.surfaces.http.address import listening, url_of
+from callboard.surfaces.http.live import LIVE_MAX
+from tests.e2e.test_child_processes import logged
+from tests.support.cli_stage import Place
+from tests.support.flows import flow, returned
+from tests.support.http_application import PATIENCE_S, served
+
+READER_BYTES_MAX = 128 * 1024
+"""What a reader may take here: its connection at both ends, and the tasks that serve it."""
+
+STARTS = 40
+AT_ONCE = 64
+"""Fewer than the connections that wait to be accepted."""
+LARGE_RUNS = 40
+"""With what each of them brings and returns, more than the system keeps for a reader."""
+
+
+TOKEN = "t0ken"
+
+
+def start(run: str, output: Any = 1) -> dict[str, Any]:
+    return {"definition": {"source": json.dumps(flow({"r": returned(output)}))}, "run_id": run}
+
+
+def follow(client: httpx.AsyncClient, query: str, window: int | None = None) -> socket.socket:
+    """Follow over a connection of one's own, whose receiver is to keep only so many bytes."""
+    found = socket.socket()
+    if window is not None:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    found.connect((client.base_url.host, client.base_url.port))
+    found.sendall(f"GET /api/acme/live?{query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    found.setblocking(False)
+    return found
+
+
+async def receive(reader: socket.socket, size: int) -> bytes:
+    await anyio.wait_readable(reader)
+    found = reader.recv(size)
+    assert found, "the server has let go"
+    return found
+
+
+async def heard(reader: socket.socket, text: bytes) -> None:
+    """Read until a text has come."""
+    found = b""
+    with anyio.fail_after(PATIENCE_S):
+        while text not in found:
+            found += await receive(reader, 65_536)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+async def test_as_many_follow_as_may_and_the_next_is_told_so(tmp_path: Path) -> None:
+    readers: list[socket.socket] = []
+    async with served(tmp_path) as (client, _):
+        await client.get("/runs")
+        before = resident_bytes()
+        with ExitStack() as stack:
+            while len(readers) < LIVE_MAX:
+                some = [stack.enter_context(follow(client, "type=run.end")) for _ in range(AT_ONCE)]
+                for reader in some:
+                    await heard(reader, b": live\n\n")
+                readers += some
+            busy = await client.get("/live")
+            assert (busy.status_code, busy.json()["error"]["code"]) == (503, "api.busy")
+            assert resident_bytes() - before < LIVE_MAX * READER_BYTES_MAX
+            assert (await client.post("/runs", json=start("one"))).status_code == 202
+            for reader in readers:
+                await heard(reader, b"event: run.end")
+        assert await again(client) == b": live\n\n"
+
+
+async def again(client: httpx.AsyncClient) -> bytes:
+    """Follow as soon as there is room; return what comes first."""
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            async with client.stream("GET", "/live") as answer:
+                if answer.status_code == 200:
+                    return await anext(answer.aiter_raw())
+            await anyio.sleep(0.01)
+
+
+async def test_a_slow_reader_misses_nothing_and_one_that_never_reads_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A reader beside them that takes nothing hurts nobody for as long as it is there.
+    monkeypatch.setattr(live, "WRITE_WAIT_S", PATIENCE_S * 2)
+    monkeypatch.setattr(rings, "BYTES_MAX", 500_000)
+    left = anyio.Event()
+
+    class Noted(live.Live):
+        async def __call__(self, *args: Any) -> None:
+            await super().__call__(*args)
+            left.set()
+
+    monkeypatch.setattr(module, "Live", Noted)
+    found: dict[str, list[str]] = {}
+    async with served(tmp_path) as (client, _):
+        with ExitStack() as stack, anyio.fail_after(PATIENCE_S * 2):
+            stack.enter_context(follow(client, "after=0", 4_096))
+
+            async def read(name: str, size: int, pause_s: float) -> None:
+                reader = stack.enter_context(follow(client, "after=0", 4_096))
+                rest, seen = b"", list[str]()
+                while seen.count("run.end") < LARGE_RUNS:
+                    *lines, rest = (rest + await receive(reader, size)).split(b"\n")
+                    seen += [line.decode().partition(": ")[2] for line in lines if line.startswith((b"id", b"event"))]
+                    await anyio.sleep(pause_s)
+                found[name] = seen
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read, "fast", 1_000_000, 0)
+                tasks.start_soon(read, "slow", 16_384, 0.001)
+                for number in range(LARGE_RUNS):
+                    assert (await client.post("/runs", json=start(f"r{number}", "x" * 60_000))).status_code == 202
+            assert not left.is_set()
+            monkeypatch.setattr(live, "WRITE_WAIT_S", 0.1)
+            stack.enter_context(follow(client, "after=0", 4_096))
+            await left.wait()
+    assert found["slow"] == found["fast"]
+    assert found["fast"][0] == "0"
+    numbers = [int(one) for one in found["fast"][1::2]]
+    assert numbers == sorted(set(numbers))
+
+
+# -- deaths -----------------------------------------------------------------------------------------------------------
+
+
+class Standing:
+    """`callboard up` with its HTTP at one address, whoever dies."""
+
+    def __init__(self, place: Place, stack: ExitStack) -> None:
+        self._place, self._stack = place, stack
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._listen = f"127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"http://{self._listen}/api/default"
+        self._up()
+
+    def _up(self) -> None:
+        env = {"CALLBOARD_HTTP_LISTEN": self._listen, "CALLBOARD_HTTP_TOKEN": TOKEN, "CALLBOARD_LOG_FORMAT": "json"}
+        self._process = self._stack.enter_context(self._place.process("up", "--json", env=env))
+        self._serving = int(logged(self._process, "child process was started")["pid"])
+
+    def kill_http(self) -> None:
+        """Kill the process that serves HTTP; another one comes."""
+        os.kill(self._serving, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """Kill worker, server and HTTP, and start them again."""
+        self._process.kill()
+        self._process.communicate()
+        self._up()
+
+
+@pytest.mark.parametrize("kill", [Standing.kill_http, Standing.kill_all])
+async def test_of_starts_and_readers_nothing_is_lost_when_a_server_dies(
+    tmp_path: Path, kill: Callable[[Standing], None]
+) -> None:
+    wanted = {f"r{number}" for number in range(STARTS)}
+    with ExitStack() as stack:
+        standing = await to_thread.run_sync(Standing, Place(tmp_path), stack)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=standing.url, headers=headers, timeout=PATIENCE_S, trust_env=False
+        ) as client:
+            ended: list[tuple[int, str]] = []
+            few = anyio.CapacityLimiter(8)
+            acknowledged: list[str] = []
+
+            async def read() -> None:
+                async with aclosing(all_ends(client)) as ends:
+                    async for one in ends:
+                        ended.append(one)
+                        if len(ended) == STARTS:
+                            return
+
+            async def say(run: str) -> None:
+                async with few:
+                    await begun(client, run)
+                acknowledged.append(run)
+                if len(acknowledged) == STARTS // 4:
+                    await to_thread.run_sync(kill, standing)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(read)
+                for run in wanted:
+                    tasks.start_soon(say, run)
+            assert {run for _, run in ended} == wanted
+            assert [number for number, _ in ended] == sorted({number for number, _ in ended})
+            # Whoever starts one once more has it already.
+            assert (await begun(client, acknowledged[0]))["duplicate"]
+
+
+async def begun(client: httpx.AsyncClient, run: str) -> dict[str, Any]:
+    """Start a run, again and again under the same key, until that is acknowledged."""
+    while True:
+        with suppress(httpx.TransportError):
+            answer = await client.post("/runs", json=start(run), headers={"Idempotency-Key": run})
+            if answer.status_code == 202:
+                return answer.json()
+            assert answer.status_code == 503, answer.text
+        await anyio.sleep(0.05)
+
+
+async def all_ends(client: httpx.AsyncClient) -> AsyncGenerator[tuple[int, str]]:
+    """Follow the ends of runs, as browsers do: whoever is cut off comes back with what it has seen."""
+    last = 0
+    while True:
+        with suppress(httpx.TransportError):
+            async with client.stream(
+                "GET", "/live", params={"type": "run.end"}, headers={"Last-Event-ID": str(last)}
+            ) as answer:
+                lines = answer.aiter_lines()
+                async for line in lines:
+                    name, _, value = line.partition(": ")
+                    if name == "id":
+                        last = int(value)
+                    elif name == "data":
+                        yield last, json.loads(value)["run"]
+        await anyio.sleep(0.05)
+
+
+async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "ANSWER_WAIT_S", 0.0)
+    asked, answers = anyio.Event(), list[httpx.Response]()
+
+    async def never(scope: Scope, *_: Any) -> None:
+        if scope["type"] == "http":
+            asked.set()
+            await anyio.sleep_forever()
+
+    with listening("127.0.0.1", 0, "http") as bound:
+        async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client, anyio.create_task_group() as tasks:
+
+            async def ask() -> None:
+                answers.append(await client.get(url_of(bound)))
+
+            async with anyio.create_task_group() as standing:
+                standing.start_soon(serving.serve_app, never, bound)
+                tasks.start_soon(ask)
+                await asked.wait()
+                standing.cancel_scope.cancel()
+    (answer,) = answers
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["error"]["code"] == "http.stopping"

@@ -1,0 +1,119 @@
+"""Slack's buttons: a press answers once, if Slack has signed it; whoever comes later is told whose answer counts."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from callboard.bus.events import HumanAnswered, HumanAsked, payload_of
+from callboard.bus.log.port import NoAnswer
+from callboard.features.access.links import Links
+from callboard.runtime.admission.definitions import Definitions
+from callboard.service.api.connection import Connection
+from callboard.service.api.run_lists import Listings
+from callboard.service.api.verbs import Verbs
+from callboard.surfaces.http.answering import Answering
+from callboard.surfaces.http.sender_secrets import sender_secrets
+from callboard.surfaces.http.slack_buttons import PATH, SlackButtons
+from tests.support.http_application import PATIENCE_S, served
+from tests.surfaces.http.test_answer_links import now
+from tests.surfaces.http.test_readings import asking
+from tests.surfaces.http.test_webhooks import SECRET, of_slack
+
+HOOK = "https://hooks.slack.com/actions/T1/1"
+
+
+class Desk:
+    """The buttons of a tenant, and what Slack is told."""
+
+    def __init__(self, connection: Connection, tasks: Any) -> None:
+        verbs = Verbs(connection.log, Definitions(), Listings(connection.log, tasks)).all()
+        self.connection = connection
+        self.told: list[tuple[str, Any]] = []
+        buttons = SlackButtons(
+            "acme", Answering(connection.log, "acme", verbs), sender_secrets({"slack/buttons": [SECRET]}), self._reply
+        )
+        none = SlackButtons("acme", Answering(connection.log, "acme", verbs), sender_secrets({}), self._reply)
+        routes = [Route(PATH, buttons.take, methods=["POST"]), Route("/none/{tenant}", none.take, methods=["POST"])]
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)
+
+    async def _reply(self, url: str, message: dict[str, Any]) -> None:
+        self.told.append((url, message))
+
+    async def press(self, value: str, user: str = "ada", path: str = "/slack/acme", **more: Any) -> httpx.Response:
+        pressed = {"type": "block_actions", "actions": [{"value": value}], "user": {"username": user}}
+        body = urlencode({"payload": json.dumps({**pressed, "response_url": HOOK, **more})}).encode()
+        return await self.client.post(path, content=body, headers=of_slack(body, at=int(time.time())))
+
+
+@pytest.fixture(scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    async with served(tmp_path_factory.mktemp("buttons")) as (client, connection), anyio.create_task_group() as tasks:
+        started = await client.post("/runs", json={**asking(question="Who?", options=["a", "b"]), "run_id": "one"})
+        assert started.status_code == 202
+        async with connection.client.follow("one", event_type=HumanAsked.type) as feed:
+            await anext(aiter(feed))
+        yield Desk(connection, tasks)
+        tasks.cancel_scope.cancel()
+
+
+async def link_of(desk: Desk) -> str:
+    events = await desk.connection.client.events("one")
+    key = next(event.key for event in events if event.type == HumanAsked.type)
+    return await Links(desk.connection.log, "acme").made("one", key, "slack", now())
+
+
+async def test_what_slack_did_not_sign_or_mean_answers_nothing(desk: Desk) -> None:
+    link = await link_of(desk)
+    body = urlencode({"payload": json.dumps({"type": "block_actions"})}).encode()
+    old = of_slack(body, at=int(time.time()) - 3_600)
+    codes = [
+        (await desk.client.post("/slack/acme", content=body), (401, "webhook.unproven")),
+        (await desk.client.post("/slack/acme", content=body, headers=old), (401, "webhook.late")),
+        (await desk.press(f"{link}#0", path="/slack/other"), (404, "webhook.unknown")),
+        (await desk.press(f"{link}#0", path="/none/acme"), (403, "webhook.no_secret")),
+        (await desk.press(f"{link}#7"), (400, "api.malformed")),
+        (await desk.press(link), (400, "api.malformed")),
+        (await desk.press(f"{link}#0", type="view_submission"), (400, "api.malformed")),
+        (await desk.press(f"{link}#0", actions=[]), (400, "api.malformed")),
+    ]
+    for answer, expected in codes:
+        assert (answer.status_code, answer.json()["error"]["code"]) == expected
+    assert (await desk.press("forged.link#0")).json()["text"] == "This holds no longer."
+    events = await desk.connection.client.events("one")
+    assert [event for event in events if event.type == HumanAnswered.type] == []
+
+
+async def test_a_log_that_does_not_answer_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = await link_of(desk)
+
+    async def silent(*_: Any) -> None:
+        raise NoAnswer("silent")
+
+    monkeypatch.setattr(Answering, "chosen", silent)
+    done = await desk.press(f"{link}#0")
+    assert (done.status_code, done.json()["error"]["code"]) == (503, "log.unavailable")
+
+
+async def test_one_press_counts_and_the_others_are_told_whose(desk: Desk) -> None:
+    link = await link_of(desk)
+    desk.told.clear()
+    first = await desk.press(f"{link}#1")
+    assert first.json()["text"] == "Who?\nb, says slack:ada."
+    # The same press again, and another one: neither counts.
+    for user, place in (("ada", 1), ("bob", 0)):
+        later = await desk.press(f"{link}#{place}", user, response_url="https://evil.example.com/x")
+        assert "answered by slack:ada" in later.json()["text"]
+    assert [url for url, _ in desk.told] == [HOOK]
+    assert desk.told[0][1] == {"replace_original": True, "text": first.json()["text"]}
+    events = await desk.connection.client.events("one")
+    given = [payload_of(event) for event in events if event.type == HumanAnswered.type]
+    assert [(one.user_response, one.by) for one in given if isinstance(one, HumanAnswered)] == [("b", "slack:ada")]

@@ -1,0 +1,241 @@
+"""What the page takes, however much there is: rows that it asks for, elements, and connections."""
+
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from playwright.async_api import Page, Request, Route, expect
+
+from callboard.bus.effects import Usage
+from callboard.bus.events import RunEnd
+from callboard.surfaces.http import app as module
+from callboard.surfaces.http import live
+from callboard.surfaces.page.preloads import first_asked
+from tests.support.event_logs import Log
+from tests.support.http_application import PATIENCE_S
+from tests.support.page_stage import LOOP, Stage, asked, long_run, put
+from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import furnish as furnish
+from tests.support.page_stage import house as house
+from tests.support.page_stage import stage as stage
+from tests.support.patience import until
+
+ELEMENTS_MAX = 600
+RUNS = 700
+PAGE_RUNS = 200
+"""As many as the list asks for at once."""
+
+APPENDED_AT_ONCE = 32
+TABS = 12
+
+
+async def elements(page: Page) -> int:
+    return await asked(page, "() => document.querySelectorAll('body *').length")
+
+
+async def test_a_list_asks_for_pages_and_has_elements_for_what_is_seen(stage: Stage) -> None:
+    room = anyio.CapacityLimiter(APPENDED_AT_ONCE)
+
+    async def add(name: str) -> None:
+        async with room:
+            log = Log(name, "many")
+            log.accepted()
+            log.add(RunEnd("completed", usage=Usage(100, 20)))
+            await put(stage.connection.log, name, log.events)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(RUNS):
+            tasks.start_soon(add, f"many-{number:04}")
+    page = await stage.browser.page("about:blank", width=1440, height=900)
+    limits: list[str] = []
+
+    def note(request: Request) -> None:
+        if "/api/acme/runs?" in request.url:
+            limits.append(request.url.partition("limit=")[2].partition("&")[0])
+
+    page.on("request", note)
+    await page.goto(stage.url("runs?q=many-"))
+    await expect(page.locator(".run-row .glyph").first).to_be_visible()
+    # Once it follows, it asks for what may have come between.
+    await until(lambda: len(limits) == 2)
+    assert (limits, await elements(page) <= ELEMENTS_MAX) == ([str(PAGE_RUNS)] * 2, True)
+    limits.pop()
+    seen = 0
+    while seen < RUNS:
+        await page.locator(".list").press("End")
+        await page.wait_for_function("(seen) => document.querySelector('cb-runs').rows.length > seen", arg=seen)
+        seen = await asked(page, "() => document.querySelector('cb-runs').rows.length")
+        assert await elements(page) <= ELEMENTS_MAX
+    await page.locator(".list").press("End")
+    await expect(page.locator(f".list-row[aria-rowindex='{RUNS}']")).to_be_visible()
+    assert (set(limits), len(limits)) == ({str(PAGE_RUNS)}, -(-RUNS // PAGE_RUNS))
+    names = await asked(page, "() => document.querySelector('cb-runs').rows.map((one) => one.run)")
+    assert sorted(names) == [f"many-{number:04}" for number in range(RUNS)]
+
+
+async def test_a_view_takes_what_was_asked_with_its_document(stage: Stage) -> None:
+    await put(stage.connection.log, "first-1", long_run("first-1", 3))
+    page = await stage.browser.page("about:blank")
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.path.startswith("/api/acme/runs"):
+            asked.append(f"{parts.path}?{parts.query}")
+
+    page.on("request", note)
+    for path, shown in [("runs?status=completed&q=first-", ".run-row .glyph"), ("runs/first-1", ".event-row.list-row")]:
+        asked.clear()
+        url = urlsplit(stage.url(path))
+        await page.goto(url.geturl())
+        await expect(page.locator(shown).first).to_be_visible()
+        first = first_asked(url.path, url.query)
+        assert (asked[0], asked.count(asked[0])) == (first, 1)
+
+
+TICKED = """async () => {
+    const frame = () => new Promise(requestAnimationFrame)
+    const view = document.querySelector('cb-run'), {lines, list, n} = view.waterfall
+    for (let seen = [], calm = 0; calm < 5;) {
+        await frame()
+        const now = [...list.made.values()]
+        calm = now.length === seen.length && now.every((row, i) => row === seen[i]) ? calm + 1 : 0
+        seen = now
+    }
+    const rows = new Map(list.made)
+    view.tick()
+    for (let i = 0; i < 2; i++) await frame()
+    return [...rows].map(([index, row]) => [lines[index].n1 > n, list.made.get(index) !== row])
+}"""
+"""Of each row of the waterfall, once all is drawn: whether it is open, and was made anew as time went on."""
+
+
+async def test_as_time_goes_on_rows_of_what_is_open_are_made_anew(stage: Stage) -> None:
+    await put(stage.connection.log, "goes-on", long_run("goes-on", 5)[:-3])
+    page = await stage.browser.page(stage.url("runs/goes-on"))
+    await expect(page.locator(".live .live")).to_be_visible()
+    await expect(page.locator(".span-row.list-row").first).to_be_visible()
+    rows = await asked(page, TICKED)
+    assert {is_open for is_open, _ in rows} == {True, False}
+    assert all(is_open == anew for is_open, anew in rows), rows
+
+
+SEEN_WHOLE = """async () => {
+    for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    const {element, made, active} = document.querySelector('cb-run').list
+    const box = element.getBoundingClientRect(), row = made.get(active)?.getBoundingClientRect()
+    return Boolean(row) && row.top >= box.top && row.bottom <= box.bottom + 1
+}"""
+"""Whether the row that one is at is seen, and all of it."""
+
+
+async def test_the_row_that_one_is_at_stays_in_sight_as_its_list_becomes_smaller(stage: Stage) -> None:
+    await put(stage.connection.log, "shrinks", long_run("shrinks", 30))
+    page = await stage.browser.page(stage.url("runs/shrinks?n=150"), width=1440, height=900)
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    assert await asked(page, SEEN_WHOLE)
+    for height in (880, 860, 840, 820):
+        await page.set_viewport_size({"width": 1440, "height": height})
+        assert await asked(page, SEEN_WHOLE), height
+
+
+async def test_who_scrolls_a_list_in_the_moment_that_it_scrolls_itself_sees_rows(stage: Stage) -> None:
+    await put(stage.connection.log, "scrolls", long_run("scrolls", 250))
+    page = await stage.browser.page(stage.url("runs/scrolls"), width=1440, height=900)
+    await expect(page.locator(".live .live")).to_be_visible()
+    await expect(page.locator(".inspector-body")).not_to_be_empty()
+    rows = """() => {
+        const {list} = document.querySelector('cb-run'), box = list.element.getBoundingClientRect()
+        return Boolean(document.elementFromPoint(box.left + 60, box.top + 60)?.closest('.list-row'))
+    }"""
+    both = """async () => {
+        const {list} = document.querySelector('cb-run')
+        list.scroll(9_000)
+        list.draw()
+        list.element.scrollTop = 2_000
+        for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    }"""
+    await asked(page, both)
+    await until(lambda: asked(page, rows))
+    assert await asked(page, "() => document.querySelector('cb-run').list.element.scrollTop") == 2_000
+
+
+async def test_a_long_run_has_elements_for_what_is_seen(stage: Stage) -> None:
+    events = long_run("long", 250)
+    await put(stage.connection.log, "long", events)
+    page = await stage.browser.page(stage.url("runs/long"), width=1440, height=900)
+    await expect(page.get_by_text(f"event {len(events)} of {len(events)}")).to_be_visible()
+    await expect(page.locator(".gnode .glyph").first).not_to_be_empty()
+    scrolled = """async (share) => {
+        for (const list of document.querySelectorAll('cb-run .list')) list.scrollTop = share * list.scrollHeight
+        for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame)
+    }"""
+    for share in (0, 0.3, 0.7, 1):
+        await asked(page, scrolled, share)
+        assert await elements(page) <= ELEMENTS_MAX, share
+        assert await page.locator(".event-row.list-row").count() > 5
+
+
+async def test_what_is_still_being_read_is_not_said_to_run(stage: Stage) -> None:
+    events = long_run("read", 250)
+    await put(stage.connection.log, "read", events)
+    page = await stage.browser.page("about:blank")
+    go_on = anyio.Event()
+
+    async def hold(route: Route) -> None:
+        if "after=0" not in route.request.url:
+            await go_on.wait()
+        await route.continue_()
+
+    await page.route("**/index?*", hold)
+    await page.goto(stage.url("runs/read"))
+    await expect(page.locator(".run-title")).to_contain_text("reading…")
+    await expect(page.locator(".event-row.list-row").first).to_be_visible()
+    assert await page.locator(".run-title .status, .run-title .verbs").count() == 0
+    go_on.set()
+    await expect(page.locator(".run-title .status")).to_contain_text("completed")
+
+
+async def test_twelve_tabs_share_a_stream_and_all_receive(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_streams: set[int] = set()
+    closing = anyio.Condition()
+
+    class Noted(live.Live):
+        async def __call__(self, *args: object) -> None:
+            open_streams.add(id(self))
+            try:
+                await super().__call__(*args)  # type: ignore[arg-type]
+            finally:
+                open_streams.discard(id(self))
+                with anyio.CancelScope(shield=True):
+                    async with closing:
+                        closing.notify_all()
+
+    monkeypatch.setattr(module, "Live", Noted)
+    await stage.start("shared", {**LOOP, "breakpoints": ["c"]}, end=False)
+    first = await stage.browser.page(stage.url("runs/shared"))
+    async with anyio.create_task_group() as tasks:
+        for _ in range(TABS - 1):
+            tasks.start_soon(stage.browser.tab, first.context, stage.url("runs/shared"))
+    tabs = first.context.pages
+    assert len(tabs) == TABS
+    for tab in tabs:
+        await expect(tab.locator(".run-title .status")).to_contain_text("paused")
+        await expect(tab.locator(".live .live")).to_be_visible()
+    await stage.client.post("/runs/shared/resume", json={})
+    for tab in tabs:
+        # What is not in front is drawn when it comes there.
+        final = """async () => {
+            const {run} = document.querySelector('cb-run')
+            while (!run.final) await new Promise((done) => setTimeout(done, 20))
+            return run.final
+        }"""
+        with anyio.fail_after(PATIENCE_S):
+            assert await asked(tab, final) == "failed"
+    await expect(tabs[-1].locator(".run-title .status")).to_contain_text("failed")
+    # The server notices in its own time that a stream was given up for one that begins further back.
+    with anyio.fail_after(PATIENCE_S):
+        async with closing:
+            while len(open_streams) > 1:
+                await closing.wait()
+    assert len(open_streams) == 1

@@ -1,0 +1,282 @@
+"""The inbox and starting in a real browser: what one answers is what one has read, and what one starts begins once.
+
+Forms, too: what is written into one is sent as it was meant, or told what is wrong with it, and never lost.
+"""
+
+import json
+import subprocess
+from typing import Any
+
+import anyio
+import httpx
+from playwright.async_api import Route, expect
+
+from tests.support.browser import NODE
+from tests.support.page_stage import ASKING, LOOP, WITH_INPUTS, Stage, asked, held
+from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import furnish as furnish
+from tests.support.page_stage import house as house
+from tests.support.page_stage import stage as stage
+from tests.support.places import ROOT
+from tests.support.workflows import document as workflow
+
+WRITTEN = ASKING.replace('@elicit(select, "Which carrier takes it?", "North", "South", "East", "West", "Post")', "{}")
+
+
+async def ask(stage: Stage, run: str, question: str) -> None:
+    await stage.start(run, {"definition": {"source": WRITTEN.replace("{}", question)}}, end=False)
+
+
+async def answers(stage: Stage, run: str) -> int:
+    return len((await stage.client.get(f"/runs/{run}/events", params={"types": "human.answered"})).json()["events"])
+
+
+async def test_no_question_takes_the_place_of_another(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("inbox?run=nobody&key=none"))
+    await ask(stage, "first", '@elicit(input, "What is the first?")')
+    await expect(page.get_by_text("This question is not open")).to_be_visible()
+    await expect(page.get_by_role("row")).to_have_count(1)
+    await ask(stage, "second", '@elicit(confirm, "Is the second good?")')
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await expect(page.get_by_text("This question is not open")).to_be_visible()
+
+    await page.get_by_role("button", name="Next question").click()
+    field = page.locator(".question form textarea, .question form input").first
+    await field.fill("half a sentence")
+    await stage.kill("first")
+    await expect(page.get_by_text("Closed meanwhile")).to_be_visible()
+    await expect(page.get_by_role("heading", name="What is the first?")).to_be_visible()
+    await expect(field).to_have_value("half a sentence")
+    await expect(field).to_be_disabled()
+    await expect(page.locator(".question .actions button").first).to_be_disabled()
+    await stage.kill("second")
+
+
+async def test_an_answer_that_comes_late_leaves_what_is_written_elsewhere(stage: Stage) -> None:
+    for run in ("slow", "other", "last"):
+        await ask(
+            stage, run, f'@elicit(confirm, "Is {run} good?")' if run != "other" else '@elicit(input, "And what?")'
+        )
+    page = await stage.browser.page(stage.url("inbox"))
+    let_go, begun = anyio.Event(), anyio.Event()
+
+    async def hold(route: Route) -> None:
+        begun.set()
+        await let_go.wait()
+        await route.continue_()
+
+    await page.route("**/runs/slow/answer*", hold)
+    await page.get_by_role("row").filter(has_text="Is slow good?").click()
+    button = page.locator(".question .actions button").first
+    await button.dblclick()
+    await begun.wait()
+    await expect(button).to_have_attribute("aria-disabled", "true")
+    await page.get_by_role("row").filter(has_text="And what?").click()
+    field = page.locator(".question form textarea, .question form input").first
+    await field.fill("half a sentence")
+    let_go.set()
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await expect(field).to_have_value("half a sentence")
+    await expect(field).to_be_enabled()
+
+    # A second click, and a key that is held, answer nothing else.
+    await page.get_by_role("row").filter(has_text="Is last good?").click()
+    # No key chooses: each choice has its button.
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Control+Enter")
+    assert await answers(stage, "last") == 0
+    await page.locator(".question .actions button").first.click()
+    await expect(page.get_by_text("answered last")).to_be_visible()
+    await page.keyboard.press("Control+Enter")
+    await expect(page.locator(".question form")).to_have_count(0)
+    assert [await answers(stage, run) for run in ("slow", "other", "last")] == [1, 0, 1]
+    await stage.kill("other")
+
+
+async def test_a_list_that_is_scrolled_stays_where_it_is(stage: Stage) -> None:
+    for number in range(16):
+        await ask(stage, f"many-{number:02}", '@elicit(input, "Well?")')
+    page = await stage.browser.page(stage.url("inbox"), height=500)
+    await expect(page.locator(".count, .bar .soft").first).to_contain_text("16 open")
+    place = page.locator(".list")
+    await asked(page, "() => { document.querySelector('.list').scrollTop = 400 }")
+    await stage.kill("many-15")
+    await expect(page.locator(".bar .soft").first).to_contain_text("15 open")
+    assert await place.evaluate("(list) => list.scrollTop") == 400
+    for number in range(15):
+        await stage.client.post(f"/runs/many-{number:02}/kill", json={})
+
+
+async def test_what_is_written_is_still_there_for_whoever_comes_back_to_a_question(stage: Stage) -> None:
+    for run in ("draft-1", "draft-2"):
+        await ask(stage, run, f'@elicit(input, "What of {run}?")')
+    page = await stage.browser.page(stage.url("inbox"))
+    rows, field = page.get_by_role("row"), page.locator(".question form textarea, .question form input").first
+    for run in ("draft-1", "draft-2"):
+        await rows.filter(has_text=f"What of {run}?").click()
+        await expect(page.get_by_role("heading", name=f"What of {run}?")).to_be_visible()
+        await field.fill(f"half of {run}")
+    await rows.filter(has_text="What of draft-1?").click()
+    await expect(field).to_have_value("half of draft-1")
+    await page.get_by_role("link", name="Workers").click()
+    await page.get_by_role("link", name="Inbox").click()
+    await rows.filter(has_text="What of draft-2?").click()
+    await expect(field).to_have_value("half of draft-2")
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_text("answered draft-2")).to_be_visible()
+    await page.get_by_role("button", name="Next question").click()
+    await expect(field).to_have_value("half of draft-1")
+    await stage.kill("draft-1")
+
+
+async def test_what_is_written_stays_while_the_name_of_its_definition_changes(stage: Stage) -> None:
+    more = workflow({"a": {}}, inputs={"service": {"type": "string", "required": True}, "who": {"type": "string"}})
+    for name, source in (("wants", WITH_INPUTS), ("wants-more", json.dumps(more))):
+        await stage.client.post("/definitions", json={"name": name, "source": source})
+    page = await stage.browser.page(stage.url("start/wants"))
+    service = page.get_by_label("service")
+    await service.fill("the")
+    name = page.get_by_placeholder("the name of a registered one")
+    await name.fill("wants-mo")
+    await expect(page.get_by_text("Nothing is registered as wants-mo.")).to_be_visible()
+    let_go = await held(page, "**/about")
+    async with page.expect_request("**/about"):
+        await name.fill("wants-more")
+    await service.press("End")
+    await page.keyboard.type(" bus")
+    let_go.set()
+    await expect(page.get_by_label("who")).to_be_visible()
+    await expect(service).to_have_value("the bus")
+    await expect(service).to_be_focused()
+    await page.get_by_role("link", name="Start a run").click()
+    await expect(page.get_by_label("who")).to_have_count(0)
+    await name.fill("wants")
+    await service.fill("again")
+    await page.get_by_role("link", name="Start a run").click()
+    await expect(service).to_have_value("again")
+
+
+READABLE = {"12": 12, " 0.5 ": 0.5, "1,5": 1.5, "-3": -3, "+4": 4, ".5": 0.5, "2.": 2, "1e3": 1000, "0.125": 0.125}
+ODD = [
+    "",
+    "many",
+    "1.000",
+    "1,000",
+    "3.142",
+    "1.000.000",
+    "1,2,3",
+    "1 000",
+    "0x10",
+    "Infinity",
+    "NaN",
+    "1e999",
+    "1e-999",
+]
+NUMBERS = {**READABLE, "3,1420": 3.142, "12345,678": 12345.678, **dict.fromkeys([*ODD, "12345678901234567890"])}
+"""What people write, and the number that it is; none where it may be another, or none at all."""
+
+READ = """
+const {numberOf, valueOf} = await import(process.argv[1])
+const tried = (text) => { try { return [valueOf(text)] } catch { return null } }
+const numbers = JSON.parse(process.argv[2]).map((one) => numberOf(one).value ?? null)
+const values = ['[1.5, {"a": 3}]', '[1e999]', '12345678901234567890', '{"a": '].map(tried)
+console.log(JSON.stringify([numbers, values]))
+"""
+
+
+def test_a_number_is_read_as_it_was_meant_or_not_at_all() -> None:
+    numbers = ROOT / "surfaces" / "page" / "static" / "lib" / "numbers.js"
+    arguments = ["--no-warnings", "--input-type=module", "-e", READ, str(numbers), json.dumps(list(NUMBERS))]
+    done = subprocess.run([*NODE, *arguments], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == [list(NUMBERS.values()), [[[1.5, {"a": 3}]], None, None, None]]
+
+
+FORMED = """async ([schema, before]) => {
+    const {Form} = await import('/static/lib/form.js')
+    const form = new Form(schema, 'Answer')
+    document.querySelector('main').replaceChildren(form.element)
+    if (before !== null) form.write(before)
+    const put = (name, text) => { form.shown.places.get(name).input.value = text }
+    const turned = () => form.element.querySelector('.either > button').click()
+    const told = () => form.element.innerText.match(/✕ .*/g) ?? []
+    const shows = () => form.shown === form.fields ? 'fields' : 'JSON'
+    DONE
+}"""
+"""Makes a form, writes a value into it, and does with it what a test has stand there."""
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["amount", "address"],
+    "properties": {
+        "amount": {"type": "number", "maximum": 900},
+        "address": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "gift": {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]},
+        "how": {"enum": ["fast", "slow"]},
+        "lines": {"type": "array"},
+    },
+}
+
+
+async def test_a_form_says_what_is_wrong_and_sends_what_was_given(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("workers"))
+
+    async def formed(script: str, before: Any = None, schema: Any = NESTED) -> Any:
+        return await asked(page, FORMED.replace("DONE", script), [schema, before])
+
+    whole = {"amount": 3.142, "address": {"city": "Ulm"}, "how": "fast", "lines": [1], "more": {"than": "fields"}}
+    # What it is told it has, whatever it has fields for; and what may be left out only where it is wanted.
+    assert await formed("return [shows(), form.read()]", whole) == ["fields", {"value": whole, "wrong": []}]
+    assert await formed("turned(); turned(); return [shows(), form.read().value]", whole) == ["fields", whole]
+    gift = "form.shown.places.get('gift').input.click()"
+    assert await formed(f"{gift}; put('gift.note', 'hello'); return form.read().value.gift", whole) == {"note": "hello"}
+    assert await formed(f"{gift}; form.read(); return told()", whole) == ["✕ it is needed"]
+    left_out = "form.element.querySelectorAll('input[type=radio]')[2].click(); return 'how' in form.read().value"
+    assert await formed(left_out, whole) is False
+
+    # What cannot be read stays where it stands, and is told.
+    assert await formed("put('amount', '1.000'); turned(); return [shows(), told()]", whole) == [
+        "fields",
+        ["✕ 1.000 may be read in two ways: write 1000 or 1.0000"],
+    ]
+    assert (
+        await formed("put('lines', '[1,'); turned(); return form.shown.places.get('lines').input.value", whole) == "[1,"
+    )
+    assert await formed("turned(); put('', '{\"amount\": '); turned(); return [shows(), told().length]", whole) == [
+        "JSON",
+        1,
+    ]
+    for value in ([1], {**whole, "how": "never"}, {**whole, "address": "Ulm"}):
+        assert await formed("return [shows(), form.read().value]", value) == ["JSON", value]
+        assert await formed("turned(); return [shows(), told().length]", value) == ["JSON", 1]
+    assert await formed("put('', '[1e999]'); form.read(); return told()", None, {"type": "array"}) == [
+        "✕ it is no JSON: 1e999 is too large for a number"
+    ]
+    assert await formed("put('', '{}'); form.read(); return told()", None, {"type": "array"}) == ["✕ a list is needed"]
+    assert await formed("put('amount', '900,5'); form.read(); return told()", whole) == ["✕ at most 900"]
+
+
+async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
+    page = await stage.browser.page(stage.url("start"))
+    keys: list[str | None] = []
+
+    async def lose(route: Route) -> None:
+        """Bring it to the server, and lose the answer of the first one."""
+        keys.append(await route.request.header_value("idempotency-key"))
+        answer = await route.fetch()
+        await (route.abort() if len(keys) == 1 else route.fulfill(response=answer))
+
+    await page.get_by_text("A text instead").click()
+    await page.locator("details textarea").first.fill(LOOP["definition"]["source"])
+    await page.get_by_text("More", exact=True).click()
+    await page.get_by_label("Model").fill("scripted")
+    await page.route("**/api/acme/runs", lose)
+    start = page.get_by_role("button", name="Start")
+    await start.dblclick()
+    await expect(page.locator(".failure")).to_be_visible()
+    assert len(keys) == 1
+    await start.click()
+    await expect(page.locator(".run-title")).to_be_visible()
+    assert keys[0]
+    assert keys == [keys[0]] * 2
+    assert httpx.URL(page.url).path.endswith(f"/runs/{keys[0]}")
+    await stage.kill(str(keys[0]))

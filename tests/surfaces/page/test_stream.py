@@ -1,0 +1,464 @@
+"""The page's stream, its module alone in node and in a browser: what is told, whatever stands between it."""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import anyio
+import httpx
+from anyio import to_thread
+from playwright.async_api import Route, expect
+
+from callboard.bus.events import Event, Outline, OutlineNode
+from callboard.bus.subjects import RunRef
+from callboard.surfaces.http.topics import TOPICS_MAX
+from tests.support.browser import NODE
+from tests.support.cli_stage import Place
+from tests.support.event_logs import Log
+from tests.support.page_stage import LOOP, TENANT, Stage, asked, put
+from tests.support.page_stage import browser as browser  # the fixtures
+from tests.support.page_stage import furnish as furnish
+from tests.support.page_stage import house as house
+from tests.support.page_stage import stage as stage
+from tests.support.patience import until
+from tests.support.places import ROOT
+from tests.support.ports import free_ports
+
+PATIENCE_S = 30
+STATIC = ROOT / "surfaces" / "page" / "static"
+
+SERVED = """
+const {Stream} = await import(`${process.argv[1]}/lib/stream.js`)
+const connections = []
+const topics = ({url}) => new URLSearchParams(url.split('?')[1]).getAll('topic')
+globalThis.fetch = async (url, {signal}) => {
+  if (topics({url}).length > %d) return {ok: false, status: 400}
+  const body = new ReadableStream({start: (writer) => connections.push({url, writer, signal})})
+  return {ok: true, status: 200, body}
+}
+setTimeout(() => { console.error('what is waited for does not come'); process.exit(1) }, 20_000)
+const until = async (met) => { while (!met()) await new Promise((done) => setTimeout(done, 2)) }
+const say = (text, to = connections.at(-1)) => to.writer.enqueue(new TextEncoder().encode(text))
+const event = (id, type, run, n, to) =>
+  say(`id: ${id}\\nevent: ${type}\\ndata: ${JSON.stringify({type, run, n})}\\n\\n`, to)
+const stream = new Stream('/live', () => {})
+const begin = (id, to) => say(`: live\\n\\nid: ${id}\\n\\n`, to)
+const follow = (topic, after, since = Date.now()) => {
+  const told = []
+  const tell = (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence))
+  stream.follow({topic, after, since, tell})
+  return told
+}
+const after = (connection) => new URLSearchParams(connection.url.split('?')[1]).get('after')
+"""
+"""A stream before a server that says what a test has it say, and takes so many topics at once."""
+
+TAB = """
+const channel = new MessageChannel()
+globalThis.self = globalThis
+globalThis.document = {querySelector: () => null}
+globalThis.addEventListener = () => {}
+globalThis.SharedWorker = class {
+  port = {postMessage: (asked) => channel.port1.postMessage(asked)}
+  constructor() {
+    channel.port1.onmessage = async (message) => { await awake; this.port.onmessage(message) }
+    self.onconnect({ports: [channel.port2]})
+  }
+}
+const real = Date.now, every = []
+let slept = 0, awake = null
+Date.now = () => real() + slept
+globalThis.setInterval = (call) => every.push(call)
+await import(`${process.argv[1]}/stream-worker.js`)
+const [look] = every
+const tab = await import(`${process.argv[1]}/lib/follow.js`)
+tab.begin()
+const [, alive] = every
+const followed = (topic) => {
+  const told = []
+  tab.follow(topic, (some) => told.push(...some.map((one) => one.begun ? 'begun' : one.sequence)))
+  return told
+}
+"""
+"""A tab and the worker that it shares, whose clocks a test turns."""
+
+
+def told(script: str) -> Any:
+    """Run a script beside the stream; return what it prints."""
+    program = f"{SERVED.replace('%d', str(TOPICS_MAX))}\n{script}\nprocess.exit(0)"
+    done = subprocess.run(
+        [*NODE, "--no-warnings", "--input-type=module", "-e", program, str(STATIC)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_what_cannot_be_read_is_passed_over() -> None:
+    script = """
+    const found = follow('run:x', 5)
+    await until(() => connections.length === 1)
+    say('id: 6\\nevent: run.start\\ndata: {"run": \\n\\nevent: model.delta\\ndata: {"run":"x",}\\n\\n')
+    event(7, 'run.end', 'x', 2)
+    await until(() => found.length)
+    console.log(JSON.stringify([found, stream.at, connections.length]))
+    """
+    assert told(script) == [[7], 7, 1]
+
+
+def test_whoever_begins_now_has_nothing_repeated_for_them_and_is_told_what_they_may_lack() -> None:
+    script = """
+    const all = follow('runs', null)
+    await until(() => connections.length === 1)
+    say(': live\\n\\n')
+    begin(50)
+    await until(() => all.length === 1)
+    const long_ago = follow('run:x', null)
+    event(51, 'run.end', 'y', 4)
+    await until(() => connections.length === 2)
+    begin(51)
+    event(52, 'model.call', 'x', 9)
+    await until(() => long_ago.length === 2)
+    // Of what stands already nobody lacks what has come since they asked; if something has, they do.
+    const beside = follow('run:x', null, Date.now() + 1), late = follow('run:x', null, 0)
+    await until(() => late.length)
+    event(53, 'run.end', 'x', 10)
+    await until(() => beside.length && late.length === 2)
+    console.log(JSON.stringify([all, long_ago, beside, late, connections.map(after)]))
+    """
+    assert told(script) == [["begun", 51, 53], ["begun", 52, 53], [53], ["begun", 53], [None, "51"]]
+
+
+def test_however_many_runs_are_open_nobody_takes_the_stream_from_others() -> None:
+    script = f"""
+    const {{Streams, TOPICS_MAX}} = await import(`${{process.argv[1]}}/lib/streams.js`)
+    const streams = new Streams('/live', () => {{}}), later = setTimeout
+    globalThis.setTimeout = (call, wait) => later(call, wait === 5_000 ? 5 : wait)
+    const joined = (topic) => {{
+      const told = [], tell = (some) => told.push(...some.map((one) => one.sequence ?? 'begun'))
+      const follower = {{topic, after: null, since: 0, tell}}
+      streams.follow(follower)
+      return {{told, follower, topic}}
+    }}
+    const lists = ['runs', 'questions'].map(joined)
+    const runs = Array.from({{length: {2 * TOPICS_MAX + 2}}}, (_, i) => joined(`run:${{i}},`))
+    const standing = () => connections.filter((one) => !one.signal.aborted)
+    const of = (topic) => standing().find((one) => topics(one).includes(topic))
+    await until(() => standing().length === 3)
+    for (const one of [lists[0], runs[0], runs.at(-3)]) begin(100, of(one.topic))
+    await until(() => runs.every((one) => one.told[0] === 'begun'))
+    const outside = runs.filter((one) => !of(one.topic))
+    // Where one leaves, another one is told as it comes.
+    streams.leave(runs[0].follower)
+    await until(() => of(outside[0].topic))
+    const [taker, lacking] = outside
+    begin(100, of(taker.topic))
+    event(101, 'run.end', taker.topic.slice(4), 9, of(taker.topic))
+    await until(() => taker.told.includes(101))
+    const asked = lacking.told.length
+    await until(() => lacking.told.length > asked)
+    const followed = connections.filter((one) => topics(one).includes('runs'))
+    const sizes = standing().map((one) => topics(one).length)
+    console.log(JSON.stringify([TOPICS_MAX, outside.length, sizes, followed.length]))
+    """
+    assert told(script) == [TOPICS_MAX, 2, [2, TOPICS_MAX, TOPICS_MAX], 1]
+
+
+def test_a_tab_that_slept_longer_than_it_is_waited_for_hears_all_of_it_once() -> None:
+    script = f"""{TAB}
+    const all = followed('runs'), one = followed('questions')
+    await until(() => connections.length === 1)
+    begin(4)
+    event(5, 'run.start', 'y', 2)
+    event(6, 'human.asked', 'x', 9)
+    event(7, 'run.parked', 'x', 10)
+    event(8, 'run.end', 'y', 4)
+    await until(() => one.length === 2 && all.length === 4)
+    let wake
+    awake = new Promise((done) => {{ wake = done }})
+    slept += 200_000
+    look()
+    await until(() => connections[0].signal.aborted)
+    wake()
+    await until(() => connections.length === 2)
+    event(9, 'run.accepted', 'q', 1)
+    await until(() => all.includes(9))
+    alive()
+    look()
+    event(10, 'run.accepted', 'r', 1)
+    await until(() => all.includes(10))
+    console.log(JSON.stringify([all, one, connections.map(after)]))
+    """
+    assert told(script) == [["begun", 5, 7, 8, 9, 10], ["begun", 6], [None, "8"]]
+
+
+def test_questions_are_counted_once_however_many_tabs_there_are() -> None:
+    script = f"""{TAB}
+    const live = globalThis.fetch
+    let asks = 0, open = 1, failing = false
+    globalThis.fetch = async (url, given) => {{
+      if (!url.includes('/questions?')) return live(url, given)
+      asks++
+      if (failing) throw new TypeError('no network')
+      return {{ok: true, status: 200, json: async () => ({{count: open}})}}
+    }}
+    const later = globalThis.setTimeout
+    globalThis.setTimeout = (call, wait) => later(call, wait / 10)
+    const counts = [], others = []
+    tab.count((count) => counts.push(count))
+    await until(() => connections.length === 1 && counts.length)
+    begin(4)
+    await until(() => counts.length === 2)
+    const other = new MessageChannel()
+    other.port1.onmessage = ({{data}}) => data.count !== undefined && others.push(data.count)
+    self.onconnect({{ports: [other.port2]}})
+    other.port1.postMessage({{url: '/live', count: '/questions'}})
+    await until(() => others.length)
+    const known = asks
+    open = 2
+    failing = true
+    event(5, 'run.parked', 'x', 8)
+    event(6, 'human.asked', 'x', 9)
+    await until(() => asks > known)
+    failing = false
+    await until(() => counts.at(-1) === 2 && others.at(-1) === 2)
+    const opened = connections.length
+    other.port1.postMessage({{bye: true}})
+    open = 1
+    event(7, 'human.answered', 'x', 10)
+    await until(() => counts.at(-1) === 1)
+    slept += 200_000
+    look()
+    await until(() => connections[0].signal.aborted)
+    const changes = (some) => some.filter((one, i) => one !== some[i - 1])
+    console.log(JSON.stringify([changes(counts), changes(others), known, opened]))
+    """
+    assert told(script) == [[1, 2, 1], [1, 2], 2, 1]
+
+
+async def test_what_comes_between_what_was_read_and_what_is_told_is_read(stage: Stage) -> None:
+    await stage.start("between", {**LOOP, "breakpoints": ["b"]}, end=False)
+    *_, before = await stage.start("meanwhile")
+    page = await stage.browser.page("about:blank")
+    let_go, asked_for = anyio.Event(), list[str]()
+
+    async def hold(route: Route) -> None:
+        asked_for.append(route.request.url)
+        await let_go.wait()
+        await route.continue_()
+
+    await page.add_init_script("delete globalThis.SharedWorker")
+    await page.route("**/live?*run%3Abetween*", hold)
+    await page.goto(stage.url("runs/between"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    await until(lambda: bool(asked_for))
+    await stage.client.post("/runs/between/resume", json={})
+    await stage.client.get("/runs/between/result", params={"wait_s": PATIENCE_S})
+    let_go.set()
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    whole = (await stage.client.get("/runs/between/events", params={"limit": 1_000})).json()["events"]
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    assert rows == [one["sequence"] for one in whole]
+    # Behind its end nothing of it is followed; what went by before is told to nobody again.
+    assert await asked(page, "() => document.querySelector('cb-run').unfollow === undefined")
+    begun = [httpx.URL(url).params.get("after") for url in asked_for]
+    assert all(one is None or int(one) >= before["sequence"] for one in begun)
+
+
+async def test_what_happens_while_a_list_is_asked_for_stands_in_it(stage: Stage) -> None:
+    await stage.start("older", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs"))
+    rows = page.get_by_role("row")
+    await expect(rows.filter(has_text="older")).to_contain_text("paused")
+    await expect(page.locator(".live .live")).to_be_visible()
+    # What it hears is noted, and nothing has it ask again by itself.
+    await asked(
+        page,
+        """() => {
+            const view = document.querySelector('cb-runs'), hear = view.hear.bind(view)
+            window.heard = []
+            clearTimeout(view.asking)
+            view.asking = 0
+            view.hear = (told) => {
+                hear(told)
+                window.heard.push(...told.filter((one) => one.event).map(({event}) => `${event.run} ${event.type}`))
+            }
+        }""",
+    )
+    answered, let_go = anyio.Event(), anyio.Event()
+
+    async def hold(route: Route) -> None:
+        answer = await route.fetch()
+        answered.set()
+        await let_go.wait()
+        await route.fulfill(response=answer)
+
+    await page.route("**/runs?*q=er*", hold)
+    await page.get_by_label("Find runs").fill("er")
+    await answered.wait()
+    await stage.client.post("/runs/older/resume", json={})
+    await stage.start("newer")
+    for run in ("older", "newer"):
+        await until(lambda run=run: asked(page, "(one) => window.heard.includes(one)", f"{run} run.end"))
+    let_go.set()
+    for run in ("older", "newer"):
+        await expect(rows.filter(has_text=run)).to_contain_text("failed")
+
+
+async def test_what_is_missing_among_what_is_told_is_asked_for(stage: Stage) -> None:
+    await stage.start("lacking", {**LOOP, "breakpoints": ["b"]}, end=False)
+    page = await stage.browser.page(stage.url("runs/lacking"))
+    await expect(page.locator(".run-title .status")).to_contain_text("paused")
+    await expect(page.locator(".live .live")).to_be_visible()
+    # All events but the last of what comes are lost.
+    await asked(
+        page,
+        """() => {
+            const view = document.querySelector('cb-run'), hear = view.hear.bind(view)
+            view.hear = (told) => hear(told.filter((one) => !one.event || one.event.type === 'run.end'))
+        }""",
+    )
+    await stage.client.post("/runs/lacking/resume", json={})
+    await expect(page.locator(".run-title .status")).to_contain_text("failed")
+    whole = (await stage.client.get("/runs/lacking/events", params={"limit": 1_000})).json()["events"]
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+    assert rows == [one["sequence"] for one in whole]
+
+
+async def test_an_event_that_cannot_be_read_is_told_once_and_all_others_are_shown(stage: Stage) -> None:
+    log = stage.connection.log
+    made = Log("gapped", "holey").started(Outline([OutlineNode("a")]))
+    for visit in range(1, 5):
+        made.enter("a", visit)
+        made.exit("a", iteration=visit)
+    *first, lost, then, late, last = made.events[:8]
+    subject = log.subjects.event(RunRef(TENANT, "gapped"), "holey", lost.type)
+
+    async def leave(after: int, following: Sequence[Event]) -> int:
+        """Have something that is no event stand where one would, and go on behind it; return the last sequence."""
+        acknowledged = await log.nc.jetstream().publish(subject, b'{"run": "gapped')
+        assert acknowledged.seq > after
+        return await put(log, "gapped", following, acknowledged.seq)
+
+    sequence = await leave(await put(log, "gapped", first), [then])
+    page = await stage.browser.page("about:blank")
+    asked_for: list[str] = []
+
+    async def few(route: Route) -> None:
+        """A few rows at once."""
+        asked_for.append(route.request.url)
+        await route.continue_(url=str(httpx.URL(route.request.url).copy_merge_params({"limit": "2"})))
+
+    await page.route("**/gapped/index?*", few)
+    await page.goto(stage.url("runs/gapped"))
+    missing = page.locator("cb-run > [role=status] .failure")
+    await expect(missing).to_contain_text(f"Event {lost.n} cannot be read")
+    await expect(page.locator(".live .live")).to_be_visible()
+    await leave(sequence, [last])
+    await expect(missing).to_contain_text(f"2 events cannot be read, from event {lost.n} on")
+    await expect(page.locator(".where")).to_contain_text(f"of {last.n}")
+    rows = await asked(page, "() => document.querySelector('cb-run').run.rows.map((row) => [row.n, row.type])")
+    unread = (lost.n, late.n)
+    assert rows == [[one.n, "unreadable" if one.n in unread else one.type] for one in made.events[: last.n]]
+    assert len(asked_for) <= 2 * last.n
+
+
+KEPT = """
+const kept = window.kept = new Set(), {addEventListener, removeEventListener} = EventTarget.prototype
+const lasts = (one, type) => one instanceof MediaQueryList || (one === window && type.startsWith('pointer'))
+EventTarget.prototype.addEventListener = function (type, listener, how) {
+  const self = this ?? window
+  if (lasts(self, type)) {
+    kept.add(listener)
+    how?.signal?.addEventListener('abort', () => kept.delete(listener))
+  }
+  return addEventListener.call(self, type, listener, how)
+}
+window.ResizeObserver = class extends ResizeObserver {
+  observe(element) { kept.add(this); super.observe(element) }
+  disconnect() { kept.delete(this); super.disconnect() }
+}
+"""
+"""Notes what would be kept after what it is for: listeners of the window and of its looks, observers of sizes."""
+
+
+async def test_nothing_is_kept_of_a_run_that_one_has_left(stage: Stage) -> None:
+    await stage.start("left-behind")
+    page = await stage.browser.page("about:blank")
+    await page.add_init_script(KEPT)
+    await page.goto(stage.url("definitions"))
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    before = await asked(page, "() => window.kept.size")
+    await asked(page, f"() => {{ history.pushState(null, '', '{stage.url('runs/left-behind')}') }}")
+    await asked(page, "() => dispatchEvent(new PopStateEvent('popstate'))")
+    await expect(page.locator(".gnode").first).to_be_visible()
+    await page.locator(".event-row").nth(2).hover()
+    await page.mouse.down()
+    assert await asked(page, "() => window.kept.size") > before
+    await page.keyboard.press("g")
+    await page.keyboard.press("d")
+    await expect(page.get_by_role("heading", name="Definitions")).to_be_visible()
+    assert await asked(page, "() => window.kept.size") == before
+    await page.mouse.up()
+
+
+class Killed:
+    """`callboard http` over the store of a house, at one port whoever dies."""
+
+    def __init__(self, stage: Stage, stack: ExitStack) -> None:
+        listen = f"127.0.0.1:{free_ports(1)[0]}"
+        home = stage.connection.config.data_dir
+        self.url = f"http://{listen}/t/{TENANT}/"
+        self._command = ("http", "--json", "--listen", listen, "--data-dir", str(home), "--tenant", TENANT)
+        self._env = {"CALLBOARD_PARTITIONS": str(stage.connection.log.partitions)}
+        self._place, self._stack = Place(home), stack
+
+    def begin(self) -> None:
+        self._process = self._stack.enter_context(self._place.process(*self._command, env=self._env))
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        assert "url" in json.loads(said), said
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+async def test_a_server_that_is_killed_and_comes_again_is_gone_on_with(stage: Stage) -> None:
+    await stage.start("survives", {**LOOP, "breakpoints": ["b"]}, end=False)
+    with ExitStack() as stack:
+        server = Killed(stage, stack)
+        await to_thread.run_sync(server.begin)
+        run = await stage.browser.page(f"{server.url}runs/survives")
+        runs = await stage.browser.tab(run.context, f"{server.url}runs")
+        row = runs.get_by_role("row").filter(has_text="survives")
+        await expect(run.locator(".run-title .status")).to_contain_text("paused")
+        await expect(row).to_contain_text("paused")
+        for page in (run, runs):
+            await expect(page.locator(".live .live")).to_be_visible()
+            await asked(page, "() => { window.loaded = 'once' }")
+
+        await to_thread.run_sync(server.kill)
+        for page in (run, runs):
+            await expect(page.locator(".top .live[role=status]")).to_contain_text("connecting")
+        await stage.client.post("/runs/survives/resume", json={})
+        await stage.start("born-meanwhile")
+        await stage.client.get("/runs/survives/result", params={"wait_s": PATIENCE_S})
+
+        await to_thread.run_sync(server.begin)
+        await expect(run.locator(".run-title .status")).to_contain_text("failed")
+        for name in ("survives", "born-meanwhile"):
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_contain_text("failed")
+            await expect(runs.get_by_role("row").filter(has_text=name)).to_have_count(1)
+        whole = (await stage.client.get("/runs/survives/events", params={"limit": 1_000})).json()["events"]
+        taken = await asked(run, "() => document.querySelector('cb-run').run.rows.map((row) => row.sequence)")
+        assert taken == [one["sequence"] for one in whole]
+        for page in (run, runs):
+            await expect(page.locator(".live .away")).to_have_count(0)
+            assert await asked(page, "() => window.loaded") == "once"
+        await stage.browser.close_pages()
