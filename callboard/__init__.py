@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from callboard.bus.log.port import NoAnswer
     from callboard.client import Client, Run
     from callboard.embedded import Runtime, run
+    from callboard.languages.python.agents import Agent
     from callboard.languages.python.errors import ChildFailed, ModelFailed, NotInWorkflow, StepFailed
     from callboard.languages.python.guard import unsafe
     from callboard.languages.python.models import generate
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Agent",
     "CallboardError",
     "ChildFailed",
     "Client",
@@ -124,6 +126,7 @@ _HOMES = {
     "service.api.client": ("NoVerdict", "UnknownRun"),
     "service.api.settling": ("NotTaken",),
     "service.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
+    "languages.python.agents": ("Agent",),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
     "languages.python.guard": ("unsafe",),
     "languages.python.models": ("generate",),

@@ -117,6 +117,17 @@ class Parameters(Struct, frozen=True):
     result: Codec
 
     @property
+    def input_schema(self) -> JsonSchema:
+        """The JSON Schema of an object that has each parameter by its name."""
+        parameters = self.signature.parameters.items()
+        return {
+            "type": "object",
+            "properties": {name: one.schema for name, one in self.codecs.items()},
+            "required": [name for name, one in parameters if one.default is inspect.Parameter.empty],
+            "additionalProperties": False,
+        }
+
+    @property
     def whole(self) -> str | None:
         if len(self.codecs) != 1:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from callboard.languages.python.values import parameters_of
+from callboard.languages.python.values import Parameters, parameters_of
 from callboard.lib.json_types import JSON, JsonSchema
 
 P = ParamSpec("P")
@@ -45,18 +45,8 @@ class Workflow(Generic[P, R]):
     @property
     def input_schema(self) -> JsonSchema:
         """The JSON Schema of a run's input."""
-        parameters = self.parameters
-        if parameters.whole is not None:
-            return parameters.codecs[parameters.whole].schema
-        required = [
-            name for name, one in parameters.signature.parameters.items() if one.default is inspect.Parameter.empty
-        ]
-        return {
-            "type": "object",
-            "properties": {name: one.schema for name, one in parameters.codecs.items()},
-            "required": required,
-            "additionalProperties": False,
-        }
+        whole = self.parameters.whole
+        return self.parameters.input_schema if whole is None else self.parameters.codecs[whole].schema
 
     @property
     def output_schema(self) -> JsonSchema:
@@ -68,29 +58,15 @@ class Workflow(Generic[P, R]):
 
         :raises InputMisfit: if it does not fit the parameters; every problem, with its place in the input
         """
-        parameters = self.parameters.signature.parameters
-        if (whole := self.parameters.whole) is not None:
-            if given is None and parameters[whole].default is not inspect.Parameter.empty:
-                return {}
-            members, at = {whole: given}, {whole: ""}
-        else:
-            if not isinstance(given, dict | None):
-                raise InputMisfit([("", f"is not an object with {', '.join(parameters) or 'no members'}")])
-            members = given or {}
-            at = {name: name for name in members}
-        problems = [(name, f"is not a parameter of {self.name}") for name in members if name not in parameters]
-        found: dict[str, Any] = {}
-        for name, parameter in parameters.items():
-            if name in members:
-                try:
-                    found[name] = self.parameters.codecs[name].decode(members[name])
-                except (ValueError, TypeError) as error:
-                    problems += told(error, at[name])
-            elif parameter.default is inspect.Parameter.empty:
-                problems.append((name, "is missing"))
-        if problems:
-            raise InputMisfit(problems)
-        return found
+        whole = self.parameters.whole
+        if whole is None:
+            return arguments_of(self.parameters, self.name, given)
+        if given is None and self.parameters.signature.parameters[whole].default is not inspect.Parameter.empty:
+            return {}
+        try:
+            return {whole: self.parameters.codecs[whole].decode(given)}
+        except (ValueError, TypeError) as error:
+            raise InputMisfit(told(error)) from error
 
 
 class InputMisfit(ValueError):
@@ -99,6 +75,30 @@ class InputMisfit(ValueError):
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{where or 'it'}: {what}" for where, what in problems))
         self.problems = problems
+
+
+def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, Any]:
+    """Return the arguments of the function ``name`` that an object has by their names.
+
+    :raises InputMisfit: if it does not fit the parameters; every problem, with its place
+    """
+    expected = parameters.signature.parameters
+    if not isinstance(given, dict | None):
+        raise InputMisfit([("", f"is not an object with {', '.join(expected) or 'no members'}")])
+    members: dict[str, JSON] = given or {}
+    problems = [(member, f"is not a parameter of {name}") for member in members if member not in expected]
+    found: dict[str, Any] = {}
+    for member, parameter in expected.items():
+        if member in members:
+            try:
+                found[member] = parameters.codecs[member].decode(members[member])
+            except (ValueError, TypeError) as error:
+                problems += told(error, member)
+        elif parameter.default is inspect.Parameter.empty:
+            problems.append((member, "is missing"))
+    if problems:
+        raise InputMisfit(problems)
+    return found
 
 
 def told(error: Exception, at: str = "") -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ from callboard.languages.kit import kits
 from callboard.surfaces import cli
 from tests.support.places import ROOT
 
-CLIENT = ROOT / "tests" / "fork_client.py"
+CLIENT = ROOT / "tests" / "support" / "fork_client.py"
 CLI = "callboard.surfaces.cli.main"
 PYTHON = Path(sys.executable)
 

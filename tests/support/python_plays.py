@@ -13,6 +13,7 @@ from uuid import uuid4 as stdlib_uuid4
 from pydantic import BaseModel
 
 from callboard import (
+    Agent,
     StepFailed,
     ask,
     generate,
@@ -159,6 +160,28 @@ async def tidying() -> str:
     finally:
         await size("tidy")
     return "not cancelled"
+
+
+@step
+async def refund(order: str, cents: int) -> str:
+    """Pay money back."""
+    return f"{order}: {cents}"
+
+
+async def look_up(order: str) -> dict[str, int]:
+    """Return what an order has cost, in cents."""
+    if order == "lost":
+        raise LookupError("no such order")
+    return {"cents": len(order) * 100}
+
+
+clerk = Agent("clerk", system="Be fair.", tools=[refund, look_up], approve=["refund"], output=Verdict, turns=6)
+
+
+@workflow
+async def serving(text: str) -> dict[str, Any]:
+    answer = await clerk.run(text)
+    return {"verdict": answer.output, "turns": answer.turns}
 
 
 @workflow

@@ -39,129 +39,129 @@ from tests.support.places import TESTS
 
 HELD: dict[str, str] = {
     # The data model, the definition format
-    "data-model: the temporal formats are accepted, durations": "test_flow_temporal::test_a_duration_is_read",
+    "data-model: the temporal formats are accepted, durations": "flow/test_temporal::test_a_duration_is_read",
     "data-model: the temporal formats are accepted, timestamps": (
-        "test_flow_temporal::test_an_instant_is_read_and_written_in_utc"
+        "flow/test_temporal::test_an_instant_is_read_and_written_in_utc"
     ),
     "data-model: zero and negative durations are not refused": (
-        "test_flow_steps::test_a_moment_that_has_passed_completes_a_sleep_at_once"
+        "flow/test_steps::test_a_moment_that_has_passed_completes_a_sleep_at_once"
     ),
     "definition-format: duplicate member names are refused": (
-        "test_flow_document::test_duplicate_members_are_refused_by_the_reader"
+        "flow/test_document::test_duplicate_members_are_refused_by_the_reader"
     ),
     "definition-format: the meta-schema": (
-        "test_flow_published::test_mutated_definitions_are_judged_as_the_published_schema_does"
+        "flow/test_published::test_mutated_definitions_are_judged_as_the_published_schema_does"
     ),
     # Expressions
     "expressions: what cannot be read is refused, never a literal": (
-        "test_flow_expressions::test_an_expression_that_is_no_cel_is_an_error_that_says_where"
+        "flow/test_expressions::test_an_expression_that_is_no_cel_is_an_error_that_says_where"
     ),
     "expressions: an evaluation error is matched like any": (
-        "test_flow_steps::test_a_fault_in_a_steps_own_fields_is_its_failure_and_can_be_caught"
+        "flow/test_steps::test_a_fault_in_a_steps_own_fields_is_its_failure_and_can_be_caught"
     ),
-    "expressions: core CEL, values": "test_cel_core::test_values",
-    "expressions: core CEL, against another implementation": "test_cel_oracle::test_numbers_of_all_kinds_compute_alike",
-    "expressions: the MWL functions": "test_flow_cases_expressions::test_values",
-    "expressions: the recommended extensions": "test_cel_profiles::test_true_is",
-    "expressions: a predicate is a boolean": "test_flow_context::test_a_predicate_must_be_a_boolean",
+    "expressions: core CEL, values": "cel/test_core::test_values",
+    "expressions: core CEL, against another implementation": "cel/test_oracle::test_numbers_of_all_kinds_compute_alike",
+    "expressions: the MWL functions": "flow/test_cases_expressions::test_values",
+    "expressions: the recommended extensions": "cel/test_profiles::test_true_is",
+    "expressions: a predicate is a boolean": "flow/test_context::test_a_predicate_must_be_a_boolean",
     # The Call interface and Results
-    "call-interface: exactly one target": "test_flow_targets::test_calls",
-    "call-interface: an extension type": "test_flow_cases_failures::test_failures",
+    "call-interface: exactly one target": "flow/test_targets::test_calls",
+    "call-interface: an extension type": "flow/test_cases_failures::test_failures",
     "call-interface: previous may be overridden, and severed": (
-        "test_flow_middleware::test_writing_only_previous_builds_a_successor_too_and_null_severs"
+        "flow/test_middleware::test_writing_only_previous_builds_a_successor_too_and_null_severs"
     ),
     "call-interface: faults in the failure arm": (
-        "test_flow_steps::test_a_fault_in_the_failure_arm_chains_the_targets_failure"
+        "flow/test_steps::test_a_fault_in_the_failure_arm_chains_the_targets_failure"
     ),
     "call-interface: when the arms run": (
-        "test_flow_unwind::test_neither_arms_nor_catch_nor_failure_phases_take_part_in_an_unwind"
+        "flow/test_unwind::test_neither_arms_nor_catch_nor_failure_phases_take_part_in_an_unwind"
     ),
     # The Flow object and validation
-    "flow-object: entrypoint names a step; next does": "test_flow_document::test_flows",
-    "flow-object: parameters describe an object": "test_flow_validation::test_what_keeps_a_value_from_being_a_schema",
+    "flow-object: entrypoint names a step; next does": "flow/test_document::test_flows",
+    "flow-object: parameters describe an object": "flow/test_validation::test_what_keeps_a_value_from_being_a_schema",
     "flow-object: steps resolve within their map": (
-        "test_flow_document::test_a_step_of_another_flow_is_no_step_of_this_one"
+        "flow/test_document::test_a_step_of_another_flow_is_no_step_of_this_one"
     ),
     "flow-object: flows resolve outward": (
-        "test_flow_document::test_flow_names_are_sought_outward_from_where_they_stand"
+        "flow/test_document::test_flow_names_are_sought_outward_from_where_they_stand"
     ),
-    "flow-object: no flow reaches itself": "test_flow_document::test_no_flow_reaches_itself",
-    "flow-object: a warning where a flow hides another": "test_flow_document::test_a_flow_that_hides_another_is_told",
-    "flow-object: formats are asserted": "test_flow_validation::test_formats_are_asserted",
-    "flow-object: details of a failed validation": "test_flow_validation::test_a_violation_says_where_and_what",
+    "flow-object: no flow reaches itself": "flow/test_document::test_no_flow_reaches_itself",
+    "flow-object: a warning where a flow hides another": "flow/test_document::test_a_flow_that_hides_another_is_told",
+    "flow-object: formats are asserted": "flow/test_validation::test_formats_are_asserted",
+    "flow-object: details of a failed validation": "flow/test_validation::test_a_violation_says_where_and_what",
     # Steps
-    "step-mechanics: every step has a way out": "test_flow_document::test_steps",
-    "step-mechanics: a matcher has a member": "test_flow_document::test_failure_matchers",
+    "step-mechanics: every step has a way out": "flow/test_document::test_steps",
+    "step-mechanics: a matcher has a member": "flow/test_document::test_failure_matchers",
     "step-mechanics: a warning of unreachable clauses": (
-        "test_flow_document::test_the_first_clause_wins_so_a_later_one_may_never"
+        "flow/test_document::test_the_first_clause_wins_so_a_later_one_may_never"
     ),
     # Middleware
     "middleware-mechanics: a constructed failure is none of success": (
-        "test_flow_middleware::test_an_envelope_field_of_the_wrong_type_fails_validation"
+        "flow/test_middleware::test_an_envelope_field_of_the_wrong_type_fails_validation"
     ),
     "middleware-mechanics: acceptance of a racing action": (
-        "test_flow_unwind::test_a_result_that_has_risen_in_time_is_accepted"
+        "flow/test_unwind::test_a_result_that_has_risen_in_time_is_accepted"
     ),
     # The execution model
     "execution-model: now() is the entry instant": (
-        "test_flow_context::test_now_is_pinned_to_the_construct_and_advances_with_each_attempt"
+        "flow/test_context::test_now_is_pinned_to_the_construct_and_advances_with_each_attempt"
     ),
     "execution-model: an imposed cancellation chains its cause": (
-        "test_flow_unwind::test_a_cleanup_below_the_timeout_sees_the_cancellation_with_its_cause"
+        "flow/test_unwind::test_a_cleanup_below_the_timeout_sees_the_cancellation_with_its_cause"
     ),
     "execution-model: the owner converts its bare cancellation": (
-        "test_flow_unwind::test_a_timeout_surfaces_as_its_own_failure_without_a_trace_of_the_cancellation"
+        "flow/test_unwind::test_a_timeout_surfaces_as_its_own_failure_without_a_trace_of_the_cancellation"
     ),
     "execution-model: no conversion of what a clean-up superseded": (
-        "test_flow_unwind::test_a_cleanup_that_fails_on_the_way_out_is_not_converted_away"
+        "flow/test_unwind::test_a_cleanup_that_fails_on_the_way_out_is_not_converted_away"
     ),
     "execution-model: an external cancellation": (
-        "test_flow_unwind::test_an_external_cancellation_is_the_root_frames_result_without_a_previous"
+        "flow/test_unwind::test_an_external_cancellation_is_the_root_frames_result_without_a_previous"
     ),
     "execution-model: observable, frames are immutable under a fan-out": (
-        "test_flow_steps::test_dispatches_read_the_variables_as_they_were_when_the_action_began"
+        "flow/test_steps::test_dispatches_read_the_variables_as_they_were_when_the_action_began"
     ),
     "execution-model: observable, deferred arms": (
-        "test_flow_steps::test_arms_run_in_dispatch_order_whatever_order_the_work_ends_in_even_one_at_a_time"
+        "flow/test_steps::test_arms_run_in_dispatch_order_whatever_order_the_work_ends_in_even_one_at_a_time"
     ),
-    "execution-model: observable, two-stage determination": "test_flow_cases_gather::test_gathers",
+    "execution-model: observable, two-stage determination": "flow/test_cases_gather::test_gathers",
     "execution-model: observable, the Retry restore": (
-        "test_flow_middleware::test_variables_are_restored_and_only_the_gaps_assignments_cross"
+        "flow/test_middleware::test_variables_are_restored_and_only_the_gaps_assignments_cross"
     ),
     "execution-model: observable, the unwind's acceptance": (
-        "test_flow_unwind::test_a_result_that_has_risen_in_time_is_accepted"
+        "flow/test_unwind::test_a_result_that_has_risen_in_time_is_accepted"
     ),
     # The execution context
     "execution-context: execution has the members of the specification": (
-        "test_flow_context::test_execution_is_the_same_in_every_frame_and_has_the_members_of_the_specification"
+        "flow/test_context::test_execution_is_the_same_in_every_frame_and_has_the_members_of_the_specification"
     ),
     "execution-context: step has the members of the specification": (
-        "test_flow_context::test_step_has_the_members_of_the_specification_and_an_id_of_its_own"
+        "flow/test_context::test_step_has_the_members_of_the_specification_and_an_id_of_its_own"
     ),
-    "execution-context: a chain that is cut says so": "test_flow_context::test_a_long_chain_is_cut_and_says_so",
+    "execution-context: a chain that is cut says so": "flow/test_context::test_a_long_chain_is_cut_and_says_so",
     # Step actions
-    "step-actions: a Gather has one of its forms, calls, a cap": "test_flow_document::test_gathers",
+    "step-actions: a Gather has one of its forms, calls, a cap": "flow/test_document::test_gathers",
     "step-actions: over that is no array": (
-        "test_flow_steps::test_a_gather_that_fails_from_its_own_machinery_can_be_caught"
+        "flow/test_steps::test_a_gather_that_fails_from_its_own_machinery_can_be_caught"
     ),
-    "step-actions: one of for and until": "test_flow_document::test_steps",
+    "step-actions: one of for and until": "flow/test_document::test_steps",
     # Providers
-    "providers: the scheme's syntax": "test_flow_targets::test_calls",
-    "providers: documents, their namespaces and members": "test_flow_provider_document::test_provider_documents",
+    "providers: the scheme's syntax": "flow/test_targets::test_calls",
+    "providers: documents, their namespaces and members": "flow/test_provider_document::test_provider_documents",
     "providers: documents as published": (
-        "test_flow_provider_document::test_the_published_provider_documents_are_valid_and_their_counter_examples_are_not"
+        "flow/test_provider_document::test_the_published_provider_documents_are_valid_and_their_counter_examples_are_not"
     ),
-    "providers: nothing beyond the metadata schema": "test_flow_providers_own::test_a_call_provider_of_ones_own",
+    "providers: nothing beyond the metadata schema": "flow/test_providers_own::test_a_call_provider_of_ones_own",
     "providers: a middleware contributes what it declares": (
-        "test_flow_providers_own::test_a_control_lets_pass_and_contributes_what_it_declares"
+        "flow/test_providers_own::test_a_control_lets_pass_and_contributes_what_it_declares"
     ),
     "providers: the five of the specification": (
-        "test_flow_validation::test_there_are_five_specified_contracts_and_each_goes_by_its_uri"
+        "flow/test_validation::test_there_are_five_specified_contracts_and_each_goes_by_its_uri"
     ),
     "providers: structural parameters": (
-        "test_flow_targets::test_the_cleanup_of_a_finally_is_looked_at_as_a_call_and_a_stack"
+        "flow/test_targets::test_the_cleanup_of_a_finally_is_looked_at_as_a_call_and_a_stack"
     ),
-    "providers: a Loop has a continuation": "test_flow_targets::test_middleware_entries",
+    "providers: a Loop has a continuation": "flow/test_targets::test_middleware_entries",
 }
 """Rows of the index, by page, with the test that holds them."""
 
@@ -169,7 +169,7 @@ HELD: dict[str, str] = {
 @pytest.mark.parametrize("row", HELD)
 def test_the_tests_that_are_listed_exist(row: str) -> None:
     module, _, name = HELD[row].partition("::")
-    tree = ast.parse((TESTS / f"{module}.py").read_text())
+    tree = ast.parse((TESTS / "languages" / f"{module}.py").read_text())
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     assert name in {node.name for node in tree.body if isinstance(node, functions)}
 

@@ -37,9 +37,8 @@ from tests.support.forks import python
 from tests.support.places import TESTS
 from tests.support.workflows import document, scripted_skill
 
-HERE = TESTS
 REQUIREMENTS = range(1, 78)
-COMMAND, *ARGS = python(str(HERE / "fixtures" / "tools" / "mcp_server.py"))
+COMMAND, *ARGS = python(str(TESTS / "fixtures" / "tools" / "mcp_server.py"))
 DESK = {"command": COMMAND, "args": ARGS}
 NAMES = re.compile(r"def test_(\d+(?:_(?:to|and)_\d+)*)_")
 
@@ -55,7 +54,10 @@ def named(name: str) -> set[int]:
 
 def test_every_requirement_has_a_test_that_names_it() -> None:
     found: set[int] = set()
-    for path in (*HERE.glob("test_workflow_*.py"), HERE / "test_fetch_auth.py"):
+    for path in (
+        *(TESTS / "languages" / "workflow").glob("*.py"),
+        TESTS / "runtime" / "settings" / "test_fetch_auth.py",
+    ):
         for match in NAMES.finditer(path.read_text(encoding="utf-8")):
             found |= named(match[1])
     assert sorted(set(REQUIREMENTS) - found) == []

@@ -1,0 +1,197 @@
+"""Agents: a model that works with tools, which are steps of the workflow, until it has an answer.
+
+Each turn of the model is recorded, and each call of a tool is a step with its own path, so neither is repeated after a
+crash. The calls of one turn run concurrently.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from msgspec import Struct
+
+from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse, user
+from callboard.languages.agent import CUT_SHORT, structured
+from callboard.languages.language import Failed, Node
+from callboard.languages.patience import patient_turn
+from callboard.languages.python.errors import ModelFailed, StepFailed
+from callboard.languages.python.loop import WorkflowLoop, current_loop
+from callboard.languages.python.runs import RunOnly, ask
+from callboard.languages.python.steps import Step, step
+from callboard.languages.python.values import Codec, codec
+from callboard.languages.python.workflows import InputMisfit, arguments_of, told
+from callboard.lib.json_types import JSON
+
+T = TypeVar("T")
+
+TURNS_MAX = 20
+"""The turns of a model in one call of an agent, unless the agent has another bound."""
+
+CORRECTIONS_MAX = 2
+"""How often a model is asked again after an answer that does not fit the type."""
+
+DENIED = "tool.denied"
+
+
+class Answer(Struct, Generic[T], frozen=True):
+    """The answer of an agent: its ``output`` as the agent's type, its last ``text``, and how many ``turns`` it took."""
+
+    output: T
+    text: str
+    turns: int
+
+
+class Agent(Generic[T]):
+    """A model with tools. `run` lets it work on a prompt.
+
+    ``tools`` are steps, or functions, which become steps: name, docstring and annotations describe each to the model.
+    Calls of the tools that ``approve`` names wait for a person's consent. ``output`` is the type of the answer; without
+    it the answer is text. ``model`` is the run's own unless it is given. At most ``turns`` of the model are used.
+
+    :raises TypeError: if a tool has a parameter whose type has no form in JSON
+    :raises ValueError: if two tools have the same name, or ``approve`` names no tool
+    """
+
+    @overload
+    def __init__(
+        self: "Agent[str]",
+        name: str = "agent",
+        *,
+        system: str = "",
+        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        model: str | None = None,
+        output: None = None,
+        approve: Collection[str] = (),
+        turns: int = TURNS_MAX,
+        temperature: float | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str = "agent",
+        *,
+        output: type[T],
+        system: str = "",
+        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        model: str | None = None,
+        approve: Collection[str] = (),
+        turns: int = TURNS_MAX,
+        temperature: float | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str = "agent",
+        *,
+        system: str = "",
+        tools: Sequence[Step[..., Any] | Callable[..., Any]] = (),
+        model: str | None = None,
+        output: Any = None,
+        approve: Collection[str] = (),
+        turns: int = TURNS_MAX,
+        temperature: float | None = None,
+    ) -> None:
+        self.name = name
+        self.system = system
+        self.model = model
+        self.temperature = temperature
+        self.turns = turns
+        self.approve = frozenset(approve)
+        steps = [tool if isinstance(tool, Step) else step(tool) for tool in tools]
+        self.tools: dict[str, Step[..., Any]] = {one.name: one for one in steps}
+        if len(self.tools) < len(steps):
+            names = [one.name for one in steps]
+            twice = ", ".join(sorted({one for one in names if names.count(one) > 1}))
+            raise ValueError(f"agent {name} has several tools of the name {twice}")
+        if unknown := self.approve - self.tools.keys():
+            raise ValueError(f"agent {name} has no tool {', '.join(sorted(unknown))}, which approve names")
+        if turns < 1:
+            raise ValueError(f"turns is {turns}; it has to be 1 or more")
+        self._output: Codec | None = None if output is None or output is str else codec(output)
+
+    async def run(self, prompt: str) -> Answer[T]:
+        """Let the model work on a prompt until it answers.
+
+        :raises ModelFailed: if the model does not answer, its answer does not fit the type, or it needs more turns
+        """
+        loop = current_loop()
+        if loop is None:
+            raise RunOnly(f"agent {self.name} needs a run: callboard run FILE.py:NAME --model MODEL")
+        node = loop.place(self.name, loop.where())
+        request = ModelRequest(
+            model=self.model,
+            system=self.system,
+            messages=[user(prompt)],
+            tools=[_spec(tool) for tool in self.tools.values()],
+            schema=self._output.schema if self._output is not None else None,
+            temperature=self.temperature,
+        )
+        corrections = 0
+        for turn in range(1, self.turns + 1):
+            slot, reply = await self._turn(loop, node, turn, request)
+            if reply.tool_calls:
+                answers = await asyncio.gather(*(self._call(use) for use in reply.tool_calls))
+                request = self._next(node.key(slot), Message("user", list(answers)))
+                continue
+            try:
+                return Answer(self._read(reply), reply.text, turn)
+            except (ValueError, TypeError) as error:
+                problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+                if corrections == CORRECTIONS_MAX:
+                    message = f"the answer of agent {self.name} does not fit: {problems}"
+                    raise ModelFailed(Failure("model.bad_output", message)) from error
+                corrections += 1
+                request = self._next(node.key(slot), user(f"The answer does not fit: {problems}. Correct it."))
+        message = f"agent {self.name} has used its {self.turns} turns without an answer"
+        raise ModelFailed(Failure("agent.max_turns", message))
+
+    async def _turn(self, loop: WorkflowLoop, node: Node, turn: int, request: ModelRequest) -> tuple[str, ModelReply]:
+        slot, outcome = await loop.effect(patient_turn(node, f"turn.{turn}", request))
+        if isinstance(outcome, Failed):
+            raise ModelFailed(outcome.error)
+        reason = outcome.value.stop_reason
+        if reason in CUT_SHORT:
+            message = f"the model ended early: {reason}"
+            raise ModelFailed(Failure("agent.cut_short", message, details={"stop_reason": reason}))
+        return slot, outcome.value
+
+    def _next(self, base: str, message: Message) -> ModelRequest:
+        return ModelRequest(model=self.model, base=base, messages=[message], temperature=self.temperature)
+
+    def _read(self, reply: ModelReply) -> Any:
+        if self._output is None:
+            return reply.text
+        return self._output.decode(structured(reply, asked=True))
+
+    async def _call(self, use: ToolUse) -> ToolOutput:
+        """Call a tool as the model wants it; the model reads every failure."""
+        tool = self.tools.get(use.tool)
+        if tool is None:
+            known = ", ".join(self.tools) or "none"
+            return _refuse(use, "tool.unknown", f"there is no tool {use.tool!r}; there are: {known}")
+        if use.fault:
+            return _refuse(use, "tool.invalid_input", use.fault)
+        try:
+            arguments = arguments_of(tool.parameters, tool.name, use.input)
+        except InputMisfit as misfit:
+            return _refuse(use, "tool.invalid_input", str(misfit))
+        if use.tool in self.approve and not await self._is_approved(use):
+            return _refuse(use, DENIED, "a person has denied this call")
+        try:
+            output = await tool(**arguments)
+        except StepFailed as failed:
+            return ToolOutput(use.id, error=failed.failure)
+        return ToolOutput(use.id, output=tool.parameters.result.encode(output))
+
+    async def _is_approved(self, use: ToolUse) -> bool:
+        shown: JSON = {"tool": use.tool, "input": use.input}
+        return await ask(f"May agent {self.name} call {use.tool}?", bool, data=shown)
+
+
+def _spec(tool: Step[..., Any]) -> ToolSpec:
+    description = inspect.getdoc(tool.function) or ""
+    return ToolSpec(tool.name, description, tool.parameters.input_schema)
+
+
+def _refuse(use: ToolUse, code: str, message: str) -> ToolOutput:
+    return ToolOutput(use.id, error=Failure(code, message))
