@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from callboard.actors.carrier import Carrier
-from callboard.actors.tools.standing import Spawn, Standing
+from callboard.actors.tools.run_scoped_servers import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
 from callboard.bus.effects import Failure, ToolSource

@@ -16,7 +16,7 @@ from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.config import load
 from callboard.service.api.connection import open_connection
 from callboard.surfaces.http.address import listening, url_of
-from callboard.surfaces.http.serving import serve_app
+from callboard.surfaces.http.http_server import serve_app
 from tests.support.event_logs import CAKE, Log
 from tests.support.http_application import application
 from tests.support.page_stage import TENANT

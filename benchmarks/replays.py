@@ -14,10 +14,10 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.interpreter.run_end import conclude
 from callboard.runtime.run.log import events_of, read_run
-from callboard.runtime.run.observing import Observer
+from callboard.runtime.run.replay_observer import Observer
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection
 

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from callboard.languages.python.workflows import workflow
     from callboard.projections.run.run_result import RunNotCompleted, RunResult
     from callboard.service.api.client import NoVerdict, UnknownRun
-    from callboard.service.api.settling import NotTaken
+    from callboard.service.api.settlement import NotTaken
     from callboard.service.operations.errors import NoServer, RequestRefused, UsageInvalid
-    from callboard.starting import Start
+    from callboard.start_options import Start
 
     __version__: str
 
@@ -124,7 +124,7 @@ _HOMES = {
     "embedded": ("Runtime", "run"),
     "projections.run.run_result": ("RunNotCompleted", "RunResult"),
     "service.api.client": ("NoVerdict", "UnknownRun"),
-    "service.api.settling": ("NotTaken",),
+    "service.api.settlement": ("NotTaken",),
     "service.operations.errors": ("NoServer", "RequestRefused", "UsageInvalid"),
     "languages.python.agents": ("Agent",),
     "languages.python.errors": ("ChildFailed", "ModelFailed", "NotInWorkflow", "StepFailed"),
@@ -144,7 +144,7 @@ _HOMES = {
     ),
     "languages.python.steps": ("step", "step_context"),
     "languages.python.workflows": ("workflow",),
-    "starting": ("Start",),
+    "start_options": ("Start",),
 }
 """Where the names come from, by the module."""
 

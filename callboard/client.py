@@ -20,12 +20,12 @@ from callboard.runtime.settings.config import Config, load
 from callboard.service.api.client import Client as Messages
 from callboard.service.api.client import UnknownRun
 from callboard.service.api.connection import Connection
-from callboard.service.api.keeping import folded
+from callboard.service.api.live_projection import folded
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import result_of
 from callboard.service.operations.tells import received
-from callboard.starting import Start, Startable, start_message
+from callboard.start_options import Start, Startable, start_message
 
 
 class Client:

@@ -9,14 +9,14 @@ import structlog
 from callboard.client import Client
 from callboard.features.telemetry.exporters import open_exporters
 from callboard.projections.run.run_result import RunResult
-from callboard.runtime.hosting.loading import load, load_object
-from callboard.runtime.hosting.registering import register_bundle
+from callboard.runtime.hosting.code_loader import load, load_object
+from callboard.runtime.hosting.code_registration import register_bundle
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection
 from callboard.service.operations.reach import join
-from callboard.starting import Start, Startable
+from callboard.start_options import Start, Startable
 
 logger = structlog.get_logger(__name__)
 

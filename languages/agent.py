@@ -12,10 +12,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
-from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.languages.patience import patient_turn
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS

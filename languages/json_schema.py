@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from callboard.lib.json_schema import checking
-from callboard.lib.json_schema.telling import told
+from callboard.lib.json_schema import check
+from callboard.lib.json_schema.violation_messages import told
 from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_LISTED_MAX = 10
@@ -13,8 +13,8 @@ VIOLATIONS_LISTED_MAX = 10
 def schema_fault(schema: JsonSchema) -> str | None:
     """Return what keeps an object from being a JSON Schema, or None if it is one."""
     try:
-        faults = checking.faults(schema, most=1)
-    except checking.Inapplicable as error:
+        faults = check.faults(schema, most=1)
+    except check.Inapplicable as error:
         return str(error)
     return f"{_pointer(faults[0].path)}{told(faults[0])}" if faults else None
 
@@ -26,8 +26,8 @@ def violations(schema: JsonSchema, value: JSON) -> list[str]:
     pattern that cannot be matched or takes too many steps, is told as a violation too.
     """
     try:
-        found = checking.violations(schema, value)
-    except checking.Inapplicable as error:
+        found = check.violations(schema, value)
+    except check.Inapplicable as error:
         return [str(error)]
     found.sort(key=lambda violation: [str(step) for step in violation.path])
     return [f"{_pointer(violation.path)}{told(violation)}" for violation in found[:VIOLATIONS_LISTED_MAX]]

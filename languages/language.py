@@ -360,7 +360,7 @@ class Stage(Protocol):
 
         ``work`` must be a pure function of what this run has: of the stage it may use `now`, `info` and
         `Node.wall_time`, and nothing else. It may be done on any thread. Like `breathe` it is no event, no event is
-        delivered meanwhile, and its caller goes on first. `callboard.languages.computing` is the usual way to it.
+        delivered meanwhile, and its caller goes on first. `callboard.languages.computation` is the usual way to it.
         """
         ...
 

@@ -16,10 +16,10 @@ from typing import Any
 from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
-from callboard.actors.memory.embedding import Embedder, Hashing, Made, NotMade, Vector
+from callboard.actors.memory.embedder import Embedder, Hashing, Made, NotMade, Vector
 from callboard.actors.memory.store import failed
 from callboard.actors.models.catalog import PROVIDERS, Providers
-from callboard.actors.models.embedding import EmbeddingModel, EmbeddingRequest
+from callboard.actors.models.embedding_models import EmbeddingModel, EmbeddingRequest
 from callboard.actors.models.model import Model, ModelFailed
 
 HUB = "sentence-transformers/"

@@ -12,7 +12,7 @@ from typing import Any
 from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedding import Embedder, Vector, cosine, packed, unpacked
+from callboard.actors.memory.embedder import Embedder, Vector, cosine, packed, unpacked
 from callboard.actors.memory.store import (
     Conflict,
     Document,

@@ -15,7 +15,7 @@ import anyio
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedding import Vector
+from callboard.actors.memory.embedder import Vector
 from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encoded, failed
 from callboard.actors.memory.text_store import (
     Embedding,

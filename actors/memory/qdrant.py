@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedding import Vector
+from callboard.actors.memory.embedder import Vector
 from callboard.actors.memory.remote import Answer, Remote, refused
 from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encoded
 from callboard.actors.memory.text_store import (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedding import Embedder, NotMade, Vector
+from callboard.actors.memory.embedder import Embedder, NotMade, Vector
 from callboard.actors.memory.store import Document, failed
 from callboard.lib.canonical_json import canonical
 

@@ -12,12 +12,12 @@ import msgspec
 from callboard.actors.models.anthropic_errors import failed
 from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, THOUGHTS, request_of
 from callboard.actors.models.anthropic_stream import StreamFold
-from callboard.actors.models.listening import CONNECT_S, SILENCE_S, forget_headers, listen
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.pacing import Lane
 from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
-from callboard.actors.models.wording import sent
+from callboard.actors.models.request_parts import sent
+from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, forget_headers, listen
+from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply, ToolUse
 

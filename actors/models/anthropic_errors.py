@@ -5,7 +5,7 @@ An error inside a stream arrives under status 200 and is known by its type only.
 
 from collections.abc import Mapping
 
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.actors.models.trouble import TOO_LONG, TRANSPORT, entry_of, try_failed
 
 CODE_OF: Mapping[str, str] = {

@@ -9,9 +9,7 @@ from typing import Any
 from callboard.actors.models.anthropic_thoughts import told_again
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.model import ModelTurn
-from callboard.actors.models.schemas import ANTHROPIC, native_schema
-from callboard.actors.models.tool_schemas import with_object_schema
-from callboard.actors.models.wording import (
+from callboard.actors.models.request_parts import (
     Request,
     api_names,
     asked_schema,
@@ -22,6 +20,8 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
+from callboard.actors.models.schemas import ANTHROPIC, native_schema
+from callboard.actors.models.tool_schemas import with_object_schema
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
 OUTPUT_TOKENS = 16_384

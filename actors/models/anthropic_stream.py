@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from callboard.actors.models.anthropic_thoughts import Thought, begun, sealed
 from callboard.actors.models.draft import Call, Draft
 from callboard.actors.models.model import ProviderReply
-from callboard.actors.models.wording import Request
+from callboard.actors.models.request_parts import Request
 from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON
 

@@ -25,12 +25,12 @@ from callboard.actors.models import (
 )
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.gemini import GeminiModel
-from callboard.actors.models.listening import NO_KEY
 from callboard.actors.models.model import Model, ModelFailed
 from callboard.actors.models.openai import OpenAIModel
-from callboard.actors.models.pacing import Lane, Lanes
 from callboard.actors.models.recorded import RecordedModel
 from callboard.actors.models.scripted import ScriptedModel
+from callboard.actors.models.stream_reader import NO_KEY
+from callboard.actors.models.turn_limits import Lane, Lanes
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event
 

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from callboard.actors.models.answer_json import plain, read_json, read_whole
 from callboard.actors.models.call_ids import fresh_ids
 from callboard.actors.models.model import ProviderReply
-from callboard.actors.models.retrying import TryFailed
-from callboard.actors.models.wording import Request
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure, ToolUse, Usage
 from callboard.lib.json_types import JSON
 from callboard.lib.text import normalise_json, normalise_text

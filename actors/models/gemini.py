@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from callboard.actors.models import gemini_embeddings
-from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_all
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.gemini_contents import DISPENSABLE, SCHEMA, request_of
 from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
 from callboard.actors.models.gemini_stream import ContentFold
-from callboard.actors.models.listening import CONNECT_S, SILENCE_S, listen, sdk
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.pacing import Lane
 from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.stream_reader import CONNECT_S, SILENCE_S, listen, sdk
+from callboard.actors.models.turn_limits import Lane
 from callboard.actors.models.unstreamed import STREAM, Unstreamed, media_type
-from callboard.actors.models.wording import Request
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from callboard.actors.models.call_ids import UNNAMED, with_fit_ids
 from callboard.actors.models.model import ModelTurn
-from callboard.actors.models.schemas import GEMINI, native_schema
-from callboard.actors.models.wording import (
+from callboard.actors.models.request_parts import (
     Request,
     api_names,
     asked_schema,
@@ -19,6 +18,7 @@ from callboard.actors.models.wording import (
     request,
     system_texts,
 )
+from callboard.actors.models.schemas import GEMINI, native_schema
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse
 
 SCHEMA = "response_json_schema"

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.actors.models.embedding import Embedded, EmbeddingRequest, read_as
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
 from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
 from callboard.bus import tracecontext
 from callboard.bus.effects import Usage

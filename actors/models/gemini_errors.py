@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from callboard.actors.models.error_bodies import said_in
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.actors.models.trouble import TRANSPORT, code_of_status, entry_of, try_failed
 from callboard.lib.json_types import JSON
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ProviderReply
-from callboard.actors.models.wording import Request
+from callboard.actors.models.request_parts import Request
 from callboard.bus.effects import Usage
 from callboard.lib.json_types import JSON
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import msgspec
 
 from callboard.actors.models import openai_chat, openai_embeddings, openai_responses
-from callboard.actors.models.embedding import Embedded, EmbeddingRequest, embed_all
-from callboard.actors.models.listening import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
+from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.openai_errors import failed
-from callboard.actors.models.pacing import Lane
 from callboard.actors.models.refusals import Refusals
-from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, with_retries
-from callboard.actors.models.wording import sent
+from callboard.actors.models.request_parts import sent
+from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
+from callboard.actors.models.stream_reader import CONNECT_S, NO_KEY, SILENCE_S, forget_headers, listen, sdk
+from callboard.actors.models.turn_limits import Lane
 from callboard.bus import tracecontext
 from callboard.bus.effects import Failure, ModelReply
 

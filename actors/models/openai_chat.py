@@ -10,10 +10,7 @@ from typing import Any
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
-from callboard.actors.models.schemas import OPENAI, native_schema
-from callboard.actors.models.tool_schemas import with_object_schema
-from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
-from callboard.actors.models.wording import (
+from callboard.actors.models.request_parts import (
     Request,
     api_names,
     asked_schema,
@@ -24,6 +21,9 @@ from callboard.actors.models.wording import (
     system_texts,
     told,
 )
+from callboard.actors.models.schemas import OPENAI, native_schema
+from callboard.actors.models.tool_schemas import with_object_schema
+from callboard.actors.models.trouble import MESSAGE_CHARS_MAX
 from callboard.bus.effects import Message, Text, ToolOutput, ToolSpec, ToolUse, Usage
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON

@@ -6,7 +6,7 @@ Compatible servers word their errors differently: the status decides, unless the
 from collections.abc import Mapping, Sequence
 
 from callboard.actors.models.error_bodies import said_in
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.actors.models.trouble import PASSING, TOO_LONG, TRANSPORT, code_of_status, entry_of, narrowed, try_failed
 from callboard.bus.effects import Failure
 from callboard.lib.text import normalise_text

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache
 
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.model_parameters import TEMPERATURE
 from callboard.lib.json_types import JSON
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callboard.actors.models.error_bodies import is_too_long, words_of
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure
 from callboard.lib.text import normalise_text
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from callboard.actors.models.error_bodies import is_error, said_in, words_of
-from callboard.actors.models.retrying import TryFailed
+from callboard.actors.models.request_retries import TryFailed
 from callboard.bus.effects import Failure
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON

@@ -11,8 +11,8 @@ keeper is a "child subreaper" (`prctl(2)`), so an orphan becomes its child. Else
 program. Then the keeper reports that on the line, and ends as the program ended. It passes SIGTERM on to all of them.
 
 If the keeper itself is killed, its program dies with it (PR_SET_PDEATHSIG); the other descendants are found by the
-variable `MARK` (`callboard.actors.programs.sweeping`). Only modules of the standard library that load fast are imported
-here.
+variable `MARK` (`callboard.actors.programs.orphan_cleanup`). It imports only modules of the standard library that load
+fast.
 """
 
 import ctypes

@@ -19,7 +19,7 @@ from anyio import to_thread
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from callboard.actors.programs import keeper
-from callboard.actors.programs.sweeping import sweep
+from callboard.actors.programs.orphan_cleanup import sweep
 
 KEEPER = str(Path(keeper.__file__).resolve())
 """The file of the keeper."""

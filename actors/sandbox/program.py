@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from callboard.actors.sandbox import calling, walls
+from callboard.actors.sandbox import request_loop, walls
 
 LENGTH_BYTES = 4
 
@@ -94,7 +94,7 @@ def _read(size: int) -> bytes | None:
 
 
 def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
-    child, answer = _forked(limits, lambda: calling.answered(request, limits["output_bytes"]), isolated)
+    child, answer = _forked(limits, lambda: request_loop.answered(request, limits["output_bytes"]), isolated)
     ending, written = _watched(answer, limits)
     os.close(answer)
     # A child that has answered is ending anyway; one that has closed its stdout and lingers is not waited for.
@@ -182,7 +182,7 @@ def _probe() -> str:
 
 def _tried() -> bytes:
     """Do what code may do, then what it may not."""
-    calling.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
+    request_loop.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
     try:
         os.close(os.dup(1))
     except PermissionError:

@@ -3,7 +3,7 @@
 from msgspec import Struct, field
 
 from callboard.actors.tools.limits import Turns
-from callboard.actors.tools.standing import Standing
+from callboard.actors.tools.run_scoped_servers import Standing
 
 
 class Shared(Struct, frozen=True):

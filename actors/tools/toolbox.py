@@ -15,13 +15,13 @@ from callboard.actors.tools.failures import described, shortened, tool_failed
 from callboard.actors.tools.held import Held, opened, server_of
 from callboard.actors.tools.limits import bounded, limits_of, retried
 from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, combined
+from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run
 from callboard.actors.tools.scripted import scripted_answer, scripts
-from callboard.actors.tools.standing import Standing, is_of_the_run
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
 from callboard.lib.finite_json import NotFinite, encoded
-from callboard.lib.json_schema import checking
-from callboard.lib.json_schema.telling import told
+from callboard.lib.json_schema import check as checking
+from callboard.lib.json_schema.violation_messages import told
 from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 50

@@ -11,7 +11,7 @@ from callboard.lib.text import encode_json
 from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
 from callboard.runtime.admission.start_message import examine
 from callboard.service.operations.errors import RequestRefused
-from callboard.starting import Start, Startable, start_message
+from callboard.start_options import Start, Startable, start_message
 from callboard.testing.services import Services
 
 

@@ -16,10 +16,10 @@ import structlog
 from callboard.bus.log.port import NoAnswer, Recorded, recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
-from callboard.features.notify.judging import Judge, Later, filters
 from callboard.features.notify.notice import Notice
-from callboard.features.notify.sending import Receiver, ServiceFailed
-from callboard.features.telemetry.following import until_caught_up
+from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
+from callboard.features.notify.rule_evaluation import Judge, Later, filters
+from callboard.features.telemetry.event_consumer import until_caught_up
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.cluster.leader import GRACE_S, holding, persistently
 from callboard.runtime.settings.notify_settings import NotifyRule

@@ -9,8 +9,8 @@ from msgspec import Struct
 from callboard.bus.log.port import recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import Copied, copied
-from callboard.features.notify.judging import Judge, Later, filters
 from callboard.features.notify.notice import Notice
+from callboard.features.notify.rule_evaluation import Judge, Later, filters
 from callboard.runtime.settings.notify_settings import NotifyRule
 
 

@@ -12,12 +12,12 @@ import structlog
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.retention.expiring import Expired, Expiry
+from callboard.features.retention.expiry import Expired, Expiry
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.service.api.connection import Connection
 from callboard.service.api.run_lists import Listings
-from callboard.service.operations.listing import listings
+from callboard.service.operations.run_listing import listings
 
 logger = structlog.get_logger(__name__)
 

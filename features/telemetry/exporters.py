@@ -17,7 +17,7 @@ import structlog
 
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.features.telemetry.following import ensure_durable, until_caught_up
+from callboard.features.telemetry.event_consumer import ensure_durable, until_caught_up
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.features.telemetry.metrics_exporter import MetricsExporter, otlp_meter_provider
 from callboard.features.telemetry.span_exporter import SpanExporter, SpansExporter, export_run

@@ -28,7 +28,7 @@ from callboard.bus.log.port import EventLog, NoAnswer, Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
-from callboard.features.telemetry.following import Taken, consumption
+from callboard.features.telemetry.event_consumer import Taken, consumption
 from callboard.lib.backoff import backoff_s
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold

@@ -11,8 +11,8 @@ from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, shown
 from callboard.languages.cel.overloads import Counted, Declarations, of_texts
 from callboard.languages.cel.patterns import matches
-from callboard.languages.cel.searching import contains
 from callboard.languages.cel.temporal import NS, to_datetime
+from callboard.languages.cel.text_search import contains
 from callboard.languages.cel.values import Duration, Timestamp, Value
 
 ZONES_KEPT_MAX = 256

@@ -5,10 +5,10 @@ import re
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_size
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.formatting import formatted
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.overloads import Counted, Declarations, of_texts
-from callboard.languages.cel.searching import count_search, find, find_last
+from callboard.languages.cel.string_format import formatted
+from callboard.languages.cel.text_search import count_search, find, find_last
 from callboard.languages.cel.values import SIZE_MAX, CelList, Value
 
 SLOW_CHARS_PER_STEP = 4

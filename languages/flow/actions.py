@@ -6,7 +6,7 @@ Source: pages *Step mechanics* and *Step actions*.
 from functools import partial
 from typing import Any
 
-from callboard.languages.cel.embedding import expression_body
+from callboard.languages.cel.template_strings import expression_body
 from callboard.languages.flow.bindings import at_match, at_step
 from callboard.languages.flow.clauses import first_wins, matcher
 from callboard.languages.flow.inspection import (

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Problem
 from callboard.bus.model_parameters import given_parameters
-from callboard.languages.flow.borrowing import variables
 from callboard.languages.flow.children import missing_children
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
+from callboard.languages.flow.environment_needs import variables
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.rules import LATEST

@@ -3,7 +3,7 @@
 Of arguments with expressions in them, only what the expressions cannot change is told: names too many or too few.
 """
 
-from callboard.languages.cel.embedding import expressions_in
+from callboard.languages.cel.template_strings import expressions_in
 from callboard.languages.flow.inspection import Arguments, Findings
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.lib.json_types import JSON

@@ -16,7 +16,7 @@ are the interpreter's own.
 
 from msgspec import Struct
 
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
 from callboard.languages.flow.frame import aspect, outcome_of

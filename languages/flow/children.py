@@ -7,7 +7,7 @@ from posixpath import normpath
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages import registry
-from callboard.languages.cel.embedding import OPENING
+from callboard.languages.cel.template_strings import OPENING
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.inspection import Findings
 from callboard.languages.kit import kits

@@ -6,7 +6,7 @@ Source: page *Step mechanics*, section *Failure matching*.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.languages.cel.embedding import expression_body, expressions_in
+from callboard.languages.cel.template_strings import expression_body, expressions_in
 from callboard.languages.flow.inspection import Here, boolean, fields, items, structural, text, typed
 from callboard.lib.json_types import JSON
 

@@ -8,7 +8,7 @@ those that hold little and would be written out without end, because the same pa
 import sys
 from typing import Any
 
-from callboard.languages.nesting import nests_deeper
+from callboard.languages.nesting_depth import nests_deeper
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 

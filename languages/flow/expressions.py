@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from callboard.languages.cel import program
-from callboard.languages.cel.embedding import expressions_in
 from callboard.languages.cel.errors import CelSyntaxError
 from callboard.languages.cel.syntax import Comprehension, Has, Name, Node, Select, children
+from callboard.languages.cel.template_strings import expressions_in
 from callboard.languages.flow.inspection import Findings, FlowNode, Site
 from callboard.languages.problems import Location, hint_at
 

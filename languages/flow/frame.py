@@ -13,7 +13,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
 from callboard.languages.flow.template import Scope, Template

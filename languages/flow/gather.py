@@ -7,7 +7,7 @@ settled the arms run in dispatch order, and then the policy decides (specificati
 from functools import partial
 from typing import Any
 
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.document import Call

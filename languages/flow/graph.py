@@ -20,6 +20,7 @@ from callboard.languages.flow.document import (
     SleepStep,
     Step,
 )
+from callboard.languages.flow.failure_match import matches
 from callboard.languages.flow.frame import (
     Frame,
     Place,
@@ -29,7 +30,7 @@ from callboard.languages.flow.frame import (
     outcome_of,
 )
 from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, tolerated, unmet
-from callboard.languages.flow.matching import matches
+from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import (
     Fault,
     Result,
@@ -42,7 +43,6 @@ from callboard.languages.flow.rules import TOLERATED_FAILURES
 from callboard.languages.flow.steps import enumerated, needed, raised, selected, wakes_at
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
-from callboard.languages.flow.wrapping import run_stack
 from callboard.languages.language import Cancelled
 from callboard.lib.json_types import JSON
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.events import Problem
-from callboard.languages.cel.embedding import OPENING, expression_body
+from callboard.languages.cel.template_strings import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
 from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec import Struct
 
 from callboard.languages.cel import program
-from callboard.languages.cel.embedding import CLOSING, OPENING, expression_body
 from callboard.languages.cel.errors import CelSyntaxError
+from callboard.languages.cel.template_strings import CLOSING, OPENING, expression_body
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.http import HTTP
 from callboard.languages.flow.contracts.model import MODEL

@@ -1,7 +1,7 @@
 """The providers of the flow language, as the rest of the house asks of them."""
 
 from callboard.languages.flow.provider_document import provider_problems
-from callboard.languages.flow.publishing import document_of
+from callboard.languages.flow.published_contracts import document_of
 from callboard.languages.flow.shipped import CONTRACTS, FAILURES
 from callboard.languages.flow.specified import SPECIFIED
 from callboard.languages.flow.structure import problems

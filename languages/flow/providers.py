@@ -7,7 +7,7 @@ turn, a question, a child run, so that they park, time out and show up in traces
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.human import HUMAN
 from callboard.languages.flow.contracts.model import MODEL

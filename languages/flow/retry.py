@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
+from callboard.languages.flow.failure_match import matches
 from callboard.languages.flow.frame import assigned, calculated, duration_of
-from callboard.languages.flow.matching import matches
 from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, superseding
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from callboard.languages.flow.contracts.contract_parts import Shipped
 from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.contracts.http import HTTP
 from callboard.languages.flow.contracts.human import HUMAN
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.process import PROCESS
-from callboard.languages.flow.contracts.shipping import Shipped
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.specified import SPECIFIED

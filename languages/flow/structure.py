@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from callboard.bus.events import Problem
-from callboard.languages.cel.embedding import expression_body, expressions_in
+from callboard.languages.cel.template_strings import expression_body, expressions_in
 from callboard.languages.flow.actions import route, step
 from callboard.languages.flow.arguments import argument_warnings
 from callboard.languages.flow.children import child_warnings
@@ -22,8 +22,8 @@ from callboard.languages.flow.inspection import (
     comment,
     fields,
 )
+from callboard.languages.flow.name_scopes import scoping_problems
 from callboard.languages.flow.near_misses import near_misses
-from callboard.languages.flow.scoping import scoping_problems
 from callboard.languages.flow.targets import stack
 from callboard.languages.flow.validation import Schema, schema_faults
 from callboard.languages.problems import Tree, kind_of

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from callboard.languages.cel import program
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.embedding import expression_body
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
+from callboard.languages.cel.template_strings import expression_body
 from callboard.languages.flow.depth import excess
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callboard.languages.cel.embedding import expressions_in
+from callboard.languages.cel.template_strings import expressions_in
 from callboard.languages.flow.clauses import covers
 from callboard.languages.flow.inspection import Here
 from callboard.languages.flow.shipped import FINAL

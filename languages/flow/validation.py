@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from callboard.languages.flow.formats import FORMATS
 from callboard.languages.problems import Location, kind_of
-from callboard.lib.json_schema import checking
+from callboard.lib.json_schema import check
 from callboard.lib.json_schema import patterns as schema_patterns
-from callboard.lib.json_schema.checking import TOO_DEEP
+from callboard.lib.json_schema.check import TOO_DEEP
 from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_SOUGHT_MAX = 100
@@ -72,15 +72,15 @@ class Schema:
     def violation(self, value: JSON) -> Violation | None:
         """Return how arguments violate the schema, or None if they fit it."""
         try:
-            found = checking.violations(
+            found = check.violations(
                 self._closed,
                 value,
-                dialect=checking.DRAFT2020,
+                dialect=check.DRAFT2020,
                 formats=FORMATS,
                 known=True,
                 most=VIOLATIONS_SOUGHT_MAX,
             )
-        except checking.Inapplicable as error:
+        except check.Inapplicable as error:
             return Violation("", "", value, str(error))
         if not found:
             return None
@@ -111,8 +111,8 @@ class Schema:
 def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     """Return what keeps a value from being a JSON Schema 2020-12 that can be applied, and where in it."""
     try:
-        faults = checking.faults(schema, dialect=checking.DRAFT2020, formats=FORMATS, most=VIOLATIONS_SOUGHT_MAX)
-    except checking.Inapplicable as error:
+        faults = check.faults(schema, dialect=check.DRAFT2020, formats=FORMATS, most=VIOLATIONS_SOUGHT_MAX)
+    except check.Inapplicable as error:
         return [((), f"is {error}" if str(error) == TOO_DEEP else str(error))]
     if faults:
         closest = {fault.path: fault for fault in reversed(faults)}
@@ -121,7 +121,7 @@ def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     return list(islice(_dangling(schema), VIOLATIONS_LISTED_MAX))
 
 
-def _schema_message(location: Location, fault: checking.Violation) -> str:
+def _schema_message(location: Location, fault: check.Violation) -> str:
     if location[-1:] == ("type",) and fault.keyword == "anyOf":
         return f"{_short(fault.value)} is no type that JSON has"
     if (fault.keyword, fault.wanted) == ("format", "regex"):
@@ -171,7 +171,7 @@ def _subschemas(schema: JSON, location: Location) -> Iterator[tuple[Location, di
 # -- telling an error: own words, so that a run replays to the same failure whatever validator is installed -----------
 
 
-def _told(found: Iterable[checking.Violation]) -> list[Violation]:
+def _told(found: Iterable[check.Violation]) -> list[Violation]:
     told = {
         (_pointer(one.path), _pointer(one.schema_path)): Violation(
             _pointer(one.schema_path), _pointer(one.path), one.value, _message(one)
@@ -181,7 +181,7 @@ def _told(found: Iterable[checking.Violation]) -> list[Violation]:
     return [told[key] for key in sorted(told)][:VIOLATIONS_LISTED_MAX]
 
 
-def _message(violation: checking.Violation) -> str:
+def _message(violation: check.Violation) -> str:
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "type":

@@ -10,8 +10,8 @@ from callboard.languages.graph.outline import outline
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.runners.agent import OF_TRIGGER
 from callboard.languages.graph.tools import variables
+from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
-from callboard.languages.graph.wiring import Graph
 from callboard.languages.language import RULES, Definition, Needs, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, from_pydantic, hint_at
 from callboard.lib.json_types import JSON

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from callboard.bus.paths import child, encode_id
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.wiring import Graph, Wire
+from callboard.languages.graph.topology import Graph, Wire
 from callboard.lib.json_types import JSON
 
 

@@ -7,8 +7,8 @@ from callboard.languages.graph.document import Workflow
 from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
 from callboard.languages.graph.outline import outline
+from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.triggers import begun
-from callboard.languages.graph.wiring import Graph
 from callboard.languages.node_types import NodeTypes
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from callboard.languages.graph.code import Returned, run_code
-from callboard.languages.graph.wiring import Wire
+from callboard.languages.graph.topology import Wire
 from callboard.languages.language import Node
 from callboard.lib.json_types import JSON
 

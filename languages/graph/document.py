@@ -1,7 +1,7 @@
 """The graph document: its models as people write them, lenient towards what older editors add.
 
 What concerns several places of a document is checked in `callboard.languages.graph.validate`; what the interpreter
-works with is the `callboard.languages.graph.wiring.Graph` that is made of it.
+works with is the `callboard.languages.graph.topology.Graph` that is made of it.
 """
 
 from typing import Annotated, Any

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.triggers import Entrance, Proof
 
 _PROOFS: Mapping[str, Proof] = {

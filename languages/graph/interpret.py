@@ -7,15 +7,15 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.graph.agenda import Agenda, Task
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, Execution
 from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
+from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.validate import configured_before
 from callboard.languages.graph.visit import Visitor
-from callboard.languages.graph.wiring import Graph
 from callboard.languages.graph.work import Context
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
 from callboard.languages.language import Task as Running

@@ -3,7 +3,7 @@
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.graph import admit, interpret, parse
-from callboard.languages.graph.wiring import Graph
+from callboard.languages.graph.topology import Graph
 from callboard.languages.language import Definition, End, Plan, Stage
 
 

@@ -25,8 +25,8 @@ from msgspec import Struct
 
 from callboard.bus.effects import Message, ModelRequest, Text, user
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.turn_parameters import exact_model
-from callboard.languages.graph.wiring import GraphNode
 from callboard.languages.graph.work import Work
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn

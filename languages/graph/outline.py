@@ -2,7 +2,7 @@
 
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.wiring import Graph
+from callboard.languages.graph.topology import Graph
 
 
 def outline(graph: Graph) -> Outline:

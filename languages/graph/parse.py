@@ -6,8 +6,8 @@ from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
 from callboard.languages.graph.first_version import problem_of_first_version
 from callboard.languages.graph.node_specs import spec_of
+from callboard.languages.graph.topology import Graph, GraphNode, Wire
 from callboard.languages.graph.validate import beyond_shape, configured
-from callboard.languages.graph.wiring import Graph, GraphNode, Wire
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read

@@ -11,9 +11,9 @@ from msgspec import Struct, field
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.paths import activation_id
 from callboard.languages.graph.agenda import Task
-from callboard.languages.graph.shaping import Ports
+from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.times import ms
-from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.language import Instant
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps

@@ -11,7 +11,7 @@ from msgspec import Struct
 from callboard.bus.effects import McpTools, ScriptedTools, ToolSource, ToolSpec
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.templates import is_placeholder
-from callboard.languages.graph.wiring import GraphNode
+from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.work import Context
 from callboard.lib.json_types import JSON
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.lib.json_types import JSON
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.graph.coercion import UNFIT, coerced
-from callboard.languages.graph.wiring import GraphNode
+from callboard.languages.graph.topology import GraphNode
 from callboard.languages.language import TurnParameters
 from callboard.lib.json_types import JSON
 

@@ -21,7 +21,7 @@ from callboard.languages.graph.node_specs import (
     node_type,
     spec_of,
 )
-from callboard.languages.graph.wiring import Graph, GraphNode, cycle_of
+from callboard.languages.graph.topology import Graph, GraphNode, cycle_of
 from callboard.languages.node_types import ValueType
 from callboard.languages.problems import Location, Tree, hint_at, kind_of
 from callboard.lib.json_types import JSON

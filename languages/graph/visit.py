@@ -8,18 +8,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
+from callboard.languages.graph.output_shape import Ports, refused, shaped, travelling
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
 from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
-from callboard.languages.graph.shaping import Ports, refused, shaped, travelling
 from callboard.languages.graph.times import after
-from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
 from callboard.languages.language import Cancelled, Expired, Instant, Node, Ok, SignalArrived, Stage
-from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 

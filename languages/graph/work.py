@@ -10,17 +10,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
 from callboard.languages.graph.member_paths import member_at
+from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import BOUNDED_WORK
-from callboard.languages.graph.shaping import Ports
 from callboard.languages.graph.templates import rendered
 from callboard.languages.graph.times import ms
-from callboard.languages.graph.wiring import Graph, GraphNode
+from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
 from callboard.lib.json_types import JSON
 

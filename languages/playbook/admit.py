@@ -15,9 +15,9 @@ from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
-from callboard.languages.playbook.borrowing import borrowed
+from callboard.languages.playbook.connection_needs import borrowed
 from callboard.languages.playbook.document import Playbook, Step
-from callboard.languages.playbook.eliciting import questions, refusal
+from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.given import inputs, overridden
 from callboard.languages.playbook.near_misses import near_connections, near_misses

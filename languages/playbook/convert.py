@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from callboard.bus.events import Problem
 from callboard.languages.json_text import read_json
 from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.markdown_writer import written
 from callboard.languages.playbook.parse import parse
-from callboard.languages.playbook.writing import written
 from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 
 

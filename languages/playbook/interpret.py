@@ -13,14 +13,14 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
 from callboard.languages.playbook.admit import plan_options
-from callboard.languages.playbook.branching import branch_of
+from callboard.languages.playbook.branch_choice import branch_of
 from callboard.languages.playbook.context import Entry
 from callboard.languages.playbook.document import ARTIFACT_TYPES, Playbook, Step
+from callboard.languages.playbook.interpolation import TooMuchText, rendered
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
 from callboard.languages.playbook.outline import condition_text
 from callboard.languages.playbook.record import Record, Standing
-from callboard.languages.playbook.rendering import TooMuchText, rendered
 from callboard.languages.playbook.state import State
 from callboard.languages.playbook.visit import Setting, Visit
 

@@ -10,7 +10,7 @@ agree with one of them, so the work grows with the length of the text alone.
 import re
 from collections.abc import Iterator
 
-from callboard.languages.nesting import VALUE_DEPTH_MAX
+from callboard.languages.nesting_depth import VALUE_DEPTH_MAX
 from callboard.lib.step_limits import Steps
 
 _TOKEN = re.compile(

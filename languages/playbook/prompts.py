@@ -13,10 +13,10 @@ from msgspec import Struct
 from callboard.bus.effects import McpTools
 from callboard.languages.language import Node, Ok
 from callboard.languages.playbook.directives import scheme_of
+from callboard.languages.playbook.interpolation import TooMuchText, rendered
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.patterns import VARIABLE
-from callboard.languages.playbook.rendering import TooMuchText, rendered
 from callboard.lib.json_types import JSON
 
 

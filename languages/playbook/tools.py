@@ -5,13 +5,13 @@ import json
 from collections.abc import Callable
 
 from callboard.bus.effects import Failure, ScriptedTools, ToolSpec
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
+from callboard.languages.playbook.interpolation import Rendered, TooMuchText, rendered_json
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import CALLER, Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
-from callboard.languages.playbook.rendering import Rendered, TooMuchText, rendered_json
 from callboard.lib.json_types import JSON
 
 SLOT = "tool.0.0"

@@ -8,19 +8,19 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest
 from callboard.languages.agent import Policy, converse
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
-from callboard.languages.playbook.eliciting import default, refusal, schema_of, understood
-from callboard.languages.playbook.extracting import STEPS_MAX, extracted
+from callboard.languages.playbook.elicitation import default, refusal, schema_of, understood
+from callboard.languages.playbook.extraction import STEPS_MAX, extracted
 from callboard.languages.playbook.findings import ELICITED
+from callboard.languages.playbook.interpolation import TooMuchText, rendered
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
 from callboard.languages.playbook.prompts import prompt_text
 from callboard.languages.playbook.record import Standing
-from callboard.languages.playbook.rendering import TooMuchText, rendered
 from callboard.languages.playbook.tools import call_tool
 
 TOO_MUCH_TEXT = "playbook.too_much_text"

@@ -13,7 +13,7 @@ from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.provision import Lacks, holding, lacks
 from callboard.languages.workflow.result import Result
-from callboard.languages.workflow.routing import END, Onward, Router, Terminal
+from callboard.languages.workflow.routes import END, Onward, Router, Terminal
 from callboard.languages.workflow.sources import resolve
 from callboard.languages.workflow.usage import declared_sources, layered
 from callboard.languages.workflow.visit import Context, Setting, visit

@@ -7,11 +7,11 @@ from msgspec import Struct, field
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
 from callboard.languages.agent import Policy, converse
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.language import Cancelled, Failed, Node, Stage
 from callboard.languages.skills.skill import Skill, config_variables
 from callboard.languages.workflow import document as doc
-from callboard.languages.workflow.judging import evaluate, feedback
+from callboard.languages.workflow.evaluation import evaluate, feedback
 from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
 from callboard.languages.workflow.provision import Lacks
 from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet

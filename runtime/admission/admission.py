@@ -41,13 +41,13 @@ from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
-from callboard.runtime.admission.continuing import begun_anew, going_on_or_anew, is_no_fork
+from callboard.runtime.admission.child_continuation import begun_anew, going_on_or_anew, is_no_fork
+from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import no_origin
 from callboard.runtime.admission.forks import Forks
 from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
 from callboard.runtime.admission.refusals import record_refusal
-from callboard.runtime.admission.routing import route
 from callboard.runtime.admission.secret_starts import erase_start, is_secret, key_of, taken_in, withheld
 from callboard.runtime.admission.start_message import Examined, decoded, examine_object
 from callboard.runtime.admission.tells import Tells, illegible

@@ -11,8 +11,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION
+from callboard.runtime.admission.command_routing import id_in, routed, routed_as
 from callboard.runtime.admission.refusals import read_refusal
-from callboard.runtime.admission.routing import id_in, routed, routed_as
 from callboard.runtime.admission.verdicts import Verdict
 
 

@@ -17,7 +17,7 @@ from callboard.bus.events import Problem
 from callboard.bus.subjects import token
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
-from callboard.languages.planning import planned
+from callboard.languages.plans import planned
 from callboard.languages.problems import hints_within
 from callboard.languages.titles import title_of
 from callboard.lib.threads import quick_turns

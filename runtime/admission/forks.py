@@ -27,7 +27,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import place_problems
 from callboard.runtime.admission.tells import key_missing
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
-from callboard.runtime.run.observing import Observer
+from callboard.runtime.run.replay_observer import Observer
 
 OWN = frozenset({"definition", "run_id", "by", "scheduled", "fork"})
 """Members of a start that are never taken over; the definition is put together."""

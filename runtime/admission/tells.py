@@ -14,8 +14,8 @@ from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
+from callboard.runtime.admission.command_routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
 from callboard.runtime.admission.refusals import record_refusal
-from callboard.runtime.admission.routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
 from callboard.runtime.admission.start_message import too_deep
 from callboard.runtime.admission.verdicts import Verdict
 

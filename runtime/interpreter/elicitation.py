@@ -12,8 +12,8 @@ import msgspec
 
 from callboard.languages.language import Ask, Node
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.lib.json_schema import checking
-from callboard.lib.json_schema.telling import told
+from callboard.lib.json_schema import check
+from callboard.lib.json_schema.violation_messages import told
 from callboard.lib.json_types import JSON
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
@@ -60,8 +60,8 @@ def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
     if schema is None:
         return None if _word(response) == ACCEPT or response is True else f"the answer has to be {ACCEPT} or {DECLINE}"
     try:
-        found = checking.violations({"type": "object", **schema}, _value(schema, response))
-    except checking.Inapplicable:
+        found = check.violations({"type": "object", **schema}, _value(schema, response))
+    except check.Inapplicable:
         return None  # the server knows what to make of its own schema
     if not found:
         return None

@@ -17,7 +17,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
-from callboard.languages.planning import planned
+from callboard.languages.plans import planned
 from callboard.languages.registry import hosting
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation

@@ -33,8 +33,8 @@ from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.computation import Computation
-from callboard.runtime.interpreter.ending import conclude, conclude_diverged, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying, start_of
+from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
 from callboard.runtime.run.child_budgets import ChildBudgets
@@ -45,7 +45,7 @@ from callboard.runtime.run.crashes import Probation
 from callboard.runtime.run.in_flight import InFlight
 from callboard.runtime.run.inbox import URGENT, Inbox
 from callboard.runtime.run.log import AT_ONCE_BYTES_MAX, Clock, RunLog, events_of, read_run
-from callboard.runtime.run.resting import Rest
+from callboard.runtime.run.rest import Rest
 
 log = structlog.get_logger(__name__)
 

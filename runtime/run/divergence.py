@@ -20,7 +20,7 @@ from callboard.runtime.interpreter.code import adopted_digest, code_of, hosted_d
 from callboard.runtime.interpreter.replay import build_stage, replay
 from callboard.runtime.run.activation import Services
 from callboard.runtime.run.log import RunLog, events_of
-from callboard.runtime.run.observing import Observer
+from callboard.runtime.run.replay_observer import Observer
 
 
 async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> None:

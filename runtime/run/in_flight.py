@@ -12,8 +12,8 @@ import anyio.lowlevel
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
 from callboard.actors.node import NodeActor, failed
+from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
-from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.errors import unexpected
 from callboard.bus.events import Event, Payload

@@ -1,7 +1,7 @@
 """Quarantine: what the log records of a run that no worker can perform, so that no worker tries again.
 
 Either the run's log is damaged, or each worker that claimed the run has crashed. The run is listed as quarantined, and
-`callboard.runtime.run.killing` ends it when it gets a kill.
+`callboard.runtime.run.kill` ends it when it gets a kill.
 
 Emits: run.quarantined
 """

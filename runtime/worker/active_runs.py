@@ -29,7 +29,7 @@ from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.crashes import KeepsCrashing, NotYet, Probation
 from callboard.runtime.run.divergence import record_divergence
 from callboard.runtime.run.inbox import URGENT
-from callboard.runtime.run.killing import end_killed
+from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.quarantine import quarantine
 from callboard.runtime.worker.slots import Slots
 

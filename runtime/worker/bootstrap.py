@@ -12,14 +12,14 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from callboard.actors.programs.sweeping import sweep
+from callboard.actors.programs.orphan_cleanup import sweep
 from callboard.bus.errors import ClockSkewed
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.queue import Outbox
-from callboard.features.budgets.following import Following
+from callboard.features.budgets.usage_follower import Following
 from callboard.features.notify.office import telling
 from callboard.features.schedules.keeper import Keeper
-from callboard.features.telemetry.scraping import Scraped
+from callboard.features.telemetry.metrics_endpoint import Scraped
 from callboard.runtime.admission.admission import Admission
 from callboard.runtime.cluster.leader import persistently
 from callboard.runtime.cluster.membership import ALL_BACK_S

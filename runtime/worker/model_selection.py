@@ -9,8 +9,8 @@ from anyio import to_thread
 
 from callboard.actors.models.catalog import PROVIDERS, Providers, open_model, resolve
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.pacing import Lanes
 from callboard.actors.models.recorded import RecordedModel
+from callboard.actors.models.turn_limits import Lanes
 from callboard.bus.effects import Failure, ModelReply
 from callboard.bus.log.port import EventLog, readable
 from callboard.bus.subjects import RunRef

@@ -28,7 +28,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import hosting
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.admission.admission import Admission, CodeElsewhere
-from callboard.runtime.cluster.forwarding import delivery_of, headers_of
+from callboard.runtime.cluster.forwarded_deliveries import delivery_of, headers_of
 from callboard.runtime.cluster.membership import Load
 from callboard.runtime.interpreter.code import named_code
 from callboard.runtime.worker.active_runs import CRASHED_RETRY_S, QUARANTINED, ActiveRuns, Counts, Hear

@@ -15,7 +15,7 @@ from callboard.bus.log.forks import origin_of
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
-from callboard.features.index.following import Following
+from callboard.features.index.index_follower import Following
 from callboard.features.index.store import By, RunIndex, Spending
 from callboard.projections.lists.questions import TYPES, Question, Questions
 from callboard.projections.lists.runs import RowStatus, RunRow
@@ -23,7 +23,7 @@ from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.orphans import UNREADABLE, is_orphan
-from callboard.service.api.keeping import Kept
+from callboard.service.api.live_projection import Kept
 from callboard.service.api.statuses import Statuses, depends
 
 QUESTIONS_MAX = 10_000

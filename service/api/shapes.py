@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from callboard.bus.commands import Registration, StartRun, Verb
 from callboard.service.api import bodies
-from callboard.service.api.forking import ForkRun
+from callboard.service.api.fork_starts import ForkRun
 from callboard.service.api.values import ReadValue
 from callboard.service.api.verbs import Verbs
 

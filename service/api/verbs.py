@@ -71,11 +71,11 @@ from callboard.service.api.bodies import (
     Versions,
 )
 from callboard.service.api.client import VERDICT_WAIT_S, Client, unknown_run
-from callboard.service.api.forking import ForkRun, begun
-from callboard.service.api.keeping import Folding
-from callboard.service.api.retrying import NowhereToFork
+from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.live_projection import Folding
+from callboard.service.api.retry_point import NowhereToFork
 from callboard.service.api.run_lists import Listings
-from callboard.service.api.settling import NotTaken, told
+from callboard.service.api.settlement import NotTaken, told
 from callboard.service.api.values import ENCRYPTED_BYTES_MAX, ReadValue, ValuePart, part_of_value
 from callboard.service.api.version_lists import listed
 

@@ -11,9 +11,9 @@ from callboard.bus.nats.purge import Gone
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
 from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.forking import ForkRun, begun
-from callboard.service.api.retrying import ENDED_BADLY, NowhereToFork
-from callboard.service.operations.purging import FORKED, CannotPurge, purge_run
+from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.retry_point import ENDED_BADLY, NowhereToFork
+from callboard.service.operations.run_purge import FORKED, CannotPurge, purge_run
 
 AT_ONCE = 16
 """Runs that are told something side by side."""

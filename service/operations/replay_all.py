@@ -19,7 +19,7 @@ from callboard.bus.log.port import Reading, readable
 from callboard.bus.nats.archive import Archive, ArchivedLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.runtime.hosting.loading import load
+from callboard.runtime.hosting.code_loader import load
 from callboard.runtime.interpreter.code import adopted_digest
 from callboard.runtime.interpreter.replay import admitted
 from callboard.runtime.run.log import events_of, read_run

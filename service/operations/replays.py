@@ -12,10 +12,10 @@ from callboard.bus.events import TYPES, Difference, Event, RunEnd, RunStart
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.projections.run.run_result import OpenEffect, RunResult
-from callboard.runtime.interpreter.ending import conclude, conclude_failed
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
+from callboard.runtime.interpreter.run_end import conclude, conclude_failed
 from callboard.runtime.interpreter.stage import Stage
-from callboard.runtime.run.observing import Observer
+from callboard.runtime.run.replay_observer import Observer
 from callboard.service.operations.narration import narrated
 from callboard.service.operations.results import result_of
 

@@ -19,15 +19,15 @@ from callboard.languages.registry import about, authoring, parsed
 from callboard.languages.source_text import read
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import called
-from callboard.runtime.hosting.loading import definition_of
+from callboard.runtime.hosting.code_loader import definition_of
 from callboard.runtime.hosting.names import named
-from callboard.service.operations.bundling import Permit, bundled, everything, skills_beside
+from callboard.service.operations.bundle_files import Permit, bundled, everything, skills_beside
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.files import document_of, text_of, why
 from callboard.service.operations.json_values import NotJson, json_of
 from callboard.service.operations.option_values import option_values
-from callboard.service.operations.receiving import OPTION, begin, begun_of, received_of
 from callboard.service.operations.start_request import StartRequest
+from callboard.service.operations.trigger_starts import OPTION, begin, begun_of, received_of
 
 STDIN = "-"
 

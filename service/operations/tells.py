@@ -9,7 +9,7 @@ from callboard.bus.commands import TELLS
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, payload_of
 from callboard.service.api.client import Client
-from callboard.service.api.settling import Reception, told
+from callboard.service.api.settlement import Reception, told
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.narration import narrated, short
 

@@ -9,7 +9,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
 from callboard.languages.registry import about, authoring, detect_nearly, language, parsed
-from callboard.service.operations.bundling import Permit, everything
+from callboard.service.operations.bundle_files import Permit, everything
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.start_messages import StartRequest, prepared
 

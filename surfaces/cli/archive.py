@@ -22,8 +22,8 @@ def archive(
     """
     import anyio
 
-    from callboard.surfaces.cli.archiving import Chosen, write
-    from callboard.surfaces.cli.finding import wanted
+    from callboard.surfaces.cli.archive_action import Chosen, write
+    from callboard.surfaces.cli.run_selection import wanted
     from callboard.surfaces.cli.settings import configured
 
     if sum((bool(runs), everything, question is not None)) != 1:
@@ -45,7 +45,7 @@ def import_runs(settings: Settings, file: str, id: str | None) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.archiving import bring_in
+    from callboard.surfaces.cli.archive_action import bring_in
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(bring_in, file, id, configured(settings), settings)

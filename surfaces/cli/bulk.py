@@ -15,14 +15,14 @@ from callboard.service.api.client import Client
 from callboard.service.api.run_lists import Listings
 from callboard.service.operations.bulk import Heard, begin_all, hearing, tell_all
 from callboard.service.operations.errors import UsageInvalid
-from callboard.service.operations.listing import listings
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
+from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.finding import wanted
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import confirmed, say
+from callboard.surfaces.cli.output import confirmed, say
 from callboard.surfaces.cli.progress import Progress, progress
+from callboard.surfaces.cli.run_selection import wanted
 
 SHOWN_MAX = 10
 """How many runs are shown before they are told, and how many that refuse it behind."""

@@ -3,7 +3,7 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.printing import document
+from callboard.surfaces.cli.output import document
 
 
 @click.command(epilog=exits.EXIT_CODES)

@@ -4,7 +4,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Settings, settings_options
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -18,7 +18,7 @@ def config(settings: Settings) -> None:
     import anyio
 
     from callboard.runtime.settings.config import UNKNOWN
-    from callboard.service.operations.measuring import measured
+    from callboard.service.operations.commit_measurement import measured
     from callboard.service.operations.results import compact
     from callboard.surfaces.cli.problems import problem_text
     from callboard.surfaces.cli.settings import configured

@@ -27,6 +27,6 @@ def conformance(
     run of its own, all at once, on a server and a worker of this process. With --data-dir or --nats the runs are kept
     for other commands to look at; otherwise nothing is.
     """
-    from callboard.surfaces.cli.conforming import conform
+    from callboard.surfaces.cli.conformance_action import conform
 
     ctx.exit(conform(corpus, pattern, language, skip_temporal=skip_temporal, settings=settings))

@@ -12,7 +12,7 @@ from callboard.languages.registry import provider_contracts
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.providers import installed
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 
 SENTENCE_CHARS_MAX = 90
 """How much of a description a list shows."""

@@ -22,6 +22,6 @@ def convert(
 
     The JSON is the `definition` of `callboard validate --json`, without line numbers.
     """
-    from callboard.surfaces.cli.converting import converted_file
+    from callboard.surfaces.cli.convert_action import converted_file
 
     ctx.exit(converted_file(file, form, language, output, as_json=as_json))

@@ -25,7 +25,7 @@ def cost(settings: Settings, by: Literal["definition", "day", "model"], question
     """
     import anyio
 
-    from callboard.surfaces.cli.finding import wanted
+    from callboard.surfaces.cli.run_selection import wanted
     from callboard.surfaces.cli.run_table import list_costs
     from callboard.surfaces.cli.settings import configured
 

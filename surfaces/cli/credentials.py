@@ -4,7 +4,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Settings, json_option, settings_options
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 
 user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
 
@@ -31,7 +31,7 @@ def add(provider: str, user: str, settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.crediting import add_credential, given_values
+    from callboard.surfaces.cli.credentials_action import add_credential, given_values
     from callboard.surfaces.cli.settings import configured
 
     config = configured(settings)
@@ -50,7 +50,7 @@ def connect(provider: str, user: str, settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.crediting import connect_account
+    from callboard.surfaces.cli.credentials_action import connect_account
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(connect_account, provider, user, configured(settings), settings)
@@ -62,7 +62,7 @@ def list_(settings: Settings) -> None:
     """List the credentials: for which provider, whose, which variables, since when. Never what they are."""
     import anyio
 
-    from callboard.surfaces.cli.crediting import list_credentials
+    from callboard.surfaces.cli.credentials_action import list_credentials
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(list_credentials, configured(settings), settings)
@@ -76,7 +76,7 @@ def remove(provider: str, user: str, settings: Settings) -> None:
     """Remove a credential."""
     import anyio
 
-    from callboard.surfaces.cli.crediting import remove_credential
+    from callboard.surfaces.cli.credentials_action import remove_credential
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(remove_credential, provider, user, configured(settings), settings)
@@ -91,7 +91,7 @@ def rotate(settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.crediting import rotate_credentials
+    from callboard.surfaces.cli.credentials_action import rotate_credentials
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(rotate_credentials, configured(settings), settings)

@@ -20,6 +20,6 @@ def diagram(settings: Settings, what: str, form: str, output: str | None, direct
 
     A definition needs no server. Of a run, each node has the colour of its outcome, and the ways taken stand out.
     """
-    from callboard.surfaces.cli.drawing import Wanted, draw
+    from callboard.surfaces.cli.diagram_action import Wanted, draw
 
     draw(what, Wanted("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)

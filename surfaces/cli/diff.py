@@ -19,7 +19,7 @@ def diff(settings: Settings, left: str, right: str) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.comparing import compare_runs
+    from callboard.surfaces.cli.diff_action import compare_runs
     from callboard.surfaces.cli.settings import configured
 
     code = anyio.run(compare_runs, left, right, configured(settings), settings)

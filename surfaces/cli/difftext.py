@@ -17,7 +17,7 @@ from callboard.projections.comparison.json_differences import Difference
 from callboard.projections.comparison.shared_events import Shared
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.service.operations.narration import short
-from callboard.surfaces.cli.printing import style
+from callboard.surfaces.cli.output import style
 
 LINES_MAX = 12
 """How many lines a list of differences has, and a diff of texts, before it is cut; JSON has all of them."""

@@ -4,12 +4,12 @@ import msgspec
 
 from callboard.runtime.settings.config import Config
 from callboard.service.operations.doctor.examination import examine
-from callboard.service.operations.doctor.finding import Finding
+from callboard.service.operations.doctor.findings import Finding
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 

@@ -14,7 +14,7 @@ from callboard.service.api.client import NoVerdict
 from callboard.service.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.problems import problem_text
 from callboard.surfaces.cli.streams import StdoutLost
 from callboard.surfaces.cli.views import where_options

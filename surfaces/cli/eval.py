@@ -23,6 +23,6 @@ def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain:
     callboard eval '{{ vars.items.filter(i, i.price > 10.0) }}' --bindings @state.json
     callboard eval -- '-3 + 5'
     """
-    from callboard.surfaces.cli.evaluating import evaluate_text
+    from callboard.surfaces.cli.evaluate_action import evaluate_text
 
     evaluate_text(expression, bindings, explain=explain, as_json=as_json)

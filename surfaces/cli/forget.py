@@ -17,7 +17,7 @@ def forget(settings: Settings, name: str, yes: bool) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.forgetting import forget_key
+    from callboard.surfaces.cli.forget_action import forget_key
     from callboard.surfaces.cli.settings import configured
 
     code = anyio.run(forget_key, name, yes, configured(settings), settings)

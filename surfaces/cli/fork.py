@@ -100,7 +100,7 @@ def _begin(
     import anyio
 
     from callboard.surfaces.cli.bulk import begin_many
-    from callboard.surfaces.cli.forking import start_of
+    from callboard.surfaces.cli.fork_action import start_of
     from callboard.surfaces.cli.settings import configured
 
     start = start_of(options=pairs(given.pop("options"), "--option"), **given)
@@ -118,7 +118,7 @@ def _ask(
     import anyio
 
     from callboard.service.operations.option_values import option_values
-    from callboard.surfaces.cli.forking import begin, read_outcome, start_of
+    from callboard.surfaces.cli.fork_action import begin, read_outcome, start_of
     from callboard.surfaces.cli.settings import configured
 
     options = pairs(given.pop("options"), "--option")

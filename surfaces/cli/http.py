@@ -25,7 +25,7 @@ def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> No
     """
     import anyio
 
-    from callboard.surfaces.cli.httpserving import serve
+    from callboard.surfaces.cli.http_action import serve
     from callboard.surfaces.cli.settings import configured
 
     ctx.exit(anyio.run(serve, configured(settings, level="warning"), settings, *address))

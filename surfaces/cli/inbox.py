@@ -26,7 +26,7 @@ def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str
     """
     import anyio
 
-    from callboard.surfaces.cli.awaiting import list_inbox
+    from callboard.surfaces.cli.inbox_action import list_inbox
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(list_inbox, configured(settings), settings, kind, limit, (by or "link") if links else None)

@@ -4,8 +4,8 @@ import threading
 from typing import Any
 
 from callboard.lib.json_types import JSON
-from callboard.surfaces.cli.printing import say, style
-from callboard.surfaces.cli.questioning import Choice, Question, ask
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.prompts import Choice, Question, ask
 from callboard.surfaces.cli.terminal import NobodyThere, Terminal
 
 END_OF_TEXT = "several lines; an empty one ends it"

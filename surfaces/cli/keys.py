@@ -37,7 +37,7 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
     """
     import anyio
 
-    from callboard.surfaces.cli.keeping import add_key
+    from callboard.surfaces.cli.keys_action import add_key
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(add_key, name, scopes or ("read",), expires, configured(settings), settings)
@@ -49,7 +49,7 @@ def list_(settings: Settings) -> None:
     """List the keys: what they are called, what they are for, until when."""
     import anyio
 
-    from callboard.surfaces.cli.keeping import list_keys
+    from callboard.surfaces.cli.keys_action import list_keys
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(list_keys, configured(settings), settings)
@@ -62,7 +62,7 @@ def remove(name: str, settings: Settings) -> None:
     """Remove a key: from now on it lets nobody in."""
     import anyio
 
-    from callboard.surfaces.cli.keeping import remove_key
+    from callboard.surfaces.cli.keys_action import remove_key
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(remove_key, name, configured(settings), settings)

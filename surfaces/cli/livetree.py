@@ -15,8 +15,8 @@ from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Effect, Node, Trace
 from callboard.service.operations.narration import narrated, short
+from callboard.surfaces.cli.event_output import failure_lines
 from callboard.surfaces.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end
-from callboard.surfaces.cli.showing import failure_lines
 from callboard.surfaces.cli.treetext import MARKS, Row, rows
 from callboard.surfaces.cli.views import tokens
 

@@ -17,7 +17,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import settings_of, wants_json
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.streams import StdoutLost, guard
 
 SECTIONS: dict[str, dict[str, str]] = {

@@ -39,7 +39,7 @@ def mcp(
 
     import anyio
 
-    from callboard.surfaces.cli.mcpserving import Serving, serve
+    from callboard.surfaces.cli.mcp_action import Serving, serve
     from callboard.surfaces.cli.options import forget_json
     from callboard.surfaces.cli.settings import configured
 

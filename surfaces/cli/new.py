@@ -19,7 +19,7 @@ def new(name: str | None, template: str, language: str | None, listing: bool, fo
     It can be performed at once: by a script, without any key, or by a model. NAME is also what the definition is
     called, if it has a name; without NAME, both are called as the template.
     """
-    from callboard.surfaces.cli.scaffolding import found, list_templates
+    from callboard.surfaces.cli.template_files import found, list_templates
 
     if listing:
         list_templates(as_json=as_json)

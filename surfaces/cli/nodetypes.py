@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
 from callboard.languages.problems import hint_at
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 
 PARTS = ("configurations", "input_params", "output_params")
 

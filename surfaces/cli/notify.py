@@ -24,7 +24,7 @@ def test(rule: str, settings: Settings) -> None:
     """Send a sample to whom RULE names, and say whether it was taken."""
     import anyio
 
-    from callboard.surfaces.cli.notifying import send_sample
+    from callboard.surfaces.cli.notify_action import send_sample
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(send_sample, rule, configured(settings), settings)
@@ -44,7 +44,7 @@ def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
     """Show what the rules would have told of what is in the log, all or those named. Nobody is told."""
     import anyio
 
-    from callboard.surfaces.cli.notifying import show_preview
+    from callboard.surfaces.cli.notify_action import show_preview
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(show_preview, rules, since, configured(settings), settings)

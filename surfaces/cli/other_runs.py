@@ -2,7 +2,7 @@
 
 from callboard.bus.subjects import RunRef
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.views import program, where_options
 
 

@@ -28,7 +28,7 @@ def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, 
     """
     import anyio
 
-    from callboard.surfaces.cli.pageserving import serve
+    from callboard.surfaces.cli.page_action import serve
     from callboard.surfaces.cli.settings import configured
 
     ctx.exit(anyio.run(serve, configured(settings, level="warning"), settings, file, *address))

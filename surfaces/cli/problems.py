@@ -1,7 +1,7 @@
 """Problems as people read them: file, line and column, what is wrong, and the line of the text with a caret below."""
 
 from callboard.bus.events import Problem
-from callboard.surfaces.cli.printing import style
+from callboard.surfaces.cli.output import style
 
 LINE_CHARS_MAX = 120
 """How much of a line of the text is shown: of a longer one what stands around the place that is meant."""

@@ -35,7 +35,7 @@ def purge(
 
     from callboard.bus.nats.purge import Gone
     from callboard.surfaces.cli.bulk import Many
-    from callboard.surfaces.cli.purging import purge_many
+    from callboard.surfaces.cli.purge_action import purge_many
     from callboard.surfaces.cli.settings import configured
 
     whom = run if run is not None else Many(question, yes, None)

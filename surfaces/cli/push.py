@@ -36,7 +36,7 @@ def push(
     """
     import anyio
 
-    from callboard.surfaces.cli.pushing import push_file
+    from callboard.surfaces.cli.push_action import push_file
     from callboard.surfaces.cli.settings import configured
 
     request = StartRequest(

@@ -20,7 +20,7 @@ def rebuild(ctx: click.Context, settings: Settings, run: str | None, spans: bool
     """
     import anyio
 
-    from callboard.surfaces.cli.rebuilding import rebuild_runs
+    from callboard.surfaces.cli.rebuild_action import rebuild_runs
     from callboard.surfaces.cli.settings import configured
 
     ctx.exit(anyio.run(rebuild_runs, run, spans, configured(settings), settings))

@@ -11,12 +11,12 @@ from callboard.runtime.admission.versions import UnknownDefinition, Version, mea
 from callboard.runtime.settings.config import Config
 from callboard.service.api.bodies import OneVersion
 from callboard.service.api.version_lists import listed
-from callboard.service.operations.listing import listings
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
+from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import document, say
+from callboard.surfaces.cli.output import document, say
 
 
 async def list_definitions(config: Config, settings: Settings) -> None:

@@ -50,7 +50,7 @@ def replay(
     from callboard.surfaces.cli.settings import configured
 
     if code:
-        from callboard.runtime.hosting.loading import load
+        from callboard.runtime.hosting.code_loader import load
 
         for one in code:
             load(one)
@@ -65,6 +65,6 @@ def replay(
         raise click.UsageError("name a RUN, or say --all")
     if any(given is not None for given in (since, question, definition, jobs)):
         raise click.UsageError("--since, --where, --definition and --jobs go with --all")
-    from callboard.surfaces.cli.replaying import replay_run
+    from callboard.surfaces.cli.replay_action import replay_run
 
     anyio.run(replay_run, run, at, configured(settings), settings)

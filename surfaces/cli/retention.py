@@ -18,7 +18,7 @@ def retention(settings: Settings, dry_run: bool, yes: bool) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.retaining import carry_out
+    from callboard.surfaces.cli.retention_action import carry_out
     from callboard.surfaces.cli.settings import configured
 
     code = anyio.run(carry_out, dry_run, yes, configured(settings), settings)

@@ -24,16 +24,16 @@ from callboard.service.operations.reach import join
 from callboard.service.operations.results import compact, result_of, summary_object
 from callboard.service.operations.start_messages import PreparedStart
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.answering import Answering
 from callboard.surfaces.cli.artifacts import append_summary, write_artifact
-from callboard.surfaces.cli.guiding import Guiding
-from callboard.surfaces.cli.hearing import hearing, view_of_one
-from callboard.surfaces.cli.interrupting import Cancellation
+from callboard.surfaces.cli.event_output import Quietly, Shower, Streaming, follow
+from callboard.surfaces.cli.hints import Guiding
+from callboard.surfaces.cli.inline_answers import Answering
+from callboard.surfaces.cli.interruption import Cancellation
+from callboard.surfaces.cli.live_view import hearing, view_of_one
 from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.other_runs import OtherRuns
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.problems import problem_text
-from callboard.surfaces.cli.showing import Quietly, Shower, Streaming, follow
 from callboard.surfaces.cli.stop_signals import stop_signals
 from callboard.surfaces.cli.surroundings import surroundings
 from callboard.surfaces.cli.terminal import Terminal

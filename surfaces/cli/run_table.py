@@ -14,12 +14,12 @@ from callboard.projections.lists.runs import RunRow
 from callboard.projections.lists.where import Where
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.runtime.settings.config import Config
-from callboard.service.operations.listing import listings
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
+from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.views import COLOURS
 
 _NOT_FOUND = 10037

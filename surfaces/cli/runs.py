@@ -27,7 +27,7 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     """
     import anyio
 
-    from callboard.surfaces.cli.finding import wanted
+    from callboard.surfaces.cli.run_selection import wanted
     from callboard.surfaces.cli.run_table import list_runs
     from callboard.surfaces.cli.settings import configured
 

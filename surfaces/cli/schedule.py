@@ -65,7 +65,7 @@ def add(
     """
     import anyio
 
-    from callboard.surfaces.cli.scheduling import Wanted, add_schedule, message_of
+    from callboard.surfaces.cli.schedule_action import Wanted, add_schedule, message_of
     from callboard.surfaces.cli.settings import configured
 
     wanted = Wanted(request, message_of(request), name, cron, every, timezone, jitter, overlap, catch_up, due_as)
@@ -78,7 +78,7 @@ def list_(settings: Settings) -> None:
     """List the schedules: when, what, the next due time, the last run."""
     import anyio
 
-    from callboard.surfaces.cli.scheduling import list_schedules
+    from callboard.surfaces.cli.schedule_action import list_schedules
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(list_schedules, configured(settings), settings)
@@ -91,7 +91,7 @@ def show(name: str, settings: Settings) -> None:
     """Show one schedule, and why the start of its last run was rejected if it was."""
     import anyio
 
-    from callboard.surfaces.cli.scheduling import show_schedule
+    from callboard.surfaces.cli.schedule_action import show_schedule
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(show_schedule, name, configured(settings), settings)
@@ -124,7 +124,7 @@ def remove(name: str, settings: Settings) -> None:
 def _change(verb: str, name: str, settings: Settings) -> None:
     import anyio
 
-    from callboard.surfaces.cli.scheduling import change_schedule
+    from callboard.surfaces.cli.schedule_action import change_schedule
     from callboard.surfaces.cli.settings import configured
 
     anyio.run(change_schedule, verb, name, configured(settings), settings)

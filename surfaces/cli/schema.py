@@ -4,7 +4,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import json_option
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 
 
 @click.command(epilog=exits.EXIT_CODES)

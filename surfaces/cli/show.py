@@ -21,12 +21,12 @@ def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> 
 
     import anyio
 
-    from callboard.surfaces.cli.reading import show_run
     from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.show_action import show_run
 
     config = configured(settings)
     anyio.run(partial(show_run, run, config, settings, state=state, full=full))
     if opens:
-        from callboard.surfaces.cli.browsing import open_run
+        from callboard.surfaces.cli.browser import open_run
 
         open_run(config, run)

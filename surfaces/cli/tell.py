@@ -155,7 +155,7 @@ def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
         raise click.UsageError(NAME_ONE)
     id = fields.pop("id")
     if isinstance(whom, str):
-        from callboard.surfaces.cli.telling import tell_run
+        from callboard.surfaces.cli.tell_action import tell_run
 
         anyio.run(tell_run, whom, verb, {**fields, "id": id}, configured(settings), settings)
         return

@@ -10,7 +10,7 @@ from callboard.bus.subjects import is_name, token
 from callboard.lib.private_files import write_own
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import say
+from callboard.surfaces.cli.output import say
 
 RUNTIME_KEY = "callboard.nk"
 

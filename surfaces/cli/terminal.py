@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from callboard.surfaces.cli.printing import say, style
+from callboard.surfaces.cli.output import say, style
 
 POLL_S = 0.1
 """How often a read that waits looks whether it is still wanted."""

@@ -28,8 +28,8 @@ def trace(settings: Settings, run: str, form: str | None) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.reading import trace_run
     from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.show_action import trace_run
 
     chosen = form or ("json" if settings.as_json else "tree")
     anyio.run(trace_run, run, chosen, configured(settings), settings)

@@ -120,8 +120,8 @@ def _stand(
 
         import anyio
 
-        from callboard.surfaces.cli.beginning import begin
         from callboard.surfaces.cli.child_processes import Standing
+        from callboard.surfaces.cli.worker_startup import begin
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
         ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins, code=code[1]), settings))

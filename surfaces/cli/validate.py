@@ -21,6 +21,6 @@ def validate(
     Files that it names are looked for beside it. Warnings alone leave the exit code at 0, unless `--strict` takes them
     for errors.
     """
-    from callboard.surfaces.cli.validating import validate_file
+    from callboard.surfaces.cli.validate_action import validate_file
 
     ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))

@@ -20,7 +20,7 @@ from callboard.service.operations.narration import TEXT_CHARS_MAX, is_cut, local
 from callboard.service.operations.results import path_of, pretty
 from callboard.surfaces.cli.evidence import evidence_lines
 from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.printing import style
+from callboard.surfaces.cli.output import style
 from callboard.surfaces.cli.surroundings import shell
 
 CAUSES_SHOWN_MAX = 12

@@ -42,13 +42,13 @@ def watch(
     from callboard.surfaces.cli.settings import configured
 
     if stream or behind is not None:
-        from callboard.surfaces.cli.watching import stream_run
+        from callboard.surfaces.cli.watch_action import stream_run
 
         if run is None or not stream:
             raise click.UsageError("--stream is of one RUN, and --behind of --stream")
         anyio.run(stream_run, run, behind, configured(settings))
         return
-    from callboard.surfaces.cli.watching import Watched, watch_events
+    from callboard.surfaces.cli.watch_action import Watched, watch_events
 
     wanted = Watched(run, definition, event_type, after, until, plain)
     ctx.exit(anyio.run(watch_events, wanted, configured(settings), settings))

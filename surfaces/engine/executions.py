@@ -19,16 +19,16 @@ from callboard.languages.problems import hint_at
 from callboard.projections.lists.questions import Question
 from callboard.projections.results import view_of
 from callboard.projections.trace.execution_log import MILESTONE
-from callboard.runtime.admission.routing import routed_as
+from callboard.runtime.admission.command_routing import routed_as
 from callboard.runtime.admission.versions import meant
 from callboard.service.api.client import Client
-from callboard.service.api.keeping import Folding
+from callboard.service.api.live_projection import Folding
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import WAIT_MAX_S, ApiError
-from callboard.surfaces.engine.asking import number_in, object_of, run_of, said, subject_of
+from callboard.surfaces.engine.engine_requests import number_in, object_of, run_of, said, subject_of
 from callboard.surfaces.engine.openapi import Fields
 from callboard.surfaces.http.access import check_sees
-from callboard.surfaces.http.receiving import Gone, while_there
+from callboard.surfaces.http.request_body import Gone, while_there
 
 CHANNEL = "api"
 """How answers come: past the filter for messages that may not be meant as one."""

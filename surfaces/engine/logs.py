@@ -17,9 +17,9 @@ from callboard.bus.subjects import RunRef
 from callboard.projections.trace.execution_log import ExecutionLog, LogEntry
 from callboard.runtime.run.log import read_run
 from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.keeping import Folding
+from callboard.service.api.live_projection import Folding
 from callboard.service.api.verbs import ApiError
-from callboard.surfaces.engine.asking import number_in, run_of, truth_in
+from callboard.surfaces.engine.engine_requests import number_in, run_of, truth_in
 from callboard.surfaces.engine.health import problem_of
 from callboard.surfaces.http.live import LIVE_MAX, Live
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from callboard.features.access.subject import Scope
 from callboard.service.schemas.published import published
-from callboard.surfaces.engine.asking import Handler
+from callboard.surfaces.engine.engine_requests import Handler
 
 Fields = Mapping[str, str]
 """Names, each with a type of JSON Schema; one that has to be there has an asterisk behind it."""

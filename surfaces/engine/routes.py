@@ -9,14 +9,14 @@ from starlette.routing import Route
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.kit import kits
 from callboard.service.api.outcomes import Verb
-from callboard.surfaces.engine.asking import answering
+from callboard.surfaces.engine.engine_requests import answering
 from callboard.surfaces.engine.executions import START, Executions
 from callboard.surfaces.engine.health import VERSION, Health
 from callboard.surfaces.engine.logs import Logs
 from callboard.surfaces.engine.openapi import Fields, Operation, document
 from callboard.surfaces.engine.workflows import Workflows
 from callboard.surfaces.http.live import MEDIA_TYPE
-from callboard.surfaces.http.receiving import Places
+from callboard.surfaces.http.request_body import Places
 
 REQUESTS_MAX = 256
 """Requests answered at once, executions that are waited for included."""

@@ -19,7 +19,7 @@ from callboard.runtime.admission.registration import names
 from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, meant, withdraw
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import ApiError
-from callboard.surfaces.engine.asking import number_in, object_of, subject_of, truth_in
+from callboard.surfaces.engine.engine_requests import number_in, object_of, subject_of, truth_in
 
 LISTED = 50
 LISTED_MAX = 200

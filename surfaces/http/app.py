@@ -25,8 +25,8 @@ from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import ApiError
 from callboard.service.schemas.catalog import schema_named
 from callboard.surfaces.http.access import Access, Known, check
-from callboard.surfaces.http.answering import PATH as ANSWERS
-from callboard.surfaces.http.answering import Answering
+from callboard.surfaces.http.answer_form import PATH as ANSWERS
+from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.answers import answer, fitting, refusal
 from callboard.surfaces.http.connecting_page import CONNECT, connecting_page
 from callboard.surfaces.http.guard import Guard
@@ -34,14 +34,14 @@ from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.surfaces.http.login import Login, with_token
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.openapi import document
-from callboard.surfaces.http.receiving import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, received, while_there
+from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, received, while_there
 from callboard.surfaces.http.rings import Rings
 from callboard.surfaces.http.routes import ROUTES, Route
 from callboard.surfaces.http.sender_secrets import SenderSecrets, sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH as BUTTONS
 from callboard.surfaces.http.slack_buttons import SlackButtons
 from callboard.surfaces.http.topics import filters_of, runs_of, type_filter
-from callboard.surfaces.http.tracing import Traced
+from callboard.surfaces.http.trace_headers import Traced
 from callboard.surfaces.http.webhooks import METHODS, Webhooks
 from callboard.surfaces.page.shell import shell_routes
 

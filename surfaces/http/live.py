@@ -24,7 +24,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.trace.live_stream import Piece
 from callboard.service.api.ahead import Ahead
-from callboard.surfaces.http.serving import STOPPING
+from callboard.surfaces.http.http_server import STOPPING
 
 HEARTBEAT_S = 15.0
 WRITE_WAIT_S = 20.0

@@ -18,7 +18,7 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.answers import HEADERS, refusal
-from callboard.surfaces.http.receiving import received
+from callboard.surfaces.http.request_body import received
 
 COOKIE = "callboard"
 """How the cookie's name begins; the port is the rest, since cookies of a host are shared by all its ports."""

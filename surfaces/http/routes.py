@@ -8,7 +8,7 @@ from msgspec import Struct
 from callboard.bus.commands import TELLS, Registration, StartRun
 from callboard.features.access.subject import Scope, Subject
 from callboard.service.api.bodies import AddSchedule
-from callboard.service.api.forking import ForkRun
+from callboard.service.api.fork_starts import ForkRun
 from callboard.service.api.verbs import ApiError
 
 Kind = Literal["string", "integer", "number", "list"]

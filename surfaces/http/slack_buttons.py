@@ -17,10 +17,10 @@ from starlette.responses import Response
 from callboard.lib.json_decoder import decode_json
 from callboard.service.api.outcomes import outcome
 from callboard.service.api.verbs import ApiError
-from callboard.surfaces.http.answering import Answering
+from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.answers import answer, refusal
 from callboard.surfaces.http.proofs import Sent, Unproven, prove
-from callboard.surfaces.http.receiving import received
+from callboard.surfaces.http.request_body import received
 from callboard.surfaces.http.sender_secrets import SenderSecrets
 
 PATH = "/slack/{tenant}"

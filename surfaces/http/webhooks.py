@@ -34,10 +34,10 @@ from callboard.service.api.client import Client, new_run_id
 from callboard.service.api.outcomes import outcome
 from callboard.service.api.verbs import ApiError
 from callboard.service.operations.json_values import NotJson, json_of
-from callboard.service.operations.receiving import begin
+from callboard.service.operations.trigger_starts import begin
 from callboard.surfaces.http.answers import HEADERS, answer, refusal
 from callboard.surfaces.http.proofs import Sent, Unproven, prove, without_tokens
-from callboard.surfaces.http.receiving import ClientPlaces, Places, received
+from callboard.surfaces.http.request_body import ClientPlaces, Places, received
 from callboard.surfaces.http.sender_secrets import SenderSecrets
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

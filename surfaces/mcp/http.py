@@ -19,7 +19,7 @@ from callboard.features.access.tokens import SCOPE_PREFIX
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.answers import refusal
-from callboard.surfaces.http.serving import serve_app
+from callboard.surfaces.http.http_server import serve_app
 
 PATH = "/mcp"
 

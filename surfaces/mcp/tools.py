@@ -34,10 +34,10 @@ from callboard.service.operations.start_request import StartRequest
 from callboard.service.operations.tells import answered_question, received, reception_text, verdict_of
 from callboard.service.operations.validation import errors, examined
 from callboard.surfaces.mcp import answers, arguments
-from callboard.surfaces.mcp.awaiting import Awaiting
 from callboard.surfaces.mcp.caller import Caller
 from callboard.surfaces.mcp.library import Library, described
 from callboard.surfaces.mcp.run_reports import page_of, run_of
+from callboard.surfaces.mcp.run_wait import Awaiting
 
 DEFINITIONS_MAX = 200
 """Registered definitions in one list."""

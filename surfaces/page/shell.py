@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from callboard.surfaces.page.joining import joined
 from callboard.surfaces.page.preloads import first_asked
+from callboard.surfaces.page.script_bundle import joined
 
 POLICY = "; ".join(
     (

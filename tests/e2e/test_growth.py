@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.bus import events as ev
-from callboard.languages.computing import AT_ONCE_STEPS
+from callboard.languages.computation import AT_ONCE_STEPS
 from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.graph import budget
 from callboard.languages.graph.budget import Budget
-from callboard.languages.nesting import VALUE_DEPTH_MAX, nests_deeper
+from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
 from callboard.lib.json_decoder import decode_json, decoder
 from callboard.lib.step_limits import Steps, TakesLong, TooManySteps, at_once
 from callboard.lib.threads import on_the_loop

@@ -144,7 +144,12 @@ WRITES_EVENTS = {"bus/nats/jetstream.py", "bus/log/memory.py", "bus/nats/commit.
 
 def test_nothing_else_writes_below_the_runs() -> None:
     # Which guard the subjects of schedules, of marks, of keys, and of the ids of tells.
-    of_others = {"features/schedules/store.py", "bus/nats/purge.py", "bus/nats/keys.py", "runtime/admission/routing.py"}
+    of_others = {
+        "features/schedules/store.py",
+        "bus/nats/purge.py",
+        "bus/nats/keys.py",
+        "runtime/admission/command_routing.py",
+    }
     assert {_name(path) for path in MODULES if "guarded" in module(path).called} <= WRITES_EVENTS | of_others
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli.main import cli
-from callboard.surfaces.cli.printing import shown
+from callboard.surfaces.cli.output import shown
 from tests.support.forks import callboard
 
 INPUT = '{"service": "checkout"}'

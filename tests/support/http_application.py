@@ -21,9 +21,9 @@ from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.app import http_app
 from callboard.surfaces.http.catalogue import Catalogue
+from callboard.surfaces.http.http_server import serve_app
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.readings import Readings
-from callboard.surfaces.http.serving import serve_app
 
 PATIENCE_S = 30.0
 

@@ -9,11 +9,11 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed, Job, Spent
 from callboard.actors.kinds.memory import Memory
+from callboard.actors.memory.embedder import Embedder
 from callboard.actors.memory.embedders import ByModel, EmbedderOf, counting
-from callboard.actors.memory.embedding import Embedder
 from callboard.actors.memory.store import InMemory, Store
 from callboard.actors.memory.text_store import TextStore
-from callboard.actors.models.embedding import Embedded, EmbeddingModel, EmbeddingRequest
+from callboard.actors.models.embedding_models import Embedded, EmbeddingModel, EmbeddingRequest
 from callboard.bus.effects import Usage
 from callboard.bus.subjects import RunRef
 from tests.support.event_logs import T0

@@ -1,6 +1,6 @@
 """The contract of the ``definition`` provider: a run of another definition."""
 
-from callboard.languages.flow.contracts.shipping import NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, members, shipped, told
 
 DEFINITION = shipped(
     "definition",

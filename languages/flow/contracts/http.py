@@ -1,6 +1,6 @@
 """The contract of the ``http`` provider: one HTTP request."""
 
-from callboard.languages.flow.contracts.shipping import COUNT, DURATION, NAME, TEXT, TEXTS, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import COUNT, DURATION, NAME, TEXT, TEXTS, members, shipped, told
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 

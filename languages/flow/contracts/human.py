@@ -1,6 +1,6 @@
 """The contract of the ``human`` provider: a question to a person."""
 
-from callboard.languages.flow.contracts.shipping import COUNT, DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import COUNT, DURATION, NAME, TEXT, members, shipped, told
 
 HUMAN = shipped(
     "human",

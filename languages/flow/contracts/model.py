@@ -1,6 +1,6 @@
 """The contract of the ``model`` provider: a turn of an AI model, or a conversation with tools."""
 
-from callboard.languages.flow.contracts.shipping import COUNT, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import COUNT, NAME, TEXT, members, shipped, told
 from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
 TURNS_MAX = 100

@@ -1,6 +1,6 @@
 """The contract of the ``nats`` provider: a request on a NATS subject, or to a NATS service."""
 
-from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, TEXTS, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, TEXTS, members, shipped, told
 
 NATS = shipped(
     "nats",

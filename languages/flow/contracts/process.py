@@ -1,6 +1,6 @@
 """The contract of the ``process`` provider: a program, or one in a container, on the worker's machine."""
 
-from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, TEXTS, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, TEXTS, members, shipped, told
 
 PROCESS = shipped(
     "process",

@@ -1,6 +1,6 @@
 """The contract of the ``signal`` provider: waiting for a signal."""
 
-from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, members, shipped, told
 
 SIGNAL = shipped(
     "signal",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX
-from callboard.languages.flow.contracts.shipping import NAME, TEXT, TEXTS, members, told
+from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, TEXTS, members, told
 from callboard.lib.durations import DURATION
 
 _SECONDS = told(

@@ -1,6 +1,6 @@
 """The contract of the ``tool`` provider: one call of a tool."""
 
-from callboard.languages.flow.contracts.shipping import DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, members, shipped, told
 from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
 TOOL = shipped(

@@ -9,7 +9,7 @@ import msgspec
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.model_parameters import given_parameters
 from callboard.languages.agent import Conversation, Policy, converse, structured
-from callboard.languages.computing import computed
+from callboard.languages.computation import computed
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
 from callboard.languages.flow.result import success

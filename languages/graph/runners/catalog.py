@@ -1,21 +1,21 @@
 """Which runner a node has, by its type and subtype."""
 
 from callboard.languages.graph.runners.agent import agent
-from callboard.languages.graph.runners.branching import condition, split
-from callboard.languages.graph.runners.coding import code
+from callboard.languages.graph.runners.author_code import code
+from callboard.languages.graph.runners.branches import condition, split
 from callboard.languages.graph.runners.external import external
-from callboard.languages.graph.runners.filtering import filter_items
+from callboard.languages.graph.runners.http_requests import http_request
 from callboard.languages.graph.runners.human import human
-from callboard.languages.graph.runners.looping import for_each, loop, while_loop
-from callboard.languages.graph.runners.merging import merge
-from callboard.languages.graph.runners.passing import passthrough, trigger
-from callboard.languages.graph.runners.remembering import memory
-from callboard.languages.graph.runners.requesting import http_request
-from callboard.languages.graph.runners.sorting import sort
+from callboard.languages.graph.runners.item_filter import filter_items
+from callboard.languages.graph.runners.loops import for_each, loop, while_loop
+from callboard.languages.graph.runners.memory_nodes import memory
+from callboard.languages.graph.runners.merge import merge
+from callboard.languages.graph.runners.passthrough import passthrough, trigger
+from callboard.languages.graph.runners.pauses import delay, timeout, wait
+from callboard.languages.graph.runners.sort_order import sort
 from callboard.languages.graph.runners.tool import tool
-from callboard.languages.graph.runners.transforming import transform
-from callboard.languages.graph.runners.waiting import delay, timeout, wait
-from callboard.languages.graph.wiring import GraphNode
+from callboard.languages.graph.runners.transformation import transform
+from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.work import Runner
 
 RUNNERS: dict[tuple[str, str], Runner] = {

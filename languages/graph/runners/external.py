@@ -13,8 +13,8 @@ that is ``{{$placeholder}}`` is left out.
 
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.runners.passing import passthrough
-from callboard.languages.graph.runners.requesting import ANY_STATUS, TIMEOUT_S, requested
+from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, requested
+from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
 from callboard.languages.language import Failed

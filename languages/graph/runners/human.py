@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from callboard.languages.graph.human.asking import ask
+from callboard.languages.graph.human.dialogue import ask
 from callboard.languages.graph.human.interaction import interaction_of
 from callboard.languages.graph.work import AskHuman, Outcome, Work
 

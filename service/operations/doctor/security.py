@@ -15,9 +15,9 @@ from nats.errors import Error as NatsError
 
 from callboard.bus.nats.connection import abandon
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.lending import Lender
+from callboard.runtime.worker.lent_environment import Lender
 from callboard.service.api.connection import Connection
-from callboard.service.operations.doctor.finding import Finding, ok
+from callboard.service.operations.doctor.findings import Finding, ok
 
 AREA = "security"
 

@@ -13,10 +13,10 @@ from nats.js.kv import KeyValue
 
 from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.kinds.memory import Memory
-from callboard.actors.memory import embedding, exact, texts
+from callboard.actors.memory import embedder, exact, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
-from callboard.actors.memory.embedding import Hashing, Made, cosine, packed, unpacked
+from callboard.actors.memory.embedder import Hashing, Made, cosine, packed, unpacked
 from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, mentioned
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import (
@@ -589,7 +589,7 @@ async def test_the_loop_waits_neither_for_vectors_nor_for_many_documents(monkeyp
     ask, values = Asking("VECTOR_DATABASE"), Asking("KEY_VALUE_STORE")
     await ask.own("store", items=TEXTS)
     await values.own("set", key="a", value=1)
-    monkeypatch.setattr(embedding, "_counted", noting(embedding._counted))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(embedder, "_counted", noting(embedder._counted))  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(store_port, "read", noting(read))
     await ask.own("search", query="chair")
     await values.own("keys")

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.actors.models.anthropic import DEFAULT_JUDGE_MODEL, DEFAULT_MODEL, AnthropicModel
 from callboard.actors.models.model import ModelFailed, ModelTurn
-from callboard.actors.models.retrying import RetryPolicy
+from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import (
     Choice,
     Failure,

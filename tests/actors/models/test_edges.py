@@ -22,10 +22,10 @@ from callboard.actors.models.anthropic_messages import request_of
 from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.draft import REPLY_CHARS_MAX
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.retrying import RetryPolicy, Spending, TryFailed, wait_s, with_retries
+from callboard.actors.models.request_parts import TOOL_NAME_CHARS_MAX
+from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, wait_s, with_retries
 from callboard.actors.models.schemas import ANTHROPIC, GEMINI, OPENAI, Dialect, native_schema
 from callboard.actors.models.trouble import entry_of, retry_after_s
-from callboard.actors.models.wording import TOOL_NAME_CHARS_MAX
 from callboard.actors.tools.tool import ToolEnvironment
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Message, ModelReply, Recall, ToolSpec, Usage

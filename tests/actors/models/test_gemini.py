@@ -14,9 +14,9 @@ from callboard.actors.models import gemini_errors
 from callboard.actors.models.gemini import DEFAULT_MODEL, GeminiModel
 from callboard.actors.models.gemini_stream import MISTAKES, REFUSALS, ContentFold
 from callboard.actors.models.model import ModelFailed, ModelTurn
-from callboard.actors.models.retrying import RetryPolicy, TryFailed
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.trouble import entry_of
-from callboard.actors.models.wording import Request
 from callboard.bus.effects import (
     Choice,
     Failure,

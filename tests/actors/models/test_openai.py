@@ -14,9 +14,9 @@ from callboard.actors.models.model import ModelFailed, ModelTurn
 from callboard.actors.models.openai import DEFAULT_MODEL, Api, OpenAIModel
 from callboard.actors.models.openai_chat import ChatFold
 from callboard.actors.models.openai_responses import ResponseFold
-from callboard.actors.models.retrying import RetryPolicy, TryFailed
+from callboard.actors.models.request_parts import Request
+from callboard.actors.models.request_retries import RetryPolicy, TryFailed
 from callboard.actors.models.trouble import entry_of
-from callboard.actors.models.wording import Request
 from callboard.bus.effects import (
     Choice,
     Failure,

@@ -15,7 +15,7 @@ from callboard.actors.models.gemini import GeminiModel
 from callboard.actors.models.model import Model, ModelFailed, ModelTurn, ProviderReply
 from callboard.actors.models.openai import OpenAIModel
 from callboard.actors.models.relaxed_json import read_relaxed
-from callboard.actors.models.retrying import RetryPolicy
+from callboard.actors.models.request_retries import RetryPolicy
 from callboard.bus.effects import Failure, Message, Text, ToolOutput, ToolSpec, ToolUse, Usage, user
 from tests.support import gemini_api, messages_api, openai_api
 from tests.support.model_api import Answer, ModelApi, model_api, refusing, streaming

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from callboard.actors.models.anthropic import AnthropicModel
 from callboard.actors.models.model import ModelFailed, ModelTurn, Retrying
-from callboard.actors.models.pacing import Gate, Lane, Lanes
-from callboard.actors.models.retrying import RetryPolicy
+from callboard.actors.models.request_retries import RetryPolicy
+from callboard.actors.models.turn_limits import Gate, Lane, Lanes
 from callboard.actors.models.waits import Waits
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, ToolSpec, user

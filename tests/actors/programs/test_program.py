@@ -12,8 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from callboard.actors.programs import keeper
+from callboard.actors.programs.orphan_cleanup import sweep
 from callboard.actors.programs.program import Program
-from callboard.actors.programs.sweeping import sweep
 from callboard.actors.providers.process import Process
 from callboard.actors.providers.process_rules import ProcessRules
 from callboard.actors.tools.mcp import open_mcp

@@ -15,8 +15,8 @@ from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
 from callboard.actors.tools import limits as limits_module
 from callboard.actors.tools.limits import RETRY_LONGEST_S, retried
+from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
-from callboard.actors.tools.standing import Standing
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev

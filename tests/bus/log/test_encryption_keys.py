@@ -15,8 +15,8 @@ from callboard.runtime.admission import tells
 from callboard.runtime.run.log import RunLog
 from callboard.runtime.worker import active_runs
 from callboard.service.api.connection import Connection
-from callboard.service.operations.archiving import archive_runs
-from callboard.service.operations.forgetting import KeyInUse, KeyUnknown, forget
+from callboard.service.operations.archives import archive_runs
+from callboard.service.operations.key_destruction import KeyInUse, KeyUnknown, forget
 from tests.support.encrypted_runs import KEY, SECRET, TENANT, everything, question, start
 from tests.support.flows import call, flow, returned
 from tests.support.service_client import PATIENCE_S, WAITS, Caller

@@ -13,7 +13,7 @@ from callboard.bus.nats import message_copies as copying
 from callboard.bus.nats.archive import Archive
 from callboard.bus.subjects import RunRef
 from callboard.service.api.connection import Connection
-from callboard.service.operations.archiving import archive_runs, import_runs
+from callboard.service.operations.archives import archive_runs, import_runs
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until
 from tests.support.purges import TENANT, purged

@@ -44,7 +44,7 @@ from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.client import Client, UnknownRun
 from callboard.service.api.connection import Connection, open_connection
 from callboard.service.api.service import open_service
-from callboard.service.operations.purging import purge_run
+from callboard.service.operations.run_purge import purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import cli
 from callboard.testing.checks import check_log, check_replay

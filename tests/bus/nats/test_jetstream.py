@@ -46,7 +46,7 @@ from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.nats.stream import stream_of
 from callboard.bus.subjects import RunRef, Subjects, partition_of
-from callboard.features.telemetry.following import consumption
+from callboard.features.telemetry.event_consumer import consumption
 from tests.support.patience import until
 
 RUN = RunRef("acme", "r1")

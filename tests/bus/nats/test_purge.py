@@ -20,7 +20,7 @@ from callboard.bus.nats.purge import Gone, finish, gone
 from callboard.bus.nats.queue import pending_acks
 from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
-from callboard.features.index.following import Following
+from callboard.features.index.index_follower import Following
 from callboard.projections.lists.questions import Questions
 from callboard.runtime.admission import admission
 from callboard.runtime.admission.forks import Forks
@@ -28,13 +28,13 @@ from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.worker import purges
 from callboard.service.api.client import Client, UnknownRun
 from callboard.service.api.connection import Connection
-from callboard.service.api.keeping import Kept
+from callboard.service.api.live_projection import Kept
 from callboard.service.api.run_lists import Listings
-from callboard.service.operations import purging
-from callboard.service.operations.archiving import IdTaken, OriginLacks, archive_runs, import_as, import_runs
+from callboard.service.operations import run_purge
+from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs
 from callboard.service.operations.bulk import purge_all
 from callboard.service.operations.event_files import store
-from callboard.service.operations.purging import CannotPurge, purge_run
+from callboard.service.operations.run_purge import CannotPurge, purge_run
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned
 from tests.support.patience import until
@@ -222,7 +222,7 @@ async def test_a_run_that_is_forked_while_it_is_purged_stays(
         return []
 
     with monkeypatch.context() as patched:
-        patched.setattr(purging, "forks", none_yet)
+        patched.setattr(run_purge, "forks", none_yet)
         with pytest.raises(CannotPurge, match="a new fork shares its events"):
             await purged(connection, origin)
     assert await gone(connection.log, RunRef(TENANT, origin)) is None

@@ -22,11 +22,11 @@ from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.client import Client
 from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.forking import ForkRun, begun
+from callboard.service.api.fork_starts import ForkRun, begun
 from callboard.service.api.verbs import ApiError
-from callboard.service.operations.archiving import archive_runs
-from callboard.service.operations.listing import listings
+from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.results import result_of
+from callboard.service.operations.run_listing import listings
 from callboard.service.operations.verification import verify_store
 from callboard.surfaces.http.readings import Readings
 from callboard.surfaces.http.shapes import OneMoment, OnePiece

@@ -17,8 +17,8 @@ from starlette.routing import Route
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http import bounded_protocol
 from callboard.surfaces.http.bounded_protocol import BoundedProtocol, connections_max
-from callboard.surfaces.http.receiving import ClientPlaces
-from callboard.surfaces.http.serving import serve_app
+from callboard.surfaces.http.http_server import serve_app
+from callboard.surfaces.http.request_body import ClientPlaces
 
 PATIENCE_S = 10.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callboard.features.index.following import QuestionFailed
+from callboard.features.index.index_follower import QuestionFailed
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import WhereInvalid, where
 from callboard.service.api.bodies import CountRuns

@@ -13,7 +13,7 @@ from callboard.bus.errors import ConfigInvalid
 from callboard.languages.skills.shipped import shipped_functions
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.runtime.worker.lending import Lender
+from callboard.runtime.worker.lent_environment import Lender
 from callboard.service.api.connection import open_connection
 from callboard.service.api.service import open_service
 from callboard.surfaces.cli import exits

@@ -22,10 +22,10 @@ from callboard.bus.log.payloads import INLINE_BYTES_MAX
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.prices import Cost
 from callboard.bus.subjects import RunRef
-from callboard.features.index import following as following_module
+from callboard.features.index import index_follower as following_module
 from callboard.features.index import store as index_store
 from callboard.features.index.files import slot
-from callboard.features.index.following import Following
+from callboard.features.index.index_follower import Following
 from callboard.features.index.store import RunIndex, Taken
 from callboard.projections.lists.runs import STATUSES, RunFold, RunRow, Runs
 from callboard.projections.lists.where import Both, Either, Not, Term, Where, where

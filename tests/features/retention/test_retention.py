@@ -16,13 +16,14 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive
 from callboard.bus.nats.purge import Gone, gone
 from callboard.bus.subjects import RunRef
-from callboard.features.retention import expiring, office
-from callboard.features.retention.expiring import Expired, Expiry
+from callboard.features.retention import expiry as expiring
+from callboard.features.retention import office
+from callboard.features.retention.expiry import Expired, Expiry
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.retention_settings import RetentionRule
 from callboard.service.api.client import Client
 from callboard.service.api.connection import Connection
-from callboard.service.operations.listing import listings
+from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.flows import call, flow, returned

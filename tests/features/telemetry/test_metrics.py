@@ -14,8 +14,8 @@ import httpx
 import pytest
 import yaml
 
+from callboard.features.telemetry.metrics_endpoint import Scraped
 from callboard.features.telemetry.prometheus import Family, Histogram, Sample, exposition
-from callboard.features.telemetry.scraping import Scraped
 from callboard.projections.spans import semconv
 from tests.support.http_application import PATIENCE_S, served
 from tests.support.patience import until

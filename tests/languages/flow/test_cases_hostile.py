@@ -7,8 +7,8 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Event
+from callboard.languages.flow.name_scopes import FLOW_LEVELS_MAX
 from callboard.languages.flow.outline import LEVELS_MAX
-from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog

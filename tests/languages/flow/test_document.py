@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.scoping import FLOW_LEVELS_MAX
+from callboard.languages.flow.name_scopes import FLOW_LEVELS_MAX
 from callboard.languages.flow.specified import FINALLY, MOCK, RETRY
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.json_text import read_json

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.languages.cel.embedding import expression_body, expressions_in
 from callboard.languages.cel.errors import CelSyntaxError
 from callboard.languages.cel.parser import parse
+from callboard.languages.cel.template_strings import expression_body, expressions_in
 from tests.support import cel_sources
 
 

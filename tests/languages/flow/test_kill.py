@@ -18,7 +18,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Recorded
 from callboard.service.api.client import Client
-from callboard.surfaces.cli.conforming import Outcome, claimed, run_cases
+from callboard.surfaces.cli.conformance_action import Outcome, claimed, run_cases
 from callboard.surfaces.cli.corpus import Case as CorpusCase
 from callboard.surfaces.cli.corpus import read_corpus
 from tests.e2e.kills.test_kill import Case, check_same, perform, undisturbed

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from callboard.actors.providers import http, nats, process
-from callboard.languages.flow.borrowing import variables
+from callboard.languages.flow.environment_needs import variables
 from callboard.languages.flow.provider_document import provider_problems
 from callboard.languages.flow.providers import NATIVE
-from callboard.languages.flow.publishing import document_of
+from callboard.languages.flow.published_contracts import document_of
 from callboard.languages.flow.shipped import CONTRACTS, FAILURES, OURS
 from callboard.languages.provider_contract import contract_of
 from callboard.surfaces.cli import exits

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
 from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, schema_faults
 from callboard.languages.provider_contract import Contract, PhaseContract, contract_of
-from callboard.lib.json_schema.checking import ENDLESS
+from callboard.lib.json_schema.check import ENDLESS
 from tests.support.places import ROOT
 
 CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", ROOT.parent / "shared" / "conformance"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
-from callboard.languages.graph.wiring import Graph, GraphNode, Wire
+from callboard.languages.graph.topology import Graph, GraphNode, Wire
 
 NODES_MAX = 9
 

@@ -12,9 +12,9 @@ from callboard.languages.language import Definition, Plan
 from callboard.languages.playbook.convert import to_json, to_markdown
 from callboard.languages.playbook.document import Playbook, told
 from callboard.languages.playbook.language import LANGUAGE
+from callboard.languages.playbook.markdown_writer import written
 from callboard.languages.playbook.parse import parse
 from callboard.languages.playbook.report import report
-from callboard.languages.playbook.writing import written
 from tests.support.playbook_cases import CASES
 from tests.support.playbooks import start_of, vectors
 

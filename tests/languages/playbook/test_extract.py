@@ -2,8 +2,8 @@
 
 import pytest
 
-from callboard.languages.playbook import extracting
-from callboard.languages.playbook.extracting import Extracted, extracted
+from callboard.languages.playbook import extraction
+from callboard.languages.playbook.extraction import Extracted, extracted
 from callboard.languages.playbook.json_objects import outermost_objects
 from callboard.languages.playbook.rules import BOUNDED_TEXTS
 from callboard.lib.step_limits import Steps
@@ -57,7 +57,7 @@ def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
 
 
 def test_a_search_that_takes_too_long_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extracting, "STEPS_MAX", 1_000)
+    monkeypatch.setattr(extraction, "STEPS_MAX", 1_000)
     assert extracted(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)
 
 

@@ -19,7 +19,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.client import UnknownRun
 from callboard.service.api.connection import open_connection
-from callboard.service.api.streaming import stream
+from callboard.service.api.run_stream import stream
 from tests.support.playbook_cases import block, doc, says, steps, sub
 from tests.support.playbooks import Play, perform
 from tests.support.worker_processes import PATIENCE_S

@@ -9,7 +9,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.errors import ReplayDiverged
 from callboard.languages.python import hosted
-from callboard.runtime.hosting.loading import load
+from callboard.runtime.hosting.code_loader import load
 from callboard.testing import Scenario
 from tests.support import python_calls
 

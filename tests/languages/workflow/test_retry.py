@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.languages.workflow.judging import DEFAULT_ADVICE, PREVIEW_CHARS_MAX
+from callboard.languages.workflow.evaluation import DEFAULT_ADVICE, PREVIEW_CHARS_MAX
 from tests.support.workflows import Ran, document, run, scripted_skill
 
 NEEDS_URL = {"name": "url_there", "kind": "value", "rule": {"output_required": ["url"]}}

@@ -10,12 +10,12 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from jsonschema_specifications import REGISTRY
 
-from callboard.lib.json_schema import checking
+from callboard.lib.json_schema import check as checking
 from callboard.lib.json_schema.application import DEPTH_MAX, STEPS_MAX
-from callboard.lib.json_schema.checking import Inapplicable
+from callboard.lib.json_schema.check import Inapplicable
 from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
 from callboard.lib.json_schema.equality import equal, key_of
-from callboard.lib.json_schema.telling import VALUE_CHARS_MAX, shown, told
+from callboard.lib.json_schema.violation_messages import VALUE_CHARS_MAX, shown, told
 from callboard.lib.step_limits import Steps
 
 THEIRS: dict[str, Any] = {

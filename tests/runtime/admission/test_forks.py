@@ -19,7 +19,7 @@ from callboard.projections.comparison.diff import Pair, compare_logs
 from callboard.projections.comparison.json_differences import Difference
 from callboard.runtime.run.log import read_run
 from callboard.service.api.connection import Connection
-from callboard.service.operations.archiving import archive_runs, import_as, import_runs
+from callboard.service.operations.archives import archive_runs, import_as, import_runs
 from callboard.service.operations.event_files import read_runs
 from callboard.testing.checks import check_replay
 from tests.support.graphs import flow, graph, step, webhook

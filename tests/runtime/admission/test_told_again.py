@@ -14,7 +14,7 @@ from callboard.bus.events import Event
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.purge import Gone, finish, last_fork, mark_gone
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.routing import routed_as
+from callboard.runtime.admission.command_routing import routed_as
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection
 from tests.support.flow_providers import ours

@@ -21,9 +21,9 @@ from callboard.languages.registry import language
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.runtime.interpreter.ending import conclude
 from callboard.runtime.interpreter.replay import admitted, build_stage, replay
-from callboard.runtime.run.observing import Observer
+from callboard.runtime.interpreter.run_end import conclude
+from callboard.runtime.run.replay_observer import Observer
 from callboard.testing.checks import check_log
 from tests.maintenance.record_golden import GOLDEN, SCENARIOS, VIEWS, Spans, golden_lines, golden_names, views_of
 from tests.support.graphs import timeless

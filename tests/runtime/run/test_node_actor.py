@@ -12,8 +12,8 @@ import pytest
 from callboard.actors import toolboxes
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
+from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
-from callboard.actors.tools.standing import Standing
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import Payload

@@ -11,7 +11,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.log import read_run
 from callboard.service.api.connection import Connection
-from callboard.service.api.retrying import NowhereToFork, continued_at
+from callboard.service.api.retry_point import NowhereToFork, continued_at
 from tests.runtime.admission.test_forks import DEFINITION, FAILS, SCRIPT, TENANT, WAITS, events_of, forked
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned

@@ -15,7 +15,7 @@ from callboard.bus.commands import REPLY_HEADER
 from callboard.bus.subjects import RunRef
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
-from callboard.service.api import keeping
+from callboard.service.api import live_projection
 from callboard.service.api.connection import Connection, open_connection
 from callboard.service.api.run_lists import Listings
 from callboard.service.api.service import open_service
@@ -180,7 +180,7 @@ async def test_trace_is_a_tree_of_nodes(caller: Caller) -> None:
 async def test_a_long_run_is_folded_while_others_are_answered(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     run = await caller.finished()
     begun, gone_on = threading.Event(), threading.Event()
-    fold = keeping.fold
+    fold = live_projection.fold
 
     def slow(*given: Any) -> Any:
         begun.set()
@@ -188,8 +188,8 @@ async def test_a_long_run_is_folded_while_others_are_answered(caller: Caller, mo
         assert gone_on.wait(PATIENCE_S)
         return fold(*given)
 
-    monkeypatch.setattr(keeping, "APART_EVENTS", 1)
-    monkeypatch.setattr(keeping, "fold", slow)
+    monkeypatch.setattr(live_projection, "APART_EVENTS", 1)
+    monkeypatch.setattr(live_projection, "fold", slow)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(caller.ask, "show", {"run_id": run})
         await to_thread.run_sync(begun.wait)

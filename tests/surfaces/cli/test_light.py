@@ -14,7 +14,7 @@ from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.logs import Level
 from callboard.surfaces.cli import exits, runs, trace
 from callboard.surfaces.cli.main import COMMANDS, cli
-from callboard.surfaces.cli.reading import FORMS, TEXTS
+from callboard.surfaces.cli.show_action import FORMS, TEXTS
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 

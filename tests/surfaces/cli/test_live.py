@@ -18,9 +18,9 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.events import Payload
 from callboard.surfaces.cli import exits, livetree
+from callboard.surfaces.cli.event_output import Lines
 from callboard.surfaces.cli.livetree import SPINNER, LiveTree
 from callboard.surfaces.cli.livewords import clock_text
-from callboard.surfaces.cli.showing import Lines
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.forks import callboard

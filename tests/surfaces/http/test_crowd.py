@@ -16,7 +16,7 @@ from anyio import to_thread
 from starlette.types import Scope
 
 from callboard.surfaces.http import app as module
-from callboard.surfaces.http import live, rings, serving
+from callboard.surfaces.http import http_server, live, rings
 from callboard.surfaces.http.address import listening, url_of
 from callboard.surfaces.http.live import LIVE_MAX
 from tests.e2e.test_child_processes import logged
@@ -242,7 +242,7 @@ async def all_ends(client: httpx.AsyncClient) -> AsyncGenerator[tuple[int, str]]
 
 
 async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "ANSWER_WAIT_S", 0.0)
+    monkeypatch.setattr(http_server, "ANSWER_WAIT_S", 0.0)
     asked, answers = anyio.Event(), list[httpx.Response]()
 
     async def never(scope: Scope, *_: Any) -> None:
@@ -257,7 +257,7 @@ async def test_whoever_still_waits_when_it_stops_is_told_so(monkeypatch: pytest.
                 answers.append(await client.get(url_of(bound)))
 
             async with anyio.create_task_group() as standing:
-                standing.start_soon(serving.serve_app, never, bound)
+                standing.start_soon(http_server.serve_app, never, bound)
                 tasks.start_soon(ask)
                 await asked.wait()
                 standing.cancel_scope.cancel()

@@ -19,7 +19,7 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.service.api.connection import Connection
 from callboard.service.api.run_lists import Listings
 from callboard.service.api.verbs import Verbs
-from callboard.surfaces.http.answering import Answering
+from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.sender_secrets import sender_secrets
 from callboard.surfaces.http.slack_buttons import PATH, SlackButtons
 from tests.support.http_application import PATIENCE_S, served

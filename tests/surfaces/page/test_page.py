@@ -25,7 +25,7 @@ from callboard.projections.trace.text_renderings import step_rows
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Node
 from callboard.surfaces.http.address import listening, url_of
-from callboard.surfaces.http.serving import serve_app
+from callboard.surfaces.http.http_server import serve_app
 from callboard.surfaces.page import shell
 from tests.maintenance.remedies import remedies
 from tests.support.browser import Opened, axe

@@ -1,0 +1,220 @@
+"""Asking a person: the message, the answers until one counts, the warning, and what happens when the time is up."""
+
+from collections.abc import Coroutine, Iterator
+from typing import Any, Literal
+
+from callboard.bus.effects import Failure
+from callboard.bus.paths import interaction_id
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.human.classification import classified
+from callboard.languages.graph.human.decisions import Decided, FreeText, Unfit, label_of_default, read
+from callboard.languages.graph.human.forms import schema_of
+from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.labels import TIMEOUT, label_of
+from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
+from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
+from callboard.languages.graph.times import after, iso, ms
+from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
+from callboard.lib.json_types import JSON
+
+WARNING_S = 15 * 60.0
+"""So long before the time is up there is a warning, once."""
+
+DECIDED = Failure("graph.decided", "the question is closed", type="cancellation")
+"""Why what still goes on beside a closed question is stopped."""
+
+UNSENT = "graph.message_unsent"
+"""The code of the warning that a message could not be sent."""
+
+UNLINKED = "graph.message_without_link"
+"""The code of the warning that a message offers no way to answer."""
+
+_TEXTS = {
+    "approved": "Your approval has been recorded. Thank you.",
+    "rejected": "Your decision has been recorded. Thank you.",
+    "completed": "Your response has been recorded. Thank you.",
+    "timeout": "No response came in time; the request is closed.",
+    "warning": "This request is still open and will time out in 15 minutes.",
+}
+"""What is said where the node has no text of its own."""
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "confirmed": ("confirmed", "approved"),
+    "rejected": ("rejected",),
+    "unrelated": ("unrelated", "completed"),
+    "timeout": ("timeout",),
+}
+"""Under which names a node may have a text for what came of its question."""
+
+Purpose = Literal["request", "warning", "confirmation"]
+
+
+async def ask(work: Work, interaction: Interaction) -> Outputs:
+    """Ask, and wait for the first answer that counts; return the outputs that it, or its absence, leads to.
+
+    :raises NodeFailed: if nobody answered and the node is to fail then
+    """
+    stage, node = work.stage, work.node
+    asked_at = stage.now()
+    due = after(asked_at, interaction.timeout_s)
+    key = node.key("ask")
+    async with node.question("ask", _question(interaction, due)) as question:
+        beside = [stage.spawn(one) for one in _beside(work, interaction, asked_at, key)]
+        raced = await stage.within(due, _answer(work, interaction, question, asked_at), node=node, slot="expiry")
+        answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
+        if answered is None:
+            question.close("timeout", None, TIMEOUT)
+        else:
+            question.close("answered", answered.k, label)
+        for task in beside:
+            stage.cancel(task, DECIDED)
+        await stage.join(*beside)
+    if interaction.confirms:
+        await _send(work, interaction, "confirmation", "confirmation", _confirmation(interaction, label), due, key)
+    id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
+    if answered is None:
+        return _expired(work, interaction, id, asked_at)
+    return _outputs(work, interaction, label, answered.user_response, _whole(answered), id, asked_at)
+
+
+def _question(interaction: Interaction, due: Instant) -> Ask:
+    return Ask(
+        question=interaction.message,
+        type=interaction.type,
+        options=interaction.options,
+        channel_type=interaction.channel,
+        request_data=interaction.request_data,
+        timeout_at=due,
+        timeout_action=interaction.timeout_action,
+        schema=schema_of(interaction),
+    )
+
+
+async def _answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> tuple[Answered, str]:
+    """Wait for an answer that counts, and return it with its label; of the others it is said why they do not."""
+    if work.rules < EXACT_ANSWERS:
+        answered = await _relevant_answer(work, interaction, question, asked_at)
+        return answered, label_of(interaction, _whole(answered))
+    while True:
+        answered = await question.answer()
+        found = read(interaction, _whole(answered))
+        if isinstance(found, FreeText):
+            found = await classified(work, interaction, answered, asked_at)
+        if isinstance(found, Decided):
+            return answered, found.label
+        reasons = found.reasons if isinstance(found, Unfit) else ()
+        question.not_understood(f"answer {answered.k} does not count: {'; '.join(reasons)}")
+
+
+async def _relevant_answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
+    """Wait for an answer that belongs to the question, in runs that were admitted before `EXACT_ANSWERS`."""
+    while True:
+        answered = await question.answer()
+        score = await relevance(work, interaction, answered, asked_at)
+        if score >= RELEVANT:
+            return answered
+        if score <= FILTERED:
+            question.not_understood(
+                f"answer {answered.k} is filtered: it does not belong to the question ({score:.2f})"
+            )
+        else:
+            question.not_understood(f"answer {answered.k} is uncertain and left for review ({score:.2f})")
+
+
+def _whole(answered: Answered) -> JSON:
+    """The answer's members: of the response, and of what its channel says beside."""
+    response, data = answered.user_response, answered.response_data
+    if isinstance(data, dict) and (response is None or isinstance(response, dict)):
+        return {**data, **(response or {})}
+    return response
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _beside(work: Work, interaction: Interaction, asked_at: Instant, key: str) -> Iterator[Coroutine[Any, Any, None]]:
+    """What goes on while the question is open."""
+    due = after(asked_at, interaction.timeout_s)
+    yield _send(work, interaction, "request", "request", interaction.message, due, key)
+    if interaction.timeout_s > WARNING_S:
+        yield _warn(work, interaction, asked_at, due, key)
+
+
+async def _warn(work: Work, interaction: Interaction, asked_at: Instant, due: Instant, key: str) -> None:
+    await work.node.sleep("warning", after(asked_at, interaction.timeout_s - WARNING_S), "warning")
+    text = interaction.responses.get("warning", _TEXTS["warning"])
+    await _send(work, interaction, "warning.message", "warning", text, due, key)
+
+
+async def _send(
+    work: Work, interaction: Interaction, slot: str, purpose: Purpose, text: str, due: Instant, key: str
+) -> None:
+    """Send a message through the question's channel; an app shows the question itself, and needs none."""
+    if interaction.channel == "app":
+        return
+    request: dict[str, JSON] = {
+        "purpose": purpose,
+        "channel_type": interaction.channel,
+        "channel_config": interaction.channel_config,
+        "interaction": key,
+        "interaction_type": interaction.type,
+        "user_id": interaction.user_id,
+        "message": text,
+        "options": interaction.options,
+        "timeout_at": iso(due),
+    }
+    outcome = await work.node.call(slot, "channel", request)
+    if isinstance(outcome, Ok) and isinstance(outcome.value, dict) and outcome.value.get("answer_link") is False:
+        reason = (
+            f"the {purpose} went by {interaction.channel} without a link to answer by: set `http_url` for the worker"
+        )
+        work.node.warn(UNLINKED, f"{reason}; the page and `callboard answer` take the answer all the same")
+    if isinstance(outcome, Failed):
+        work.node.warn(UNSENT, f"the {purpose} was not sent by {interaction.channel}: {outcome.error.message}")
+
+
+def _confirmation(interaction: Interaction, label: str) -> str:
+    names = _NAMES[label] if interaction.type == "approval" or label == TIMEOUT else ("completed", *_NAMES[label])
+    own = next((interaction.responses[name] for name in names if name in interaction.responses), None)
+    if own is not None:
+        return own
+    return next((_TEXTS[name] for name in names if name in _TEXTS), _TEXTS["completed"])
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+
+def _outputs(
+    work: Work, interaction: Interaction, label: str, raw: JSON, response: JSON, id: str, asked_at: Instant
+) -> Outputs:
+    payload: dict[str, JSON] = {
+        **(response if isinstance(response, dict) else {}),
+        "content": work.inputs.get(RESULT),
+        "ai_classification": label,
+        "user_response": raw,
+        "interaction_id": id,
+    }
+    return Outputs({RESULT: payload, label: payload}, _details(interaction, raw, asked_at))
+
+
+def _expired(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
+    """Do what the node wants done when nobody has answered."""
+    match interaction.timeout_action:
+        case "continue":
+            more: dict[str, JSON] = {"timeout": True, "timeout_action": "continue"}
+            made = _outputs(work, interaction, TIMEOUT, None, more, id, asked_at)
+        case "default_response":
+            response = interaction.default_response
+            exact = work.rules >= EXACT_ANSWERS
+            label = label_of_default(interaction, response) if exact else label_of(interaction, response)
+            made = _outputs(work, interaction, label, response, response, id, asked_at)
+        case _:
+            message = f"no response within {interaction.timeout_s:g} seconds"
+            details = {"reason": "timeout", "timeout": True, "timeout_action": "fail", "interaction_id": id}
+            raise NodeFailed("graph.human_timeout", message, details=details, final=True)
+    return made
+
+
+def _details(interaction: Interaction, response: JSON, asked_at: Instant) -> dict[str, JSON]:
+    return {"user_prompt": interaction.message, "user_response": response, "waiting_since": ms(asked_at)}

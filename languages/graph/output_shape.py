@@ -1,0 +1,83 @@
+"""Shaping: what leaves a node is what is declared of it; and which part of it travels along a connection. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
+from callboard.languages.graph.topology import GraphNode, Wire
+from callboard.lib.json_types import JSON
+from callboard.lib.step_limits import CHARS_PER_STEP, Steps
+
+Ports = dict[str, JSON]
+"""What a node puts out, by port; null is a port that was not taken."""
+
+UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
+"""Types whose output has what the outside brought, whatever is declared."""
+
+
+def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
+    """Shape each port's payload; names that begin with an underscore are no ports.
+
+    :raises TooManySteps: if it takes too many
+    """
+    for payload in ports.values():
+        members = payload.values() if isinstance(payload, dict) else ()
+        # A text may be read as the JSON of what is declared.
+        steps.take(sum([1 + len(one) // CHARS_PER_STEP if isinstance(one, str) else 1 for one in members]))
+    return {port: shaped_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
+
+
+def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
+    """Drop what is not declared, except what a start brings, and fill in what is missing; lists, scalars and null pass
+    as they are."""
+    if not isinstance(payload, dict) or node.type in UNTRIMMED:
+        return payload
+    if node.spec is not None:
+        declared = {
+            name: _fitted(payload[name], field.type) if name in payload else field.default
+            for name, field in node.spec.output_params.items()
+        }
+        whole_since = WHOLE_INPUT if node.subtype == "MANUAL" else WHOLE_TRIGGERS
+        is_whole = node.type == "TRIGGER" and rules >= whole_since
+        return {**payload, **declared} if is_whole else {**declared, **_error(payload, rules)}
+    if node.output_params:
+        own = node.output_params
+        return {name: payload[name] if name in payload else _default(own[name], rules) for name in own}
+    return payload
+
+
+def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
+    """Return what is kept of a payload that says ``success: false``, whatever is declared."""
+    if payload.get("success") is not False or rules < OWN_ERROR_CODES:
+        return {}
+    return {name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}
+
+
+def _default(declared: JSON, rules: int) -> JSON:
+    """Return what stands for a missing member: the value it is declared with, or the empty one of its type."""
+    return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
+
+
+def _fitted(value: JSON, type: Any) -> JSON:
+    made = coerced(value, type)
+    return value if made is UNFIT else made
+
+
+def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
+    """Return the first port, and its payload, that says ``success: false``; None if there is none."""
+    for port, payload in ports.items():
+        if isinstance(payload, dict) and payload.get("success") is False:
+            return port, payload
+    return None
+
+
+def travelling(ports: Ports, wire: Wire) -> JSON:
+    """Return what travels along a connection; null if its port was not taken.
+
+    Along ``result``, where a node has no such port, all its ports travel.
+    """
+    if wire.output_key == RESULT and RESULT not in ports:
+        return ports
+    return ports.get(wire.output_key)

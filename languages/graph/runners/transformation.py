@@ -1,0 +1,308 @@
+"""The runner of DATA_TRANSFORMATION: items mapped, picked, put in order, grouped and counted."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from callboard.languages.graph.budget import Budget
+from callboard.languages.graph.code import run_code
+from callboard.languages.graph.document import RESULT
+from callboard.languages.graph.expressions import text_of, written
+from callboard.languages.graph.runners.item_filter import conditions_of, holding
+from callboard.languages.graph.runners.sort_order import ordered
+from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.work import NodeFailed, Outputs, Work, number, result
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
+
+_MAPPINGS = ("mapping_rules", "field_mappings", "field_mapping")
+_PATHS = ("transform_script", "jsonpath", "path", "transformation_script")
+
+
+async def transform(work: Work) -> Outputs:
+    """Transform the input, item by item if it is a list; ``transform_type`` goes before ``operation``."""
+    type = work.setting("transform_type")
+    operation = text_of(type or work.setting("operation"))
+    whole = work.data
+    items = work.items()
+    listed = isinstance(whole, list) or (isinstance(whole, dict) and isinstance(whole.get("data"), list))
+    if type is not None:
+        made = await work.computed(_each, _TYPES.get(operation, _unchanged), items)
+    elif operation == "custom" or (operation == "map" and not _mapping(work) and _script(work)):
+        made = await _custom(work, items)
+    else:
+        made = await work.computed(_OPERATIONS.get(operation, _all), items)
+    single = not listed and len(made) == 1 and operation not in _GATHERING
+    payload = {
+        "transformed_data": made[0] if single else made,
+        "original_count": len(items),
+        "output_count": len(made),
+        "transformation_stats": {"operation": operation},
+        "success": True,
+        "error_message": "",
+    }
+    return result(payload)
+
+
+# -- by transform_type -------------------------------------------------------------------------------------------------
+
+
+def _mapping(work: Work) -> dict[str, JSON]:
+    found = next((given for name in _MAPPINGS if isinstance(given := work.setting(name), dict) and given), {})
+    return dict(found)
+
+
+def _script(work: Work) -> str:
+    script = work.setting("transformation_script")
+    return script if isinstance(script, str) else ""
+
+
+def _mapped(work: Work, item: JSON) -> JSON:
+    """An object of targets and what their paths come to; without any, the item."""
+    rules = _mapping(work)
+    made = {
+        target: work.value_in(item, path, item=item) if isinstance(path, str) and path.strip() else path
+        for target, path in rules.items()
+    }
+    return made if rules else item
+
+
+def _picked(work: Work, item: JSON) -> JSON:
+    path = text_of(work.setting(*_PATHS))
+    return work.value_in(item, path, item=item) if path.strip() else item
+
+
+def _templated(work: Work, item: JSON) -> JSON:
+    return rendered(work.setting("template_map") or {}, work.scope(item, item=item))
+
+
+def _unchanged(_work: Work, item: JSON) -> JSON:
+    return item
+
+
+def _each(work: Work, one: Callable[[Work, JSON], JSON], items: Sequence[JSON]) -> list[JSON]:
+    work.budget.take(len(items))
+    return [one(work, item) for item in items]
+
+
+_TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
+    "mapping": _mapped,
+    "jsonpath": _picked,
+    "path": _picked,
+    "template_map": _templated,
+}
+
+
+# -- by operation ------------------------------------------------------------------------------------------------------
+
+
+def _all(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+    return list(items)
+
+
+def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    return _each(work, _mapped, items)
+
+
+def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    conditions = conditions_of(work, work.setting("filter_conditions"))
+    return [item for item in items if holding(work, conditions, item)]
+
+
+def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    config = work.setting("sort_config")
+    wanted: dict[str, Any] = config if isinstance(config, dict) else {}
+    keys = [_at(work, item, text_of(wanted.get("field"))) for item in items]
+    indices, _comparisons = ordered(work, keys, descending=wanted.get("direction") == "desc")
+    return list(items) if indices is None else [items[i] for i in indices]
+
+
+def _at(work: Work, item: JSON, path: str) -> JSON:
+    return work.value_in(item, path, item=item) if path else item
+
+
+def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], list[JSON]]]:
+    """Group items by the fields that are listed, in the order of their first appearance; by none, all are one."""
+    listed = work.setting("group_by_fields")
+    fields = [text_of(field) for field in listed] if isinstance(listed, list) else []
+    groups: dict[bytes, tuple[dict[str, JSON], list[JSON]]] = {}
+    for item in items:
+        key = {field: _at(work, item, field) for field in fields}
+        groups.setdefault(_key(work, key), (key, []))[1].append(item)
+    return list(groups.values())
+
+
+def _key(work: Work, value: JSON) -> bytes:
+    """Return what is the same for values that are grouped together."""
+    made = canonical(value)
+    work.budget.take_text(len(made))
+    return made
+
+
+def _group(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    return [{**key, "items": members, "count": len(members)} for key, members in _groups(work, items)]
+
+
+def _aggregate(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    given = work.setting("aggregation_functions")
+    wanted: dict[str, Any] = given if isinstance(given, dict) else {}
+    return [
+        {**key, **{target: _aggregated(work, members, target, how) for target, how in wanted.items()}}
+        for key, members in _groups(work, items)
+    ]
+
+
+def _aggregated(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
+    """Apply a function, ``sum`` or ``{function, field}``, to a field, which is the target unless it is named."""
+    named: dict[str, Any] = how if isinstance(how, dict) else {"function": how}
+    values = [_at(work, item, text_of(named.get("field") or target)) for item in members]
+    present = [value for value in values if value is not None]
+    work.budget.take(len(values))
+    name = text_of(named.get("function")).lower()
+    function = _AGGREGATES.get(name)
+    if function is None:
+        raise NodeFailed("graph.configuration", f"there is no aggregation {name!r}, only {', '.join(_AGGREGATES)}")
+    return len(members) if name == "count" else function(present) if present else None
+
+
+_AGGREGATES: dict[str, Callable[[list[Any]], JSON]] = {
+    "count": len,
+    "sum": lambda values: sum(map(number, values)),
+    "avg": lambda values: sum(map(number, values)) / len(values),
+    "average": lambda values: sum(map(number, values)) / len(values),
+    "min": lambda values: min(map(number, values)),
+    "max": lambda values: max(map(number, values)),
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "list": list,
+    "collect": list,
+}
+
+
+def _flatten(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    """Spread lists in the list; members of members become members with dotted names."""
+    return [_flat(item, work.budget) if isinstance(item, dict) else item for item in _spread(work, items)]
+
+
+def _spread(work: Work, items: Sequence[JSON]) -> Iterator[JSON]:
+    """Yield the items of lists in a list in their place."""
+    for item in items:
+        inside: Iterable[JSON] = item if isinstance(item, list) else [item]
+        work.budget.take(1 + len(item) if isinstance(item, list) else 1)
+        yield from inside
+
+
+def _flat(item: dict[str, JSON], budget: Budget) -> dict[str, JSON]:
+    made: dict[str, JSON] = {}
+    open_ways: list[tuple[str, Iterator[tuple[str, JSON]]]] = [("", iter(item.items()))]
+    while open_ways:
+        before, members = open_ways[-1]
+        name, value = next(members, (None, None))
+        if name is None:
+            open_ways.pop()
+            continue
+        budget.take_written(len(before) + len(name))
+        if isinstance(value, dict) and value:
+            open_ways.append((f"{before}{name}.", iter(value.items())))
+        else:
+            made[f"{before}{name}"] = value
+    return made
+
+
+def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    """Merge objects that agree in the first of the fields to group by, those of the first list in front."""
+    listed = work.setting("group_by_fields")
+    field = text_of(work.setting("join_key", "merge_key") or (listed[0] if isinstance(listed, list) and listed else ""))
+    joined = _Joined(work, field)
+    for item in _spread(work, items):
+        joined.add(item)
+    return joined.items
+
+
+class _Joined:
+    """What a join has come to: its items, and where the first with each key is."""
+
+    def __init__(self, work: Work, field: str) -> None:
+        self.items: list[JSON] = []
+        self._work = work
+        self._field = field
+        self._keys: list[Any] = []
+        self._places: dict[Any, list[int]] = {}
+
+    def add(self, item: JSON) -> None:
+        """Merge an object into the first item with its key, or add it as an item of its own."""
+        key = self._key(item)
+        found = self._first(key) if isinstance(item, dict) else None
+        before = self.items[found] if found is not None else None
+        if found is None or not isinstance(before, dict):
+            self._place(len(self.items), key)
+            self.items.append(item)
+            return
+        self._work.budget.take((len(before) + len(item)) // MEMBERS_PER_STEP)
+        merged = self.items[found] = {**before, **item}
+        # The key may be an expression of several members: that of both together may be another one.
+        self._place(found, self._key(merged))
+
+    def _key(self, item: JSON) -> Any:
+        value = _at(self._work, item, self._field) if self._field else None
+        return None if value is None else self._work.budget.identity(value)
+
+    def _place(self, index: int, key: Any) -> None:
+        if index < len(self._keys):
+            if self._keys[index] == key:
+                return
+            self._keys[index] = key
+        else:
+            self._keys.append(key)
+        if key is not None:
+            heappush(self._places.setdefault(key, []), index)
+
+    def _first(self, key: Any) -> int | None:
+        places = self._places.get(key, []) if key is not None else []
+        while places and self._keys[places[0]] != key:
+            heappop(places)  # its item has another key by now
+        return places[0] if places else None
+
+
+MEMBERS_PER_STEP = 8
+"""How many members of objects are one step, where they are copied."""
+
+
+def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    """A row for each value of ``index``, with a member for each value of ``columns``."""
+    config = work.setting("pivot_config", "field_mapping")
+    wanted: dict[str, Any] = config if isinstance(config, dict) else {}
+    index, columns, values = (text_of(wanted.get(name)) for name in ("index", "columns", "values"))
+    rows: dict[bytes, dict[str, JSON]] = {}
+    for item in items:
+        key = _at(work, item, index) if index else None
+        row = rows.setdefault(_key(work, key), {index: key} if index else {})
+        row[written(_at(work, item, columns), work.budget)] = _at(work, item, values)
+    return list(rows.values())
+
+
+_OPERATIONS: dict[str, Callable[[Work, Sequence[JSON]], list[JSON]]] = {
+    "map": _map,
+    "filter": _filter,
+    "sort": _sort,
+    "aggregate": _aggregate,
+    "group_by": _group,
+    "flatten": _flatten,
+    "join": _join,
+    "pivot": _pivot,
+}
+
+_GATHERING = frozenset({"filter", "aggregate", "group_by", "flatten", "join", "pivot", "sort"})
+"""Operations that make a list of whatever comes in."""
+
+
+async def _custom(work: Work, items: Sequence[JSON]) -> list[JSON]:
+    """Have the author's script make each item."""
+    script = _script(work)
+    if not script.strip():
+        return list(items)
+    returned = await run_code(work.node, "code", script, list(items) or [work.inputs.get(RESULT)])
+    for one in returned:
+        if one.error is not None:
+            raise NodeFailed("graph.code", one.error, details=one.details)
+    return [one.value for one in returned]

@@ -1,0 +1,139 @@
+"""Answering inline: whoever runs a definition at a terminal is asked what the run asks, and resumes where it pauses.
+
+What is answered elsewhere meanwhile is not asked any more. When nobody is there, because stdin has ended, the run waits
+for somebody elsewhere, and the commands that move it are shown.
+"""
+
+import threading
+
+import anyio
+import anyio.abc
+from anyio import to_thread
+
+from callboard.bus.commands import Answer, Resume, Tell
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import EffectCancelled, Event, HumanAsked, HumanClosed, RunEnd, RunPaused, RunResumed
+from callboard.bus.log.port import NoAnswer
+from callboard.projections.projection import known
+from callboard.service.api.client import Client
+from callboard.service.api.settlement import NotTaken, told
+from callboard.surfaces.cli.event_output import Quietly, Shower
+from callboard.surfaces.cli.hints import Guiding
+from callboard.surfaces.cli.output import style
+from callboard.surfaces.cli.prompts import ask, question_of
+from callboard.surfaces.cli.terminal import NobodyThere, Stopped, Terminal
+
+STEP = "step"
+GO_ON = f"Enter goes on, {STEP} by one node; NAME=VALUE gives another value first"
+
+
+class Answering(Quietly):
+    """Shows as another shower does, and asks whoever sits at the terminal, one thing after the other."""
+
+    def __init__(
+        self, shower: Shower, client: Client, run: str, guiding: Guiding, tasks: anyio.abc.TaskGroup, terminal: Terminal
+    ) -> None:
+        self._shower = shower
+        self._client = client
+        self._run = run
+        self._guiding = guiding
+        self._terminal = terminal
+        self._open: dict[str, Event] = {}
+        self._asking: tuple[str, threading.Event] | None = None
+        self._absent = False
+        self._news = anyio.Event()
+        tasks.start_soon(self._attend)
+
+    def event(self, sequence: int, event: Event) -> None:
+        payload = known(event)
+        if isinstance(payload, HumanAsked | RunPaused) and not self._absent:
+            self._shower.event(sequence, event)
+            self._open[_place(event)] = event
+            self._news.set()
+            return
+        if isinstance(payload, HumanClosed | RunResumed | EffectCancelled):
+            self._close(_place(event))
+        elif isinstance(payload, RunEnd):
+            for place in list(self._open):
+                self._close(place)
+        # What nobody here can move is told with the command that does.
+        self._guiding.event(sequence, event)
+
+    def close(self) -> None:
+        """Nobody is to be asked any more."""
+        if self._asking is not None:
+            self._asking[1].set()
+
+    def _close(self, place: str) -> None:
+        self._open.pop(place, None)
+        if self._asking is not None and self._asking[0] == place:
+            self._asking[1].set()
+
+    async def _attend(self) -> None:
+        while not self._absent:
+            while not self._open:
+                self._news = anyio.Event()
+                await self._news.wait()
+            place, event = next(iter(self._open.items()))
+            self._asking = place, threading.Event()
+            self._shower.hold()
+            try:
+                await self._ask(event, self._asking[1])
+            except Stopped:
+                pass  # it was answered elsewhere, or the run has ended
+            except NobodyThere:
+                self._leave()
+            finally:
+                self._asking = None
+                self._shower.release()
+            self._open.pop(place, None)
+
+    def _leave(self) -> None:
+        """Say how what stands open is moved from elsewhere, and ask no more."""
+        self._absent = True
+        for event in self._open.values():
+            self._guiding.guide(event)
+
+    async def _ask(self, event: Event, stop: threading.Event) -> None:
+        while not await self._told(await to_thread.run_sync(self._said, event, stop, abandon_on_cancel=True)):
+            pass
+
+    def _said(self, event: Event, stop: threading.Event) -> Tell:
+        """Ask at the terminal, in a thread, and return what the run is to be told."""
+        match known(event):
+            case HumanAsked() as asked:
+                response = ask(self._terminal, question_of(asked), stop)
+                return Answer(event.key, by="terminal", user_response=response)
+            case RunPaused(step=step):
+                return self._resume(step, stop)
+            case _:
+                raise TypeError(f"nobody is asked by {event.type}")
+
+    def _resume(self, step: str | None, stop: threading.Event) -> Resume:
+        where = f" after step {step}" if step else ""
+        self._terminal.say(style("‖ ", fg="yellow", bold=True) + f"Paused{where}. {GO_ON}.")
+        variables: dict[str, str] = {}
+        while (line := self._terminal.line(stop).strip()) and line != STEP:
+            name, equals, value = line.partition("=")
+            if not (name and equals):
+                self._terminal.say(f"{line!r} is not of the form NAME=VALUE.")
+                continue
+            variables[name.strip()] = value
+        return Resume(by="terminal", variables=variables, step=line == STEP)
+
+    async def _told(self, tell: Tell) -> bool:
+        """Tell the run; False if it has not understood and may be told again."""
+        verb = "answer" if isinstance(tell, Answer) else "resume"
+        try:
+            await told(self._client, self._run, verb, tell)
+        except NotTaken as refused:
+            self._terminal.say(refused.message)
+            return refused.code not in ("answer.not_understood", "resume.variables")
+        except (CallboardError, NoAnswer) as error:
+            self._terminal.say(f"That did not get through: {error}")
+        return True
+
+
+def _place(event: Event) -> str:
+    """What an event opens or closes: an effect by its key, the pause by command."""
+    return event.key or "paused"

@@ -1,0 +1,66 @@
+"""Keeping keys: what `callboard keys` makes of its words, and what it prints."""
+
+import datetime as dt
+
+import msgspec
+
+from callboard.bus.subjects import is_name
+from callboard.features.access.keys import NAME_CHARS_MAX, ApiKey, Keys
+from callboard.features.access.subject import scopes_of
+from callboard.runtime.settings.config import Config
+from callboard.service.operations.errors import UsageInvalid
+from callboard.service.operations.narration import local
+from callboard.service.operations.reach import reach
+from callboard.service.operations.results import compact
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.output import say
+
+
+async def add_key(
+    name: str, scopes: tuple[str, ...], expires_s: float | None, config: Config, settings: Settings
+) -> None:
+    """Make a key and print it.
+
+    :raises UsageInvalid: if it cannot be called so
+    :raises CallboardError: if there is one of this name, or whatever keeps the store from being used
+    """
+    if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable() or not is_name(name):
+        raise UsageInvalid(f"is no name of 1 to {NAME_CHARS_MAX} characters, or a subject takes none such", "NAME")
+    now = dt.datetime.now(dt.UTC)
+    until = now + dt.timedelta(seconds=expires_s) if expires_s is not None else None
+    async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
+        keys = Keys(connection.log, config.tenant, config.replicas)
+        text, key = await keys.add(name, scopes_of(scopes), now, until)
+    say(compact({"key": text, **_told(key)}) if settings.as_json else text)
+    if not settings.as_json:
+        say("This is told once: keep it.", err=True)
+
+
+async def list_keys(config: Config, settings: Settings) -> None:
+    """Print the keys.
+
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    async with reach(config, reads=True, name="callboard keys") as connection:
+        found = await Keys(connection.log, config.tenant, config.replicas).all()
+    if settings.as_json:
+        say(compact([_told(key) for key in found]))
+        return
+    for key in found:
+        until = f"until {local(key.expires_at)}" if key.expires_at is not None else ""
+        say(f"{key.name}  {', '.join(key.scopes)}  since {local(key.created_at)}  {until}".rstrip())
+
+
+async def remove_key(name: str, config: Config, settings: Settings) -> None:
+    """Remove a key.
+
+    :raises CallboardError: if there is none of this name, or whatever keeps the store from being used
+    """
+    async with reach(config, reads=True, name="callboard keys") as connection:
+        await Keys(connection.log, config.tenant, config.replicas).remove(name)
+    say(compact({"removed": name}) if settings.as_json else f"{name} removed")
+
+
+def _told(key: ApiKey) -> dict[str, object]:
+    """What is told of a key: all but its hash."""
+    return {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"}

@@ -1,0 +1,86 @@
+"""Trying rules of notices at the command line."""
+
+import datetime as dt
+import os
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from callboard.bus.errors import CallboardError
+from callboard.features.notify.notice import ID_CHARS, Notice
+from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
+from callboard.features.notify.preview import foreseen
+from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.notify_settings import NotifyRule
+from callboard.service.operations.errors import UsageInvalid
+from callboard.service.operations.narration import local
+from callboard.service.operations.reach import reach
+from callboard.service.operations.results import compact
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.output import say
+
+SAMPLE = "sample"
+"""The run and the definition that a sample is about."""
+
+
+async def send_sample(name: str, config: Config, settings: Settings) -> None:
+    """Send a sample by a rule, and say so.
+
+    :raises UsageInvalid: if there is no such rule
+    :raises CallboardError: ``notify.failed``
+    """
+    rule = _chosen(config, [name])[name]
+    if not rule.complete:
+        unset = [one.message for one in config.warnings if one.message.startswith(f"notify.{name} ")]
+        remedy = "Set it where this command runs, and where workers run."
+        raise CallboardError("notify.failed", "; ".join(unset), f"notify.{name}", remedy)
+    notice = Notice(
+        # Sent anew it is another one.
+        id=secrets.token_hex(ID_CHARS // 2),
+        rule=name,
+        on=rule.on[0],
+        tenant=config.tenant,
+        run=SAMPLE,
+        definition=SAMPLE,
+        n=0,
+        time=dt.datetime.now(dt.UTC),
+        text=f"This is a sample of the rule {name}: {rule}",
+    )
+    try:
+        await Receiver(name, rule, os.environ).tell(notice)
+    except ServiceFailed as failed:
+        remedy = "Correct the address or the receiver, and try again."
+        raise CallboardError("notify.failed", str(failed), f"notify.{name}", remedy) from failed
+    told = {"rule": name, "to": rule.to, "id": notice.id}
+    say(compact(told) if settings.as_json else f"{name}: the sample was taken by {rule.to}")
+
+
+async def show_preview(names: Sequence[str], since_s: float, config: Config, settings: Settings) -> None:
+    """Print what rules would have told.
+
+    :raises UsageInvalid: if there is no such rule, or none at all
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    rules = _chosen(config, names)
+    now = dt.datetime.now(dt.UTC)
+    async with reach(config, reads=True, name="callboard notify") as connection:
+        since = now - dt.timedelta(seconds=since_s)
+        found = await foreseen(connection.log, rules, since, http_url=config.http_url)
+    if settings.as_json:
+        say(compact(msgspec.to_builtins(found)))
+        return
+    for one in found:
+        still = "  unless it is answered before" if one.at > now else ""
+        say(f"{local(one.at)}  {one.notice.rule}  {one.notice.run}  {one.notice.subject}{still}")
+    say(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
+
+
+def _chosen(config: Config, names: Sequence[str]) -> dict[str, NotifyRule]:
+    """The rules of these names, all if there are none."""
+    if not config.notify:
+        raise UsageInvalid("the configuration has no rules: there is no table `notify` in it", "notify")
+    unknown = [name for name in names if name not in config.notify]
+    if unknown:
+        raise UsageInvalid(f"there is no rule {unknown[0]!r}, only {', '.join(config.notify)}", unknown[0])
+    return {name: rule for name, rule in config.notify.items() if not names or name in names}

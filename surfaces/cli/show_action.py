@@ -1,0 +1,174 @@
+"""Reading one run: its standing, and its trace in every form."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.events import Event, payload_of
+from callboard.bus.prices import Prices, dollars
+from callboard.projections.drawing.diagram import DiagramFold
+from callboard.projections.drawing.mermaid import mermaid
+from callboard.projections.projection import fold
+from callboard.projections.results import view_of
+from callboard.projections.run.run_result import RunResult
+from callboard.projections.spans.jaeger import jaeger
+from callboard.projections.spans.semconv import captures_content
+from callboard.projections.spans.span import Span
+from callboard.projections.spans.spans import SpanFold
+from callboard.projections.trace.elision import elided
+from callboard.projections.trace.text_renderings import step_rows, step_table, waterfall
+from callboard.projections.trace.trace import TraceFold
+from callboard.runtime.settings.config import Config
+from callboard.service.operations.narration import local, short
+from callboard.service.operations.results import compact, event_object, path_of, pretty, result_object, result_of
+from callboard.service.operations.run_files import source
+from callboard.surfaces.cli.diagram_action import svg_of_run, title_of
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.views import (
+    COLOURS,
+    cause_lines,
+    cut_lines,
+    node_lines,
+    open_line,
+    origin_told,
+    tokens,
+    took,
+    warning_lines,
+    whole_text,
+    whole_told,
+)
+
+
+async def events_of(run: str, config: Config, name: str) -> list[Event]:
+    """Read a run's log, or the file that it stands in.
+
+    :raises UnknownRun: if there is no such run
+    """
+    async with source(config, run, name=f"callboard {name}") as runs:
+        return await runs.events(run)
+
+
+async def show_run(run: str, config: Config, settings: Settings, *, state: bool = False, full: bool = False) -> None:
+    """Print how a run stands; ``full``: with all its results whole; ``state``: as the state document of its language.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    events = await events_of(run, config, "show")
+    result = result_of(events, config.price_table())
+    if state:
+        saved = state_of(events, result.language)
+        say(compact(saved) if settings.as_json else pretty(saved))
+        return
+    say(
+        compact({**result_object(result), "path": path_of(events)})
+        if settings.as_json
+        else _standing(result, events, settings, full=full)
+    )
+
+
+def state_of(events: Sequence[Event], language: str) -> Any:
+    """Return the document from which another run goes on where this one stands.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    view = view_of(language)
+    if view is None or view.state is None:
+        raise CallboardError("state.none", f"a {language} has no state document", remedy="Only playbooks have one.")
+    return fold(view.state(), events)
+
+
+def _standing(result: RunResult, events: Sequence[Event], settings: Settings, *, full: bool) -> str:
+    status = style(result.status, fg=COLOURS.get(result.status), bold=True)
+    lines = [
+        f"run         {result.run}",
+        f"status      {status} {took(result)}".rstrip(),
+        f"definition  {_definition(result, events)}",
+        *([f"origin      {origin_told(result)}"] if result.origin else []),
+        f"accepted    {local(result.accepted_at)}",
+        f"started     {local(result.started_at)}",
+        f"ended       {local(result.ended_at)}",
+        f"events      {result.last_n}",
+    ]
+    if usage := tokens(result):
+        lines.append(f"usage       {usage}")
+    if result.cost and not result.cost.usd:
+        lines.append(f"cost        {dollars(result.cost)}")
+    lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
+    output = result.output if result.status == "completed" else None
+    if output is not None and not full:
+        lines.append(f"output      {short(output)}")
+    if taken := path_of(events):
+        lines.append(f"path        {' → '.join(taken)}")
+    if result.warnings:
+        lines += ["", "Warnings:", *warning_lines(result)]
+    if result.nodes:
+        lines += ["", "Nodes, as they last stood:", *node_lines(result, full=full)]
+    lines += [] if full else cut_lines(result, whole_told(result.run, settings), output)
+    if full and output is not None:
+        lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
+    if result.open:
+        asked = {event.n: payload_of(event) for event in events if event.n in {effect.n for effect in result.open}}
+        lines += ["", "Open:"]
+        lines += [open_line(effect, result.run, settings, asked.get(effect.n)) for effect in result.open]
+    return "\n".join(lines)
+
+
+def _definition(result: RunResult, events: Sequence[Event]) -> str:
+    """Name the definition; one without a name by what it says of itself, if it does."""
+    short_hash = result.definition_hash[:12]
+    if result.definition != short_hash:
+        return f"{result.definition} ({result.language}, {short_hash})"
+    title = title_of(events)
+    return f"{title} ({result.language}, {short_hash})" if title else f"{short_hash} ({result.language})"
+
+
+async def trace_run(run: str, form: str, config: Config, settings: Settings) -> None:
+    """Print a run's trace in one of `FORMS`."""
+    events = await events_of(run, config, "trace")
+    text = FORMS[form](events, config.price_table())
+    if settings.as_json and form in TEXTS:
+        value = (
+            step_rows(fold(TraceFold(config.price_table()), events))
+            if form == "table"
+            else {"format": form, "text": text}
+        )
+        text = compact(value)
+    say(text.rstrip("\n"))
+
+
+def spans_of(events: Sequence[Event], prices: Prices | None = None) -> list[Span]:
+    """Fold a run's events into its finished spans."""
+    spans = SpanFold(content=captures_content(os.environ), prices=prices)
+    return [span for event in events for span in spans.apply(event)]
+
+
+def language_result(events: Sequence[Event]) -> Any:
+    """Return a run's result as its language's specification has it."""
+    common = result_of(events)
+    view = view_of(common.language)
+    return fold(view.result(), events) if view else common
+
+
+def _waterfall(events: Sequence[Event], prices: Prices) -> str:
+    return waterfall(elided(fold(TraceFold(prices), events)), shutil.get_terminal_size((100, 24)).columns)
+
+
+FORMS: dict[str, Callable[[Sequence[Event], Prices], str]] = {
+    "tree": lambda events, prices: tree_text(fold(TraceFold(prices), events)),
+    "waterfall": _waterfall,
+    "table": lambda events, prices: step_table(step_rows(elided(fold(TraceFold(prices), events)))),
+    "mermaid": lambda events, _: mermaid(fold(DiagramFold(), events)),
+    "svg": lambda events, _: svg_of_run(events),
+    "result": lambda events, _: pretty(language_result(events)),
+    "json": lambda events, prices: pretty(fold(TraceFold(prices), events)),
+    "jaeger": lambda events, prices: pretty(jaeger(spans_of(events, prices))),
+    "events": lambda events, _: "\n".join(compact(event_object(event)) for event in events),
+}
+"""Every form of a trace: its name to what makes it of a run's events, with what models cost."""
+
+TEXTS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
+"""The forms that are no JSON by themselves."""

@@ -1,0 +1,205 @@
+"""A worker that stands until it is told to stop, then drains: what runs may finish, the rest is given on."""
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+from msgspec.structs import replace
+from pydantic import SecretStr
+
+from callboard.bus.nats.connection import without_secrets
+from callboard.bus.nats.server.data_directory import running_url
+from callboard.bus.nats.server.embedded import EmbeddedServer
+from callboard.features.telemetry.exporters import open_exporters
+from callboard.features.telemetry.log_exporter import exporting_logs
+from callboard.runtime.hosting.code_loader import load
+from callboard.runtime.hosting.code_registration import register_bundle
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.collector import settled_collector
+from callboard.runtime.worker.worker import Worker
+from callboard.service.api.connection import Connection, open_connection
+from callboard.service.api.service import open_service
+from callboard.service.operations.reach import join, reach
+from callboard.service.operations.results import compact
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.browser import noted
+from callboard.surfaces.cli.child_processes import (
+    ChildProcess,
+    ChildProcesses,
+    Standing,
+    lifeline,
+    open_child_processes,
+)
+from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.other_terminal import commands
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.stop_signals import stop_signals
+from callboard.surfaces.cli.surroundings import surroundings
+from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
+
+
+async def stand(standing: Standing, settings: Settings, server: EmbeddedServer | None = None) -> int:
+    """Stand until a signal comes and all workers are drained; return the exit code.
+
+    ``server`` is the embedded one over the data directory, if it is ours and stands already.
+
+    :raises OperatorError: whatever keeps server or worker from working
+    """
+    async with AsyncExitStack() as stack:
+        env = stack.enter_context(surroundings(None, *standing.folders))
+        bundles = [load(one) for one in standing.code]
+        signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
+        name = "callboard worker" if standing.joins else "callboard up"
+        opening = (
+            reach(standing.config, reads=False, name=name, refused_wait_s=None)
+            if standing.joins
+            else join(standing.config, name=name, say=partial(say, err=True), server=server)
+        )
+        connection = await stack.enter_async_context(opening)
+        await stack.enter_async_context(open_exporters(connection))
+        worker = await stack.enter_async_context(open_worker(connection, env))
+        for bundle in bundles:
+            await register_bundle(connection, bundle)
+        await stack.enter_async_context(open_service(connection))
+        children = await stack.enter_async_context(open_child_processes())
+        for number in range(2, standing.config.worker_processes() + 1):
+            children.keep(ChildProcess(f"worker-{number}", work, _at(connection, standing)))
+        if standing.config.retention:
+            children.keep(ChildProcess("retention", tidy, _at(connection, standing)))
+        page = None if standing.joins else await _served(stack, children, connection, standing)
+        stack.enter_context(settled_collector())
+        _say_where(connection, settings, page, standing)
+        async for _first in signals:
+            break
+        drained = await _stop(worker, children, standing, settings, signals)
+    if settings.as_json:
+        say(compact({"stopped": True, "drained": drained}))
+    else:
+        say("Stopped." if drained else "Stopped without waiting.", err=True)
+    return exits.OK if drained else exits.INTERRUPTED
+
+
+def _at(connection: Connection, standing: Standing) -> Standing:
+    """How a child stands: at the same server, whoever runs it."""
+    config = connection.config.absolute()
+    return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
+
+
+async def _served(
+    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: Standing
+) -> str | None:
+    """Have a child process serve HTTP, if it is to be; return its URL.
+
+    :raises AddressUnusable: if it cannot be served where it is to be, or not without a token
+    """
+    config = standing.config
+    if config.http_listen == "off":
+        return None
+    host, _colon, port = config.http_listen.rpartition(":")
+    host = host.strip("[]")
+    if host not in LOOPBACK:
+        from callboard.surfaces.cli.http_action import access_of
+
+        await access_of(config, connection, host, int(port))
+    bound = stack.enter_context(listening_nearby(host, int(port), "http"))
+    child = _at(connection, standing)
+    # Whoever may not speak to the server may not do so by way of HTTP either.
+    token = config.http_token or _token_of(child.config)
+    config = child.config.model_copy(update={"http_token": token})
+    children.keep(ChildProcess("http", attend, replace(child, config=config, listener=bound.fileno())))
+    page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
+    if standing.config.embedded:
+        stack.enter_context(noted(config.data_dir, page))
+    return page
+
+
+def _token_of(config: Config) -> SecretStr | None:
+    """The token that the server of a data directory asks for; None of any other server."""
+    url = running_url(config.data_dir)
+    token = urlsplit(url).username if url is not None and url == config.nats_url else None
+    return SecretStr(token) if token else None
+
+
+async def attend(standing: Standing) -> None:
+    """Be the child process that serves HTTP."""
+    from callboard.surfaces.cli import http_action
+
+    await http_action.attend(standing)
+
+
+async def tidy(standing: Standing) -> None:
+    """Be the child process that carries out the rules of retention."""
+    from callboard.surfaces.cli import retention_action
+
+    await retention_action.attend(standing)
+
+
+async def work(standing: Standing) -> None:
+    """Be a child process that is a worker, until SIGTERM comes, and drain; or until the parent is gone."""
+    async with AsyncExitStack() as stack:
+        env = stack.enter_context(surroundings(None, *standing.folders))
+        for one in standing.code:
+            load(one)
+        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
+        await stack.enter_async_context(lifeline())
+        connection = await stack.enter_async_context(
+            open_connection(standing.config, "callboard worker", gaps_expected=True)
+        )
+        stack.enter_context(exporting_logs(standing.config.otel))
+        worker = await stack.enter_async_context(open_worker(connection, env))
+        stack.enter_context(settled_collector())
+        async for _first in signals:
+            break
+        await worker.drain(standing.drain_wait_s)
+
+
+async def _stop(
+    worker: Worker,
+    children: ChildProcesses,
+    standing: Standing,
+    settings: Settings,
+    signals: AsyncIterator[signal.Signals],
+) -> bool:
+    """Let what runs finish here and in the child processes, unless a second signal comes; return whether it did."""
+    if not settings.as_json:
+        runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
+        say(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
+    drained = False
+
+    async def drain(scope: anyio.CancelScope) -> None:
+        nonlocal drained
+        async with anyio.create_task_group() as both:
+            both.start_soon(children.stop)
+            both.start_soon(worker.drain, standing.drain_wait_s)
+        drained = True
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(drain, tasks.cancel_scope)
+        async for _second in signals:
+            break
+        tasks.cancel_scope.cancel()
+    return drained
+
+
+def _say_where(connection: Connection, settings: Settings, page: str | None, standing: Standing) -> None:
+    config, given = connection.config, standing.config
+    url = without_secrets(connection.server.url if connection.server else config.nats_url or "")
+    directory = str(Path(config.data_dir).absolute()) if given.embedded and not standing.joins else None
+    if settings.as_json:
+        found = {"url": url, "data_dir": directory, "tenant": config.tenant, "prefix": config.prefix, "page": page}
+        say(compact(found))
+        return
+    store = f"\nThe log is kept in {directory}." if directory else ""
+    seen = f"\nSee it at {page}" if page else ""
+    further = "".join(f"  # {about}\n  {command}\n" for about, command in commands(given, settings))
+    say(
+        f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
+        f"In another terminal:\n{further}\n"
+        "Ctrl-C stops it in order."
+    )

@@ -1,0 +1,114 @@
+"""Asking: how requests of the engine's interface are read, and answered when they come to nothing."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callboard.bus.errors import CallboardError
+from callboard.bus.log.port import NoAnswer
+from callboard.bus.log.private_logging import discretion
+from callboard.bus.subjects import is_name
+from callboard.features.access.subject import Subject
+from callboard.lib.json_decoder import decode_json
+from callboard.lib.json_errors import JSON_ERRORS
+from callboard.runtime.admission.large_starts import START_BYTES_MAX
+from callboard.service.api.client import UnknownRun
+from callboard.service.api.verbs import ApiError
+from callboard.surfaces.http.access import check
+from callboard.surfaces.http.answers import answer, refusal
+from callboard.surfaces.http.live import Live
+from callboard.surfaces.http.request_body import Places, received
+
+logger = structlog.get_logger(__name__)
+
+Handler = Callable[[Request], Awaitable[Any]]
+
+
+def said(error: ApiError) -> str:
+    """An error in one text, with its problems."""
+    problems = "; ".join(f"{one.where}: {one.message}" if one.where else one.message for one in error.problems)
+    return f"{error.message}: {problems}" if problems else error.message
+
+
+def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request], Awaitable[Response | Live]]:
+    """Answer requests of who has a scope with what a handler returns, as far as there are places; errors are
+    ``{"detail": …}``."""
+
+    async def handle(request: Request) -> Response | Live:
+        try:
+            check(subject_of(request), scope)
+        except ApiError as error:
+            return refusal(error)
+        with discretion():
+            try:
+                with places.taken():
+                    found = await handler(request)
+                return found if isinstance(found, Live) else answer(found)
+            except ApiError as error:
+                return answer({"detail": said(error)}, error.status)
+            except UnknownRun as error:
+                return answer({"detail": error.message}, 404)
+            except (CallboardError, NoAnswer) as error:
+                return answer({"detail": str(error)}, 503)
+            except Exception as error:
+                logger.exception("request failed unexpectedly")
+                return answer({"error": "Internal server error", "detail": type(error).__name__}, 500)
+
+    return handle
+
+
+def run_of(request: Request) -> str:
+    """Read the id of an execution in the path.
+
+    :raises ApiError: if nothing can be called so
+    """
+    run: str = request.path_params["id"]
+    if not is_name(run):
+        raise ApiError(404, "run.unknown", f"there is no execution {run[:80]!r}")
+    return run
+
+
+def subject_of(request: Request) -> Subject:
+    """Who makes a request."""
+    return request.state.subject
+
+
+async def object_of(request: Request) -> dict[str, Any]:
+    """Read the body of a request: a JSON object, empty if there is none.
+
+    :raises ApiError: if it is none, too large or too slow
+    """
+    try:
+        found = decode_json(await received(request, START_BYTES_MAX) or b"{}")
+    except JSON_ERRORS as error:
+        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "api.malformed", "the body is no JSON object")
+    return found
+
+
+def number_in(request: Request, name: str, default: int, most: int) -> int:
+    """Read a number of the query, from 0 to a bound.
+
+    :raises ApiError: if it is none
+    """
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not given.isascii() or not given.isdigit() or len(given) > 15:
+        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be a number from 0")
+    return min(int(given), most)
+
+
+def truth_in(request: Request, name: str, default: bool) -> bool:
+    """Read a truth of the query.
+
+    :raises ApiError: if it is none
+    """
+    given = request.query_params.get(name, "").lower()
+    if given not in ("", "true", "1", "false", "0"):
+        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be true or false")
+    return given in ("true", "1") if given else default

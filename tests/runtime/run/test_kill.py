@@ -1,0 +1,378 @@
+"""Killing a run that nobody can perform: its log is closed as a kill of a healthy run closes it."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+import structlog
+
+from callboard.bus import events as ev
+from callboard.bus.commands import DefinitionSource, Kill, StartRun
+from callboard.bus.effects import Failure, Message, ModelRequest, Text, Usage
+from callboard.bus.errors import RunLost
+from callboard.bus.events import Event, Problem
+from callboard.bus.log.memory import MemoryLog
+from callboard.bus.log.port import Beside, Entry
+from callboard.bus.subjects import RunRef
+from callboard.languages.language import STRICT, Ask, End, Stage
+from callboard.runtime.admission.definitions import Definitions
+from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.run.activation import Command
+from callboard.runtime.run.kill import end_killed
+from callboard.runtime.run.log import RunLog, read_run
+from callboard.runtime.settings.config import load
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.runtime.worker.services import Services
+from callboard.service.api.connection import open_connection
+from callboard.service.operations.replays import replay_events
+from callboard.testing.checks import check_log
+from callboard.testing.crashes import CrashingLog
+from callboard.testing.virtual_time import VIRTUAL
+from tests.support import sample_plays as plays
+from tests.support.run_harness import Theatre, end_of, types
+from tests.support.sample_plays import after, effect
+from tests.support.simulation import copied, theatre_for
+
+PATIENCE_S = 30.0
+CUTS_MAX = 60
+
+
+@pytest.fixture
+def plain_log(quiet_log: None) -> None:
+    structlog.configure(processors=[])
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    """Virtual time, but for what a real server has a part in."""
+    return "asyncio" if "tmp_path" in request.fixturenames else ("asyncio", VIRTUAL)
+
+
+def kill(sequence: int = 77, **body: Any) -> Command:
+    return Command(sequence, "kill", msgspec.json.encode(body))
+
+
+async def waiting(stage: Stage) -> End:
+    """Stands in two nodes, one of them at its second attempt, with an effect, a timer and a question open."""
+    outer = stage.enter("outer")
+    inner = stage.enter("outer/inner")
+    await effect(inner, "done")
+    inner.retry("once more")
+    stage.spawn(effect(inner, "hang", hang=True))
+    async with outer.question("ask", Ask("?")) as question:
+        stage.spawn(question.answer())
+        await inner.sleep("sleep", after(inner.entered_at, 60))
+    return End("completed")
+
+
+async def parked(play: Any) -> tuple[Theatre, RunRef]:
+    """A run that has come to where nothing but a person, a clock or an effect that hangs would go on with it."""
+    theatre = theatre_for(play)
+    ref = await theatre.accept("p")
+    with anyio.move_on_after(30):
+        await theatre.perform(ref)
+    return theatre, ref
+
+
+async def copy_of(theatre: Theatre, ref: RunRef, upto: int | None = None) -> MemoryLog:
+    log = MemoryLog()
+    await copied((await theatre.log.read(ref))[:upto], log)
+    return log
+
+
+def said(events: Sequence[Event]) -> Counter[tuple[Any, ...]]:
+    """What events say, whenever and in whichever order."""
+    return Counter((e.type, e.path, e.iteration, e.attempt, e.key, e.cause, bytes(e.payload)) for e in events)
+
+
+async def events_of(log: MemoryLog, ref: RunRef) -> list[Event]:
+    return [item.event for item in await read_run(log, ref)]
+
+
+@pytest.mark.parametrize("play", [waiting, plays.cancelled, plays.flow, plays.graph, plays.playbook])
+async def test_it_ends_as_a_run_that_can_be_performed(play: Any, plain_log: None) -> None:
+    theatre, ref = await parked(play)
+    log = await copy_of(theatre, ref)
+    assert await theatre.perform(ref, kill(reason="enough", by="Ada")) == "ended"
+    assert await end_killed(log, theatre, ref, kill(reason="enough", by="Ada"))
+    events = await events_of(log, ref)
+    check_log(events)
+    assert said(events) == said(await theatre.events(ref))
+    told = replay_events(ref, events, admitted(events[0], theatre.language), {})
+    assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
+
+
+async def test_whatever_the_log_ends_with_it_can_be_ended(plain_log: None) -> None:
+    """Cut after any event, as by a crash, and taken up by a version that does not know its plays."""
+    for play in (waiting, plays.workflow, plays.graph):
+        theatre, ref = await parked(play)
+        stranger = Theatre({})
+        for upto in range(1, min(CUTS_MAX, len(await theatre.log.read(ref)))):
+            log = await copy_of(theatre, ref, upto)
+            if (await events_of(log, ref))[-1].type == ev.RunEnd.type:
+                break
+            assert await end_killed(log, stranger, ref, kill())
+            events = await events_of(log, ref)
+            check_log(events)
+            assert types(events[upto:])[:2] == ["run.claimed", "cancel.requested"]
+            assert end_of(events).status == "cancelled"
+
+
+async def test_a_kill_that_was_cut_short_is_finished_and_recorded_once(plain_log: None) -> None:
+    theatre, ref = await parked(waiting)
+    whole = await copy_of(theatre, ref)
+    at_rest = len(await whole.read(ref))
+    assert await end_killed(whole, theatre, ref, kill())
+    for upto in range(at_rest + 2, len(await whole.read(ref))):
+        log = MemoryLog()
+        await copied((await whole.read(ref))[:upto], log)
+        # The command itself may be lost: what is recorded is enough.
+        assert await end_killed(log, theatre, ref, None)
+        events = await events_of(log, ref)
+        check_log(events)
+        assert types(events).count("cancel.requested") == 1
+        assert end_of(events) == end_of(await events_of(whole, ref))
+
+
+async def test_what_is_not_to_be_killed_is_left_alone(plain_log: None) -> None:
+    theatre, ref = await parked(plays.cancelled)
+    before = await theatre.events(ref)
+    assert "cancel.requested" in types(before)
+    assert not await end_killed(theatre.log, theatre, ref, None)
+    assert not await end_killed(theatre.log, theatre, RunRef("acme", "nobody"), kill())
+    assert await theatre.events(ref) == before
+
+
+async def test_a_kill_of_a_run_that_has_ended_adds_nothing(plain_log: None) -> None:
+    theatre, ref = await parked(waiting)
+    assert await end_killed(theatre.log, theatre, ref, kill())
+    before = await theatre.events(ref)
+    assert await end_killed(theatre.log, theatre, ref, kill(78))
+    assert await theatre.events(ref) == before
+
+
+async def test_it_writes_under_the_guard(plain_log: None) -> None:
+    """Another worker takes the run between two of its appends: it stops at once."""
+    theatre, ref = await parked(waiting)
+    log = theatre.log
+    assert isinstance(log, CrashingLog)
+    rival = RunLog(log, ref, writer="rival", clock=theatre.clock)
+
+    class Interrupted(MemoryLog):
+        async def put(self, ref: RunRef, entries: Sequence[Entry], after: int, beside: Beside | None = None) -> int:
+            for entry in entries:
+                if entry.type == ev.EffectCancelled.type and not rival.n:
+                    rival.continue_from(await log.read(ref))
+                    rival.epoch += 1
+                    rival.state(ev.RunClaimed(worker="rival", epoch=rival.epoch))
+                    await rival.append_queued()
+                after = await log.put(ref, [entry], after, beside)
+            return after
+
+    interrupted = Interrupted()
+    interrupted.read, interrupted.last = log.read, log.last
+    with pytest.raises(RunLost):
+        await end_killed(interrupted, theatre, ref, kill())
+    events = await theatre.events(ref)
+    assert types(events)[-2:] == ["cancel.requested", "run.claimed"]
+
+
+async def test_large_values_are_not_needed_and_secrets_are_kept_out(plain_log: None) -> None:
+    async def large(stage: Stage) -> End:
+        node = stage.enter("a", instruction="x" * 10_000)
+        await effect(node, "hang", hang=True, note="y" * 10_000)
+        return End("completed")
+
+    theatre = theatre_for(large, inline_bytes_max=1_000, secret={"TOKEN": "s3cr3t-value"})
+    ref = await theatre.accept("p")
+    with anyio.move_on_after(30):
+        await theatre.perform(ref)
+    # Its large values are missing there: why it could not be performed, for instance.
+    log = await copy_of(theatre, ref)
+    assert await end_killed(log, theatre, ref, kill(reason="it knows s3cr3t-value"))
+    events = [item.event for item in await log.read(ref)]
+    check_log(events)
+    cancelled = next(ev.payload_of(event) for event in events if event.type == "cancel.requested")
+    assert isinstance(cancelled, ev.CancelRequested)
+    assert cancelled.reason == "it knows [secret:TOKEN]"
+
+
+async def test_a_run_whose_cancellation_said_much_can_be_killed(plain_log: None) -> None:
+    """What it said is stored beside the event, which has a marker in its place."""
+    theatre = theatre_for(plays.cancelled, inline_bytes_max=1_000)
+    ref = await theatre.accept("p")
+    with anyio.move_on_after(1):
+        await theatre.perform(ref, theatre.command("cancel", reason="enough", message="m" * 10_000))
+    assert "cancel.requested" in types(await theatre.events(ref))
+    assert "run.end" not in types(await theatre.events(ref))
+    assert await end_killed(theatre.log, theatre, ref, kill())
+    events = [item.event for item in await theatre.log.read(ref)]
+    check_log(events)
+    assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")
+
+
+async def test_a_run_that_had_much_to_warn_of_can_be_killed_and_tells_it(plain_log: None) -> None:
+    """What it warned of is stored beside the events, which have markers in its place."""
+
+    async def warns(stage: Stage) -> End:
+        node = stage.enter("a")
+        node.warn("odd", "w" * 10_000, [])
+        await effect(node, "hang", hang=True)
+        return End("completed")
+
+    theatre = theatre_for(warns, inline_bytes_max=1_000)
+    warnings = [Problem("strange", f"{place}" * 5_000, severity="warning") for place in range(3)]
+    ref = await theatre.accept("p", warnings=warnings, options={STRICT: False})
+    with anyio.move_on_after(30):
+        await theatre.perform(ref)
+    assert [event.type for event in await theatre.events(ref) if event.blobs] == ["run.accepted", "node.warning"]
+    # Without its large values it can be killed as well.
+    for log in (theatre.log, await copy_of(theatre, ref)):
+        assert await end_killed(log, theatre, ref, kill())
+        check_log([item.event for item in await log.read(ref)])
+    told = end_of(await theatre.events(ref)).warnings
+    assert [(one.code, one.reason[:1], len(one.reason)) for one in told] == [
+        *(("strange", str(place), 5_000) for place in range(3)),
+        ("odd", "w", 10_000),
+    ]
+
+
+async def parental(stage: Stage) -> End:
+    node = stage.enter("a")
+    await node.child("c", {"language": "play", "source": "waiting"}, 1)
+    return End("completed")
+
+
+async def test_parent_and_children_hear_of_it(plain_log: None) -> None:
+    theatre = theatre_for(parental)
+    theatre.plays = {**theatre.plays, "waiting": waiting}
+    ref = await theatre.accept("p")
+    with anyio.move_on_after(30):
+        await theatre.perform(ref)
+    (child,) = theatre.children.called
+    with anyio.move_on_after(30):
+        await theatre.perform(child)
+    # Each by one that does not know its plays.
+    stranger = Theatre({}, log=theatre.log)
+    stranger.children = theatre.children
+    assert await end_killed(theatre.log, stranger, ref, kill(reason="enough"))
+    (stop,) = theatre.children.run_messages
+    assert (stop.to, stop.verb) == (child, "kill")
+    assert await end_killed(theatre.log, stranger, child, Command(5, stop.verb, stop.body))
+    wake = theatre.children.run_messages[-1]
+    assert (wake.to, wake.verb) == (ref, "wake")
+    for run in (ref, child):
+        check_log(await theatre.events(run))
+
+
+async def costly(stage: Stage) -> End:
+    node = stage.enter("m")
+    await node.turn("turn.1", ModelRequest(messages=[Message("user", [Text("Count.")])]))
+    return End("completed")
+
+
+async def outlived(stage: Stage) -> End:
+    """Waits for a child, and then for what never comes."""
+    node = stage.enter("a")
+    await node.child("c", {"language": "play", "source": "costly"}, 1)
+    await effect(node, "hang", hang=True)
+    return End("completed")
+
+
+async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain_log: None) -> None:
+    theatre = theatre_for(outlived)
+    theatre.plays = {**theatre.plays, "costly": costly}
+    theatre.script = {"default": {"text": "3", "usage": {"input_tokens": 5, "output_tokens": 2}}}
+    ref = await theatre.accept("p")
+    await theatre.perform(ref)
+    (child,) = theatre.children.called
+    await theatre.perform(child)
+    wake = theatre.children.run_messages[-1]
+    with anyio.move_on_after(30):
+        await theatre.perform(ref, Command(6, wake.verb, wake.body))
+    stranger = Theatre({}, log=theatre.log)
+    assert await end_killed(theatre.log, stranger, ref, kill())
+    events = await theatre.events(ref)
+    check_log(events)
+    assert end_of(events).usage == Usage(5, 2)
+    verified = replay_events(ref, events, admitted(events[0], theatre.language), {})
+    assert verified.ended
+
+
+# -- at a worker -------------------------------------------------------------------------------------------------------
+
+SOURCE = json.dumps(
+    {
+        "id": "w",
+        "name": "W",
+        "entry": "a",
+        "nodes": {"a": {"name": "A", "instruction": "Count."}},
+        "edges": [],
+    }
+)
+
+
+async def recorded_elsewhere(log: Any, ref: RunRef, source: str) -> None:
+    """A run as another version has left it: in a node that this version knows nothing of, with a turn open."""
+    definition = Definitions().language("workflow").parse(SOURCE)
+    assert not isinstance(definition, list)
+    runlog = RunLog(log, ref, writer="ghost")
+    runlog.definition = definition.name
+    start = StartRun(DefinitionSource(language="workflow", source=source), run_id=ref.run, model="scripted", script={})
+    named = ev.DefinitionRef("workflow", definition.hash, source, definition.name)
+    runlog.state(ev.RunAccepted(named, msgspec.to_builtins(start), seed="seed"))
+    runlog.epoch = 1
+    runlog.state(ev.RunClaimed(worker="ghost", epoch=1))
+    runlog.state(ev.RunStart(workflow=definition.name))
+    node = ("strange", 1, 1)
+    runlog.state(ev.NodeEnter(kind_="node", node="strange"), node=node)
+    turn = ev.ModelCall(purpose="turn", model="scripted", digest="0")
+    runlog.state(turn, key="strange#1.1!turn.1", node=node)
+    result = ev.ModelResult(text="?", usage=Usage(input_tokens=5, output_tokens=2))
+    runlog.state(result, key="strange#1.1!turn.1", node=node)
+    runlog.state(turn, key="strange#1.1!turn.2", node=node)
+    while runlog.queue:
+        await runlog.append_queued()
+
+
+def break_carrier(_self: Any, _ref: RunRef, _admission: Any) -> Any:
+    raise TypeError("our fault")
+
+
+@pytest.mark.parametrize("why", ["diverges", "is not admitted", "fails"])
+async def test_a_worker_ends_a_run_that_it_cannot_perform_when_told_to(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "fails":
+        monkeypatch.setattr(Services, "carrier", break_carrier)
+    flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "allow_scripts": True}
+    ref = RunRef("acme", "r")
+    async with (
+        open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
+        open_worker(connection, env={}),
+    ):
+        await recorded_elsewhere(connection.log, ref, "no workflow" if why == "is not admitted" else SOURCE)
+        verdict = await connection.client.tell("r", "kill", Kill(reason="stuck"))
+        assert verdict.status == "accepted"
+        with anyio.fail_after(PATIENCE_S):
+            async with connection.client.follow("r") as feed:
+                async for recorded in feed:
+                    if recorded.event.type == ev.RunEnd.type:
+                        break
+        events = await connection.client.events("r")
+        check_log(events)
+        assert types(events)[-6:] == [
+            "run.claimed",  # of the actor that could not perform it
+            "run.claimed",
+            "cancel.requested",
+            "effect.cancelled",
+            "node.exit",
+            "run.end",
+        ]
+        assert end_of(events).usage == Usage(input_tokens=5, output_tokens=2)
+        assert end_of(events).error == Failure("cancelled", "killed", type="cancellation")

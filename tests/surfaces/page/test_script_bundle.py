@@ -1,0 +1,85 @@
+"""The page's modules are served as one script, and each keeps to what joining them takes."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.async_api import Route
+
+from callboard.surfaces.page.script_bundle import joined
+from callboard.surfaces.page.shell import SCRIPT, WORKER, static_files
+from tests.support.browser import Opened, opened
+
+MODULES = {
+    name: file.plain.decode()
+    for name, file in static_files().items()
+    if name.endswith(".js") and name not in (SCRIPT, WORKER)
+}
+
+SMALL = {
+    "app.js": """import {twice as double, LOG} from './lib/sums.js'
+import './lib/first.js'
+
+LOG.push(double(2))
+const later = {sum: () => import('./views/sum.js')}
+later.sum().then(({Sum}) => { window.told = [...LOG, new Sum().of(3, 4)] })
+""",
+    "lib/first.js": """import {LOG} from './sums.js'
+LOG.push('first')
+""",
+    "lib/sums.js": """export const LOG = ['sums']
+export function twice(n) { return 2 * n }
+LOG.push(import.meta.url.split('/').slice(-2).join('/'))
+""",
+    "views/sum.js": """import {LOG, twice} from '../lib/sums.js'
+LOG.push('sum')
+export class Sum {
+  of(a, b) { return twice(a + b) }
+}
+""",
+}
+
+
+def imports(module: str) -> Iterator[str]:
+    """The modules that one imports at once, by the script that they are joined to."""
+    script = joined({module: MODULES[module]}).removesuffix("use('app.js')\n")
+    yield from re.findall(r"^(?:const \{[^}]*\} = )?use\('([^']+)'\)$", script, re.MULTILINE)
+
+
+def test_no_module_says_anything_that_joining_does_not_take() -> None:
+    script = joined(MODULES)
+    said = [line for line in script.splitlines() if re.match(r"(import|export)\b", line)]
+    assert said == []
+    code = re.sub(r"/\*\*.*?\*/|^//.*$", "", script, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"\bimport\(", code)
+    for module in MODULES:
+        assert set(imports(module)) <= set(MODULES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_module_imports_itself_by_way_of_others(module: str) -> None:
+    found = list(imports(module))
+    for one in found:
+        found += [other for other in imports(one) if other not in found] if one in MODULES else []
+    assert module not in found
+
+
+async def test_each_runs_once_when_it_is_first_imported() -> None:
+    async for browser in opened():
+        assert await _told(browser) == ["sums", "lib/sums.js", "first", 4, "sum", 14]
+
+
+async def _told(browser: Opened) -> object:
+    page = await browser.page("about:blank")
+    document = '<script type="module" src="/static/joined.js"></script>'
+
+    async def answer(route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            await route.fulfill(content_type="text/javascript", body=joined(SMALL))
+        else:
+            await route.fulfill(content_type="text/html", body=document)
+
+    await page.route("http://localhost/**", answer)
+    await page.goto("http://localhost/")
+    handle = await page.wait_for_function("() => window.told")
+    return await handle.json_value()
