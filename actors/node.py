@@ -131,7 +131,7 @@ class NodeActor:
             with self._scopes[job.key]:
                 outcome: Payload | None = None
                 try:
-                    outcome = await self._carried(job)
+                    outcome = await self._carry_out(job)
                     self._publisher.outcome(job.key, outcome)
                 except Exception as error:
                     # For example, a result without a recorded form. The traceback goes to the operator's log; a run's
@@ -142,14 +142,14 @@ class NodeActor:
         finally:
             self._scopes.pop(job.key, None)
 
-    async def _carried(self, job: Job) -> Payload:
+    async def _carry_out(self, job: Job) -> Payload:
         if isinstance(job.intent, ev.ToolCall):
             # A call that waits for its turn does not count among the effects that the worker carries out at once.
             async with self._turns.turn(job.intent.tool, job.toolboxes):
-                return await self._admitted(job)
-        return await self._admitted(job)
+                return await self._admit_and_carry_out(job)
+        return await self._admit_and_carry_out(job)
 
-    async def _admitted(self, job: Job) -> Payload:
+    async def _admit_and_carry_out(self, job: Job) -> Payload:
         borrower = object()
         try:
             self._limiter.acquire_on_behalf_of_nowait(borrower)

@@ -42,8 +42,8 @@ class Permits(Struct, frozen=True):
 
         :raises ToolFailed: ``tool.refused``, naming everything that may not be run
         """
-        runs = [what for source in sources for what in self._refused(source)]
-        subjects = [what for source in sources if (what := self._unasked(source)) is not None]
+        runs = [what for source in sources for what in self._find_refusals(source)]
+        subjects = [what for source in sources if (what := self._find_unasked(source)) is not None]
         if runs or subjects:
             told = [f"this worker may not run {'; '.join(runs)}"] if runs else []
             told += [f"this run may not ask on {'; '.join(subjects)}"] if subjects else []
@@ -51,7 +51,7 @@ class Permits(Struct, frozen=True):
             message = f"{'; '.join(told)}; the settings {settings} say what is permitted"
             raise tool_failed("tool.refused", message, {"refused": [*runs, *subjects]}, retryable=False)
 
-    def _unasked(self, source: ToolSource) -> str | None:
+    def _find_unasked(self, source: ToolSource) -> str | None:
         return self.refuses_subject(source.subject) if isinstance(source, NatsTools) else None
 
     def _is_a_tool(self, path: str) -> bool:
@@ -60,15 +60,15 @@ class Permits(Struct, frozen=True):
             return True
         return path.replace(":", ".") in {one.replace(":", ".") for one in self.shipped}
 
-    def _refused(self, source: ToolSource) -> Iterator[str]:
+    def _find_refusals(self, source: ToolSource) -> Iterator[str]:
         match source:
             case PythonTools(functions=functions):
                 for tool, path in functions.items():
-                    if not (_permitted(path, self.python) and self._is_a_tool(path)):
+                    if not (_is_permitted(path, self.python) and self._is_a_tool(path)):
                         yield f"the Python function {path[:COMMAND_CHARS_MAX]} (tool {tool})"
             case McpTools(command=[_, *_] as command):
                 line = shlex.join(command)
-                if not _permitted(line, self.mcp_commands):
+                if not _is_permitted(line, self.mcp_commands):
                     yield f"the program {line[:COMMAND_CHARS_MAX]} (MCP server {source.name})"
             case _:
                 # For a URL, a NATS subject or a script this worker runs no program.
@@ -79,7 +79,7 @@ def _own(path: str) -> bool:
     return path.startswith((f"{OWN}.", f"{OWN}:"))
 
 
-def _permitted(what: str, patterns: Sequence[str] | None) -> bool:
+def _is_permitted(what: str, patterns: Sequence[str] | None) -> bool:
     return patterns is None or any(fnmatchcase(what, pattern) for pattern in patterns)
 
 

@@ -47,24 +47,24 @@ class Prompts(Struct, frozen=True):
         """
         match request:
             case {"scheme": "mcp", "identifier": str(identifier), **rest}:
-                return await self._served(identifier, rest)
+                return await self._serve_prompt(identifier, rest)
             case {"scheme": "library" | "", "identifier": str(identifier)}:
                 return await to_thread.run_sync(self._read, identifier)
             case _:
-                raise _failed("prompt.unknown", "a request for a prompt needs a scheme and an identifier")
+                raise _failure("prompt.unknown", "a request for a prompt needs a scheme and an identifier")
 
-    async def _served(self, identifier: str, rest: Mapping[str, Any]) -> str:
+    async def _serve_prompt(self, identifier: str, rest: Mapping[str, Any]) -> str:
         server, slash, name = identifier.partition("/")
         if not (server and slash and name):
-            raise _failed("prompt.unknown", f"{identifier!r} is not of the form server/name")
+            raise _failure("prompt.unknown", f"{identifier!r} is not of the form server/name")
         if "source" not in rest:
-            raise _failed("prompt.unknown", f"the start has no connection to an MCP server {server!r}")
+            raise _failure("prompt.unknown", f"the start has no connection to an MCP server {server!r}")
         source = msgspec.convert({"type": "mcp", **rest["source"]}, McpTools)
         self.permits.check([source])
         lent.check(self.environment.lending, [source])
         text = await read_prompt(source, self.environment, name)
         if len(text.encode()) > PROMPT_BYTES_MAX:
-            raise _failed("prompt.unreadable", f"the prompt {identifier} has more than {PROMPT_BYTES_MAX} bytes")
+            raise _failure("prompt.unreadable", f"the prompt {identifier} has more than {PROMPT_BYTES_MAX} bytes")
         return text
 
     def _read(self, identifier: str) -> str:
@@ -78,17 +78,17 @@ class Prompts(Struct, frozen=True):
                 if not stat.S_ISREG(found.st_mode):
                     continue  # a pipe might never end
                 if found.st_size > PROMPT_BYTES_MAX:
-                    raise _failed("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
+                    raise _failure("prompt.unreadable", f"{path.name} has more than {PROMPT_BYTES_MAX} bytes")
                 return real.read_text(encoding="utf-8-sig")
             except FileNotFoundError:
                 continue
             except LeadsOutside as error:
-                raise _failed("prompt.unreadable", f"{path.name} leads out of its folder by a link") from error
+                raise _failure("prompt.unreadable", f"{path.name} leads out of its folder by a link") from error
             except (OSError, ValueError, RuntimeError) as error:
-                raise _failed("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
+                raise _failure("prompt.unreadable", f"{path.name} cannot be read: {type(error).__name__}") from error
         where = f"{len(self.folders)} folders of prompts" if self.folders else "no folder of prompts"
-        raise _failed("prompt.unknown", f"prompt {identifier!r} not found; this worker has {where}")
+        raise _failure("prompt.unknown", f"prompt {identifier!r} not found; this worker has {where}")
 
 
-def _failed(code: str, message: str) -> EffectFailed:
+def _failure(code: str, message: str) -> EffectFailed:
     return EffectFailed(Failure(code, message, retryable=False))

@@ -98,7 +98,7 @@ def _classify(request: JSON) -> _Form:
             form = _Form("file", value.strip())
         case {"url": str(value), **rest} if not set(rest) - {"type"}:
             if rest.get("type", "fetch") != "fetch":
-                raise _failed(
+                raise _failure(
                     "SOURCE_INVALID_TYPE", f"the type {rest['type']!r} of a URL source is unknown, use 'fetch'"
                 )
             form = _Form("url", value.strip())
@@ -107,9 +107,9 @@ def _classify(request: JSON) -> _Form:
         case _:
             found = f"an object with {sorted(request)}" if isinstance(request, dict) else type(request).__name__
             expected = "a text, {inline: text}, {file: path} or {url: address, type?: fetch}"
-            raise _failed("SOURCE_INVALID_SHAPE", f"a source is {found}; expected {expected}")
+            raise _failure("SOURCE_INVALID_SHAPE", f"a source is {found}; expected {expected}")
     if not form.value.strip():
-        raise _failed("SOURCE_INVALID_SHAPE", f"the {form.kind} source is empty; expected a text")
+        raise _failure("SOURCE_INVALID_SHAPE", f"the {form.kind} source is empty; expected a text")
     return form
 
 
@@ -127,7 +127,7 @@ async def _read(value: str, files: Mapping[str, str], base_dir: Path | None, byt
             return text.removeprefix("\ufeff"), posixpath.join("/", wanted)
     if base_dir is None:
         brought = f"the start message brought {', '.join(sorted(files)) or 'none'}"
-        raise _failed("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
+        raise _failure("SOURCE_FILE_NOT_FOUND", f"file {value} not found; {brought}, and this worker reads no folder")
     return await to_thread.run_sync(_read_below, value, base_dir, bytes_max)
 
 
@@ -135,33 +135,33 @@ def _read_below(value: str, base_dir: Path, bytes_max: int) -> tuple[str, str]:
     try:
         path = path_below(base_dir, value)
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe or device might never end
-            raise _failed("SOURCE_FILE_READ_FAILED", f"{path} is not a regular file")
+            raise _failure("SOURCE_FILE_READ_FAILED", f"{path} is not a regular file")
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
     except LeadsOutside as error:
         remedy = "put it below, or bring it in the start message's files"
-        raise _failed("SOURCE_FILE_OUTSIDE_ROOT", f"the file {error}; {remedy}") from error
+        raise _failure("SOURCE_FILE_OUTSIDE_ROOT", f"the file {error}; {remedy}") from error
     except FileNotFoundError as error:
-        raise _failed("SOURCE_FILE_NOT_FOUND", f"file {value} not found below {base_dir}") from error
+        raise _failure("SOURCE_FILE_NOT_FOUND", f"file {value} not found below {base_dir}") from error
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a loop of links
         message = f"the file {value} cannot be read: {type(error).__name__}: {error}"
-        raise _failed("SOURCE_FILE_READ_FAILED", message) from error
+        raise _failure("SOURCE_FILE_READ_FAILED", message) from error
     if len(content) > bytes_max:
-        raise _failed("SOURCE_TOO_LARGE", f"the file {value} has more than {bytes_max} bytes")
+        raise _failure("SOURCE_TOO_LARGE", f"the file {value} has more than {bytes_max} bytes")
     try:
         return content.decode("utf-8-sig"), str(path)
     except UnicodeDecodeError as error:
-        raise _failed("SOURCE_FILE_READ_FAILED", f"the file {value} is not UTF-8 text: {error}") from error
+        raise _failure("SOURCE_FILE_READ_FAILED", f"the file {value} is not UTF-8 text: {error}") from error
 
 
 async def _fetch(url: str, rules: SourceRules) -> str:
     if rules.offline:
-        raise _failed("SOURCE_OFFLINE_REQUIRES_FETCH", f"this worker is offline, but {url} must be fetched")
+        raise _failure("SOURCE_OFFLINE_REQUIRES_FETCH", f"this worker is offline, but {url} must be fetched")
     try:
         return await fetch_text(url, rules.fetch)
     except FetchFailed as failed:
         raise SourceFailed(Failure(failed.code, failed.message, retryable=failed.retryable)) from failed
 
 
-def _failed(code: str, message: str) -> SourceFailed:
+def _failure(code: str, message: str) -> SourceFailed:
     return SourceFailed(Failure(code, message, retryable=False))

@@ -46,7 +46,7 @@ class Toolboxes:
 
         :raises ToolFailed: if one of its sources cannot be opened
         """
-        return await self._opened(key, sources)
+        return await self._open_toolbox(key, sources)
 
     async def serving(self, tool: str, toolboxes: Mapping[str, list[ToolSource]]) -> Toolbox:
         """Return the toolbox that has a tool; toolboxes of a worker that is gone are opened again.
@@ -55,7 +55,7 @@ class Toolboxes:
         """
         offered: list[str] = []
         for key, sources in toolboxes.items():
-            toolbox = await self._opened(key, sources)
+            toolbox = await self._open_toolbox(key, sources)
             names = [spec.name for spec in toolbox.specs]
             if tool in names:
                 return toolbox
@@ -77,7 +77,7 @@ class Toolboxes:
         for key in list(self._keepers):
             self.close(key)
 
-    async def _opened(self, key: str, sources: list[ToolSource]) -> Toolbox:
+    async def _open_toolbox(self, key: str, sources: list[ToolSource]) -> Toolbox:
         keeper = self._keepers.get(key)
         if keeper is None and self._closed:
             raise ToolFailed(Failure(code="tool.unavailable", message="the node was left"))

@@ -64,7 +64,7 @@ class Client:
     async def _open(self, stack: AsyncExitStack, config: Config) -> Connection:
         return await stack.enter_async_context(reach(config, reads=False, name="callboard client"))
 
-    def _connected(self) -> Messages:
+    def _connect(self) -> Messages:
         if self._messages is None:
             raise RuntimeError(f"a {type(self).__name__} is connected only within its `async with`")
         return self._messages
@@ -80,7 +80,7 @@ class Client:
         :raises StoreFull: if the store has no space for it
         :raises NoAnswer: if the log did not answer
         """
-        messages = self._connected()
+        messages = self._connect()
         made = await anyio.to_thread.run_sync(partial(start_message, file, start))
         verdict = await messages.start(made.message, worker=self._worker)
         if verdict.status == "rejected" or verdict.run_id is None:
@@ -89,14 +89,14 @@ class Client:
 
     def get_run(self, run_id: str) -> "Run":
         """Return the handle of an existing run, which any client may have started."""
-        return Run(self._connected(), run_id)
+        return Run(self._connect(), run_id)
 
     async def questions(self) -> list[Question]:
         """Return the open questions of all runs, the oldest first.
 
         :raises NoAnswer: if the log did not answer
         """
-        messages = self._connected()
+        messages = self._connect()
         filters = [messages.log.subjects.events(messages.tenant, event_type=one) for one in TYPES]
         return await folded(messages.log, filters, Questions())
 

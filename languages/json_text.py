@@ -102,7 +102,7 @@ class _Reader:
         try:
             value, end = self._scalars.raw_decode(self.text, at)
         except json.JSONDecodeError as error:
-            raise _Malformed(_lowered(error.msg), error.pos, "a JSON value") from None
+            raise _Malformed(_lower_first(error.msg), error.pos, "a JSON value") from None
         except ValueError as error:
             raise _Malformed(str(error), at, "a JSON value") from None
         if isinstance(value, str) and not encodable(value):
@@ -168,5 +168,5 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
 
 
-def _lowered(message: str) -> str:
+def _lower_first(message: str) -> str:
     return message[:1].lower() + message[1:]

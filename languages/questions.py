@@ -39,14 +39,14 @@ def chosen(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | No
     for candidate in (answer, bare):
         if candidate in ids:
             return candidate
-    named = _named(answer, ids)
+    named = _find_ids(answer, ids)
     if apart:
         named = _outermost(named)
-        named = named or _outermost(_named(answer, ids, re.IGNORECASE))
+        named = named or _outermost(_find_ids(answer, ids, re.IGNORECASE))
     return next(iter(named)) if len(named) == 1 else None
 
 
-def _named(answer: str, ids: list[str], flags: int = 0) -> dict[str, list[tuple[int, int]]]:
+def _find_ids(answer: str, ids: list[str], flags: int = 0) -> dict[str, list[tuple[int, int]]]:
     """Return the ids that occur in an answer as words, with the places where they do."""
     found = {
         id: [match.span() for match in re.finditer(rf"(?<![\w-]){re.escape(id)}(?![\w-])", answer, flags)]

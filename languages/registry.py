@@ -105,7 +105,7 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
     if not isinstance(tree, Tree):
         # It cannot be read at all: where it breaks off helps more than a list of languages.
         return tree
-    message = f"no language recognises this text{_seen(tree.value)}"
+    message = f"no language recognises this text{_describe_read(tree.value)}"
     return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=known)]
 
 
@@ -142,7 +142,7 @@ def _nearness(fields: Sequence[str], names: Sequence[str]) -> float:
     return near + len(fields) - len(nearest)
 
 
-def _seen(value: JSON) -> str:
+def _describe_read(value: JSON) -> str:
     """Say what was read instead of a definition."""
     match value:
         case None:

@@ -39,7 +39,7 @@ def _check(value: JSON) -> None:
             case float() if not isfinite(found):
                 raise NotFinite(found, at)
             case dict():
-                below = [(f"{at}/{_token(name)}", member) for name, member in found.items()]
+                below = [(f"{at}/{_name_token(name)}", member) for name, member in found.items()]
             case list() | tuple():
                 below = [(f"{at}/{index}", item) for index, item in enumerate(found)]
             case _:
@@ -47,5 +47,5 @@ def _check(value: JSON) -> None:
         open_ways += reversed(below)
 
 
-def _token(name: str) -> str:
+def _name_token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")

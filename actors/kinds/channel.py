@@ -206,11 +206,11 @@ class Channels:
         try:
             asked = msgspec.convert(request, _Request)
         except msgspec.ValidationError as error:
-            raise _failed("channel.malformed", f"invalid channel request: {error}") from error
+            raise _failure("channel.malformed", f"invalid channel request: {error}") from error
         send = CHANNELS.get(asked.channel_type)
         if send is None:
             message = f"this worker has no channel {asked.channel_type!r}, only {', '.join(sorted(CHANNELS))}"
-            raise _failed("channel.unknown", message)
+            raise _failure("channel.unknown", message)
         means, secrets = await self._means(asked, self._env if env is None else env, account)
         asks = asked.interaction and asked.purpose != "confirmation"
         there = await link(asked.interaction, asked.user_id or asked.channel_type, asked.timeout_at) if asks else ""
@@ -220,7 +220,7 @@ class Channels:
         try:
             value = hidden.value(await answer_of(lambda: send(letter), self._turns))
         except ServiceFailed as error:
-            raise _failed("channel.failed", hidden.text(str(error))) from error
+            raise _failure("channel.failed", hidden.text(str(error))) from error
         if asks and not there and isinstance(value, dict):
             value = {**value, "answer_link": False}
         return value, None
@@ -244,5 +244,5 @@ class Channels:
         return {**others, variable: own}, [own]
 
 
-def _failed(code: str, message: str) -> EffectFailed:
+def _failure(code: str, message: str) -> EffectFailed:
     return EffectFailed(Failure(code, message, retryable=False))

@@ -104,14 +104,14 @@ class Code:
         """
         asked = _read(request)
         if self._mode == "off":
-            raise _failed("code.unavailable", "this worker runs no code of definitions (its setting `code` is off)")
+            raise _failure("code.unavailable", "this worker runs no code of definitions (its setting `code` is off)")
         limits = asked.limits.within()
         async with self._turns:
-            ended = await self._ended(limits, msgspec.json.encode(asked))
+            ended = await self._describe_end(limits, msgspec.json.encode(asked))
         answer = _answer(ended, limits)
-        results = [_checked(one) for one in answer.results]
+        results = [_check_result(one) for one in answer.results]
         if len(results) != len(asked.inputs):
-            raise _failed("code.crashed", "the code did not leave a result for each input")
+            raise _failure("code.crashed", "the code did not leave a result for each input")
         value = {"results": msgspec.to_builtins(results)}
         return value, {"printed": answer.printed} if answer.printed else None
 
@@ -120,27 +120,27 @@ class Code:
         while self._idle:
             await self._idle.pop().kill()
 
-    async def _ended(self, limits: Limits, request: bytes) -> Ended:
-        sandbox = self._idle.pop() if self._idle else await self._started()
+    async def _describe_end(self, limits: Limits, request: bytes) -> Ended:
+        sandbox = self._idle.pop() if self._idle else await self._start_sandbox()
         try:
             ended = await sandbox.ask(msgspec.to_builtins(limits), request)
         except SandboxBroken as broken:
             await sandbox.kill()
-            raise _failed("code.crashed", f"the sandbox has failed: {broken}", retryable=True) from broken
+            raise _failure("code.crashed", f"the sandbox has failed: {broken}", retryable=True) from broken
         except BaseException:
             await sandbox.kill()
             raise
         self._idle.append(sandbox)
         return ended
 
-    async def _started(self) -> Sandbox:
+    async def _start_sandbox(self) -> Sandbox:
         isolated = self._mode == "isolated"
         try:
             sandbox = await Sandbox.start(isolated)
         except SandboxBroken as broken:
             logger.warning("code is not run", code="code.unavailable", reason=str(broken))
             remedy = "its setting `code` may waive isolation" if isolated else "see its log"
-            raise _failed("code.unavailable", f"this worker cannot isolate code: {broken}; {remedy}") from broken
+            raise _failure("code.unavailable", f"this worker cannot isolate code: {broken}; {remedy}") from broken
         if not isolated:
             logger.warning("code of definitions is run with bounds alone: it reaches what this user's files allow")
         return sandbox
@@ -150,9 +150,9 @@ def _read(request: JSON) -> _Request:
     try:
         asked = msgspec.convert(request, _Request)
     except msgspec.ValidationError as error:
-        raise _failed("code.malformed", f"invalid request to run code: {error}") from error
+        raise _failure("code.malformed", f"invalid request to run code: {error}") from error
     if asked.language.lower() != PYTHON:
-        raise _failed("code.language", f"code is run in {PYTHON} only, not in {asked.language!r}")
+        raise _failure("code.language", f"code is run in {PYTHON} only, not in {asked.language!r}")
     return asked
 
 
@@ -162,24 +162,24 @@ def _answer(ended: Ended, limits: Limits) -> _Answer:
             pass
         case "timeout":
             message = f"the code was ended: it took longer than {limits.wall_s:g} s"
-            raise _failed("code.timeout", message, retryable=None)
+            raise _failure("code.timeout", message, retryable=None)
         case "cpu":
-            raise _failed("code.cpu", f"the code was ended: it used more than {limits.cpu_s:g} s of processor time")
+            raise _failure("code.cpu", f"the code was ended: it used more than {limits.cpu_s:g} s of processor time")
         case "too_large":
-            raise _failed("code.output_too_large", f"the results have more than {limits.output_bytes} bytes")
+            raise _failure("code.output_too_large", f"the results have more than {limits.output_bytes} bytes")
         case _:
             how = f" (signal {ended.signal})" if ended.signal else ""
-            raise _failed("code.crashed", f"the process that ran the code died{how}")
+            raise _failure("code.crashed", f"the process that ran the code died{how}")
     try:
         answer = decode_json(ended.written, type=_Answer)
     except JSON_ERRORS as error:
-        raise _failed("code.bad_output", f"the code did not leave a valid answer: {error}") from error
+        raise _failure("code.bad_output", f"the code did not leave a valid answer: {error}") from error
     if answer.failure is not None:
-        raise _failed(answer.failure.code, answer.failure.message)
+        raise _failure(answer.failure.code, answer.failure.message)
     return answer
 
 
-def _checked(result: _Result) -> _Result:
+def _check_result(result: _Result) -> _Result:
     """Refuse a value that nests too deep."""
     level: list[Any] = [result.value] if isinstance(result.value, dict | list) else []
     for _ in range(NESTING_MAX):
@@ -190,5 +190,5 @@ def _checked(result: _Result) -> _Result:
     return _Result(error=f"returned a value that nests deeper than {NESTING_MAX} levels", code="code.bad_output")
 
 
-def _failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
+def _failure(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
     return EffectFailed(Failure(code, message, retryable=retryable))

@@ -87,23 +87,23 @@ class Services:
             raise EffectFailed(Failure("service.unknown", message, retryable=False))
         means, secrets = await with_account(self._env if env is None else env, asked.service, account)
         action = Action(asked.action, asked.input, asked.configurations, means, job.idempotency_key)
-        value = await answer_of(lambda: _acted(act, action, asked.service), self._turns)
+        value = await answer_of(lambda: _act(act, action, asked.service), self._turns)
         return hiding(asked.service, secrets).value(value), None
 
 
-def _acted(act: Callable[[Action], Payload], action: Action, service: str) -> Payload:
+def _act(act: Callable[[Action], Payload], action: Action, service: str) -> Payload:
     try:
         return act(action)
     except ActionRefused as refused:
-        payload = _refused(refused.code, str(refused), refused.solution)
+        payload = _refusal(refused.code, str(refused), refused.solution)
         if refused.code == "missing_oauth_token" and service in CONNECTED:
             payload["error_details"]["oauth_flow_url"] = f"{CONNECT_PATH}/{service}"
         return payload
     except ServiceFailed as failed:
         message, _, remedy = str(failed).rpartition(". ")
-        return _refused(code_of(failed), message or remedy, remedy)
+        return _refusal(code_of(failed), message or remedy, remedy)
 
 
-def _refused(code: str, message: str, solution: str) -> Payload:
+def _refusal(code: str, message: str, solution: str) -> Payload:
     details = {"reason": code, "solution": solution}
     return {"success": False, "error_message": message, "error_code": code, "error_details": details}

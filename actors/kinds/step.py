@@ -49,9 +49,9 @@ class Steps:
         returned: Any = None
         try:
             with anyio.move_on_after(work.timeout_s) as scope:
-                returned = await self._called(work)
+                returned = await self._call(work)
         except Exception as error:
-            raise _raised(work, error) from error
+            raise _failure_of(work, error) from error
         finally:
             WORK.reset(token)
         if scope.cancelled_caught:
@@ -63,7 +63,7 @@ class Steps:
             message = f"step {work.name} returned what has no form in JSON: {error}"
             raise EffectFailed(Failure("step.bad_output", shortened(message), retryable=False)) from error
 
-    async def _called(self, work: Work) -> Any:
+    async def _call(self, work: Work) -> Any:
         if work.is_coroutine:
             return await work.call()
         if not self._on_threads:
@@ -72,7 +72,7 @@ class Steps:
         return await to_thread.run_sync(within, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _raised(work: Work, error: Exception) -> EffectFailed:
+def _failure_of(work: Work, error: Exception) -> EffectFailed:
     own = traceback_of(error)
     details = {"type": type(error).__name__, **({"traceback": own} if own else {})}
     message = shortened(f"step {work.name} raised {described(error)}")

@@ -52,19 +52,19 @@ class Reach(Struct, frozen=True):
 
 def is_public(address: Address) -> bool:
     """Return whether an address is public, also if another address is embedded in it."""
-    if (disguised := _disguised(address)) is not None:
+    if (disguised := _translated_addresses(address)) is not None:
         return all(is_public(one) for one in disguised)
     return address.is_global and not is_forbidden(address)
 
 
 def is_forbidden(address: Address) -> bool:
     """Return whether an address is always refused: link-local, multicast, metadata, or containing one of these."""
-    if any(is_forbidden(one) for one in _disguised(address) or ()):
+    if any(is_forbidden(one) for one in _translated_addresses(address) or ()):
         return True
     return address.is_link_local or address.is_multicast or address in METADATA
 
 
-def _disguised(address: Address) -> list[ipaddress.IPv4Address] | None:
+def _translated_addresses(address: Address) -> list[ipaddress.IPv4Address] | None:
     """Return the IPv4 addresses that an IPv6 address leads to by a translation or a tunnel; None if it is plain."""
     if not isinstance(address, ipaddress.IPv6Address):
         return None
@@ -76,7 +76,7 @@ def _disguised(address: Address) -> list[ipaddress.IPv4Address] | None:
     last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
     if address in _NAT64[1]:
         # The place of the IPv4 address depends on the length of the prefix (RFC 6052, section 2.2).
-        return [ipaddress.IPv4Address(four) for four in _embedded(number)]
+        return [ipaddress.IPv4Address(four) for four in _embedded_addresses(number)]
     if address in _NAT64[0] or address in _TRANSLATED:
         return [last]
     if number >> 32 & 0xFFFFFFFF in _ISATAP:
@@ -84,7 +84,7 @@ def _disguised(address: Address) -> list[ipaddress.IPv4Address] | None:
     return [last] if address in _COMPATIBLE and number > 1 else None
 
 
-def _embedded(number: int) -> list[int]:
+def _embedded_addresses(number: int) -> list[int]:
     """Return where an address of 128 bits may have 32 bits of another: for prefixes of 48, 56, 64 and 96 bits."""
     octets = number.to_bytes(16, "big")
     places = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12), (12, 13, 14, 15))

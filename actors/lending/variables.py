@@ -67,7 +67,9 @@ class Lending(Struct, frozen=True):
         """Return why sources may not use the variables that they name; empty if they may."""
         uses = [use for source in sources for use in _uses(source)]
         refused = [why for use in uses if (why := self._refusal(use))]
-        refused += [why for source in sources if isinstance(source, PythonTools) for why in self._moved(source)]
+        refused += [
+            why for source in sources if isinstance(source, PythonTools) for why in self._find_redirections(source)
+        ]
         return list(dict.fromkeys(refused))
 
     def lent(self, sources: Sequence[ToolSource]) -> list[Lent]:
@@ -107,7 +109,7 @@ class Lending(Struct, frozen=True):
         names = {f"{host}:{port}", *([host] if port == PORTS[scheme] else [])}
         return bool(names.intersection(hosts)) and (scheme == "https" or self.reach.allows(host, port))
 
-    def _moved(self, source: PythonTools) -> Iterator[str]:
+    def _find_redirections(self, source: PythonTools) -> Iterator[str]:
         """Yield how a source would have a connector's secret sent elsewhere: to an address that is not the worker's, or
         to another service."""
         for key, text in source.config.items():
@@ -151,7 +153,7 @@ def _uses(source: ToolSource) -> Iterator[_Use]:
             # A header may refer to a variable by the name that the server's `env` gives it.
             given = {source.env.get(variable, variable) for variable in references(source.headers)}
             origin = origin_of(source.url)
-            host = _shown(origin) if origin else source.url
+            host = _show_origin(origin) if origin else source.url
             for variable in sorted({*source.env.values(), *given}):
                 yield _Use(variable, f"MCP server {name}", host, origin)
         case _:
@@ -163,7 +165,7 @@ def _ships(source: PythonTools) -> bool:
     return any(path.startswith(SHIPPED) for path in source.functions.values())
 
 
-def _shown(origin: Origin) -> str:
+def _show_origin(origin: Origin) -> str:
     scheme, host, port = origin
     return host if port == PORTS[scheme] else f"{host}:{port}"
 

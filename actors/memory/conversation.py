@@ -28,16 +28,16 @@ async def conversation(asked: Asked) -> Any:
         case "get_context" if not asked.own:
             return _context(await _read(asked), int(asked.brought.get("limit") or MESSAGES_MAX))
         case "store" if not asked.own:
-            return await _stored(asked)
+            return await _store_message(asked)
         case "summarize" if not asked.own:
-            return await _summarized(asked)
+            return await _summarize(asked)
         case "store" | "add" | "append":
             said = {"role": asked.given("role") or "user", "content": asked.text("message", "content", "text")}
-            return _told(asked, await _added(asked, [said], asked.given("metadata")))
+            return _to_payload(asked, await _append_message(asked, [said], asked.given("metadata")))
         case "get" | "retrieve" | "get_context":
-            return _told(asked, await _read(asked))
+            return _to_payload(asked, await _read(asked))
         case "clear":
-            return _told(asked, await changed(asked.store, _key(asked), asked.once, _cleared))
+            return _to_payload(asked, await changed(asked.store, _key(asked), asked.once, _clear))
         case _:
             raise asked.unknown("store", "retrieve", "get_context", "clear")
 
@@ -57,8 +57,8 @@ def _context(document: Document, limit: int) -> dict[str, Any]:
     return {"messages": messages, **told}
 
 
-async def _stored(asked: Asked) -> dict[str, Any]:
-    document = await _added(asked, asked.brought.get("messages", []), asked.brought.get("metadata"))
+async def _store_message(asked: Asked) -> dict[str, Any]:
+    document = await _append_message(asked, asked.brought.get("messages", []), asked.brought.get("metadata"))
     messages: list[Any] = document["messages"]
     most = _messages_max(asked)
     nearly = most - min(NEARLY_FULL, most // 2)
@@ -69,7 +69,7 @@ async def _stored(asked: Asked) -> dict[str, Any]:
     return {"to_summarize": wanted}
 
 
-async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
+async def _append_message(asked: Asked, said: list[Any], metadata: Any) -> Document:
     most = _messages_max(asked)
 
     def add(document: Document) -> None:
@@ -86,7 +86,7 @@ async def _added(asked: Asked, said: list[Any], metadata: Any) -> Document:
     return await changed(asked.store, _key(asked), asked.once, add)
 
 
-async def _summarized(asked: Asked) -> dict[str, Any]:
+async def _summarize(asked: Asked) -> dict[str, Any]:
     def fold(document: Document) -> None:
         first = document.get("first", 0)
         count = int(asked.brought.get("count", 0))
@@ -120,13 +120,13 @@ def _cut(summary: str) -> str:
     return summary
 
 
-def _cleared(document: Document) -> None:
+def _clear(document: Document) -> None:
     _forget(document, len(document.get("messages", [])))
     document.pop("summary", None)
     document.pop("summarized", None)
 
 
-def _told(asked: Asked, document: Document) -> dict[str, Any]:
+def _to_payload(asked: Asked, document: Document) -> dict[str, Any]:
     """Return the payload of a node."""
     messages: list[Any] = document.get("messages", [])
     return {

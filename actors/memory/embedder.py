@@ -82,7 +82,7 @@ class Hashing:
 
     async def embed(self, texts: Sequence[str], once: str) -> Made:
         # Many or long texts take time, and all other tasks wait for the event loop.
-        return Made(await to_thread.run_sync(lambda: [_counted(text) for text in texts]))
+        return Made(await to_thread.run_sync(lambda: [_count_words(text) for text in texts]))
 
     def likeness(self, cosine: float) -> float:
         cosine = max(0.0, min(1.0, cosine))
@@ -91,7 +91,7 @@ class Hashing:
         return ALIKE_STANDS_FOR + (cosine - ALIKE) / (1 - ALIKE) * (1 - ALIKE_STANDS_FOR)
 
 
-def _counted(text: str) -> Vector:
+def _count_words(text: str) -> Vector:
     places = [0.0] * PLACES
     for word in _WORD.findall(text.lower()):
         _count(places, word, LITTLE_WEIGHT if len(word) <= SHORT_CHARS or word in _LITTLE else 1.0)

@@ -59,7 +59,7 @@ class Embedders:
         :raises EffectFailed: ``model.unknown``, and what opening a provider of models raises
         """
         named = settings.get("embedding_model")
-        spec = self._chosen(named.strip() if isinstance(named, str) else "")
+        spec = self._choose_model(named.strip() if isinstance(named, str) else "")
         if not spec:
             return Hashing()
         try:
@@ -70,17 +70,17 @@ class Embedders:
             raise failed("model.unknown", f"{spec!r} embeds no texts: {model.provider} has no models that do")
         return ByModel(model, name, spec, _dimensions(settings))
 
-    def _chosen(self, named: str) -> str:
+    def _choose_model(self, named: str) -> str:
         """Return the model to use, as ``<provider>:<model>``; empty if words are counted."""
         if full := self._in_full(named):
             return full
         default = self._providers.get(self._default)
         if ":" in named or ("/" in named and default is None and not named.startswith(HUB)):
-            raise self._unknown(named)
+            raise self._unknown_model(named)
         if default is None:
             full = self._in_full(self._default)
             if self._default and not full:
-                raise self._unknown(self._default)
+                raise self._unknown_model(self._default)
             return full
         own = named or default.embedding
         if not own:
@@ -95,7 +95,7 @@ class Embedders:
                 return f"{provider}:{model}"
         return ""
 
-    def _unknown(self, name: str) -> Exception:
+    def _unknown_model(self, name: str) -> Exception:
         known = ", ".join(name for name, one in self._providers.items() if not one.stands_in)
         return failed("model.unknown", f"no provider of embeddings is named in {name!r}; there are {known}")
 

@@ -38,20 +38,20 @@ async def entities(asked: Asked) -> Any:
             told = [one.get("content", "") for one in asked.brought.get("messages", []) if one.get("role") == "user"]
             facts = [fact for text in told for fact in mentioned(as_text(text))]
             if facts:
-                await _kept(asked, facts)
+                await _store_facts(asked, facts)
             return {}
         case "get_context":
             return {"success": True, **_context(await _read(asked), asked.text("query", "entity_name", "text"))}
         case "store" | "add":
             name, facts = _own(asked)
-            return _told(name, await _kept(asked, [(name, fact) for fact in facts]))
+            return _to_payload(name, await _store_facts(asked, [(name, fact) for fact in facts]))
         case "retrieve" | "get":
             name = _entity(asked)
-            return _told(name, await _read(asked))
+            return _to_payload(name, await _read(asked))
         case "list" | "keys":
             return {"success": True, "entities": sorted(one["name"] for one in (await _read(asked)).values())}
         case "delete" | "clear":
-            return await _removed(asked)
+            return await _remove_entity(asked)
         case _:
             raise asked.unknown(*OPERATIONS)
 
@@ -93,7 +93,7 @@ def _own(asked: Asked) -> tuple[str, list[str]]:
     return _entity(asked), [as_text(fact)[:FACT_CHARS_MAX] for fact in listed]
 
 
-async def _kept(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
+async def _store_facts(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, Any]:
     def keep(document: Document) -> None:
         known: dict[str, Any] = document.setdefault("entities", {})
         for name, fact in facts:
@@ -113,7 +113,7 @@ def _forget(known: dict[str, Any], count: int) -> None:
         del known[name]
 
 
-async def _removed(asked: Asked) -> dict[str, Any]:
+async def _remove_entity(asked: Asked) -> dict[str, Any]:
     name = _entity(asked).lower() if asked.operation == "delete" else None
 
     def remove(document: Document) -> None:
@@ -125,7 +125,7 @@ async def _removed(asked: Asked) -> dict[str, Any]:
     return {"success": True}
 
 
-def _told(name: str, known: dict[str, Any]) -> dict[str, Any]:
+def _to_payload(name: str, known: dict[str, Any]) -> dict[str, Any]:
     one = known.get(name.lower(), {"name": name, "facts": []})
     return {"success": True, "entity": one["name"], "facts": one["facts"]}
 

@@ -60,7 +60,7 @@ class Exact:
         embedder = embedding.embedder
         [vector] = await embedding.of([wanted.query], "query")
         await _made_anew(embedding, [pair for pair in texts if pair[1]["embedder"] != embedder.name])
-        return await to_thread.run_sync(_ranked, embedder, [one for _, one in texts], vector, wanted)
+        return await to_thread.run_sync(_rank, embedder, [one for _, one in texts], vector, wanted)
 
     async def get(self, asked: Asked, ids: Sequence[str]) -> list[Document]:
         entries = [await asked.store.get(_key(asked, id)) for id in ids]
@@ -108,7 +108,7 @@ async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Docume
                     await asked.store.put(entry.key, encoded(one), entry.revision)
 
 
-def _ranked(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:
+def _rank(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:
     query = wanted.query.strip().lower()
     found: list[Found] = []
     for one in texts:

@@ -40,60 +40,60 @@ class KeyValueStore:
         self._open: KeyValue | None = None
 
     async def get(self, key: str) -> Entry | None:
-        bucket = await self._opened()
+        bucket = await self._open_bucket()
         try:
-            found = await self._answered(bucket.get(key), KeyNotFoundError)
+            found = await self._wait_for_answer(bucket.get(key), KeyNotFoundError)
         except KeyNotFoundError:
             return None
         return Entry(key, found.value or b"", found.revision or 0)
 
     async def put(self, key: str, value: bytes, revision: int) -> None:
-        bucket = await self._opened()
+        bucket = await self._open_bucket()
         try:
             if revision:
-                await self._answered(bucket.update(key, value, last=revision), KeyWrongLastSequenceError)
+                await self._wait_for_answer(bucket.update(key, value, last=revision), KeyWrongLastSequenceError)
             else:
-                await self._answered(bucket.create(key, value), KeyWrongLastSequenceError)
+                await self._wait_for_answer(bucket.create(key, value), KeyWrongLastSequenceError)
         except KeyWrongLastSequenceError as error:
             raise Conflict from error
 
     async def delete(self, key: str, revision: int) -> None:
-        await self._opened()
+        await self._open_bucket()
         # The headers of the client's own purge, and the expected revision, which that does not support.
         headers = {KV_OP: KV_PURGE, Header.ROLLUP.value: MSG_ROLLUP_SUBJECT}
         headers[Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(revision)
         subject = f"$KV.{self._bucket}.{key}"
         marker = self._nc.jetstream().publish(subject, headers=headers, msg_ttl=MARKER_TTL_S)
         try:
-            await self._answered(marker, BadRequestError)
+            await self._wait_for_answer(marker, BadRequestError)
         except BadRequestError as error:
             if error.err_code in WRONG_SEQUENCE:
                 raise Conflict from error
             raise Unavailable(str(error)) from error
 
     async def below(self, prefix: str) -> list[Entry]:
-        return await self._listed(prefix)
+        return await self._list_entries(prefix)
 
     async def keys(self, prefix: str) -> list[str]:
-        return [entry.key for entry in await self._listed(prefix, meta_only=True)]
+        return [entry.key for entry in await self._list_entries(prefix, meta_only=True)]
 
-    async def _listed(self, prefix: str, meta_only: bool = False) -> list[Entry]:
-        bucket = await self._opened()
-        return sorted(await self._answered(self._read(bucket, prefix, meta_only), patience_s=LIST_S))
+    async def _list_entries(self, prefix: str, meta_only: bool = False) -> list[Entry]:
+        bucket = await self._open_bucket()
+        return sorted(await self._wait_for_answer(self._read(bucket, prefix, meta_only), patience_s=LIST_S))
 
     async def _read(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[Entry]:
         """Read as many entries as the server counts: the client may end a watch before the first entry has arrived."""
         subjects = f"$KV.{self._bucket}.{prefix}.>"
         for _ in range(READ_TRIES):
             info = await self._nc.jetstream().stream_info(f"KV_{self._bucket}", subjects_filter=subjects)
-            found = await self._watched(bucket, prefix, meta_only)
+            found = await self._watch_entries(bucket, prefix, meta_only)
             if len(found) >= len(info.state.subjects or {}):
                 # A removed document leaves a marker.
                 kept = [entry for entry in found if entry.operation is None]
                 return [Entry(entry.key, entry.value or b"", entry.revision or 0) for entry in kept]
         raise Unavailable("fewer documents arrived than the server counts")
 
-    async def _watched(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
+    async def _watch_entries(self, bucket: KeyValue, prefix: str, meta_only: bool) -> list[KeyValue.Entry]:
         watcher = await bucket.watch(f"{prefix}.>", meta_only=meta_only)
         found: list[KeyValue.Entry] = []
         try:
@@ -105,21 +105,23 @@ class KeyValueStore:
                 await watcher.stop()
         return found
 
-    async def _opened(self) -> KeyValue:
+    async def _open_bucket(self) -> KeyValue:
         if self._open is None:
             js = self._nc.jetstream()
             try:
-                self._open = await self._answered(js.key_value(self._bucket), BucketNotFoundError)
+                self._open = await self._wait_for_answer(js.key_value(self._bucket), BucketNotFoundError)
             except BucketNotFoundError:
                 config = KeyValueConfig(self._bucket, replicas=self._replicas, limit_marker_ttl=MARKER_TTL_S)
                 try:
-                    self._open = await self._answered(js.create_key_value(config), BadRequestError)
+                    self._open = await self._wait_for_answer(js.create_key_value(config), BadRequestError)
                 except BadRequestError:
                     # Another worker was faster. Its bucket is as good, whatever its configuration.
-                    self._open = await self._answered(js.key_value(self._bucket))
+                    self._open = await self._wait_for_answer(js.key_value(self._bucket))
         return self._open
 
-    async def _answered(self, asked: Awaitable[Answer], *but: type[Exception], patience_s: float = ANSWER_S) -> Answer:
+    async def _wait_for_answer(
+        self, asked: Awaitable[Answer], *but: type[Exception], patience_s: float = ANSWER_S
+    ) -> Answer:
         """Wait for the server's answer; its errors are failures, except those of the types ``but``."""
         try:
             with anyio.fail_after(patience_s):

@@ -30,25 +30,25 @@ async def key_value(asked: Asked) -> Any:
             return {}
         case "get" | "retrieve":
             found = await _live(asked)
-            return _told(value=found.get("value"), exists=bool(found))
+            return _to_payload(value=found.get("value"), exists=bool(found))
         case "exists":
-            return _told(exists=bool(await _live(asked)))
+            return _to_payload(exists=bool(await _live(asked)))
         case "set" | "store" | "append":
-            return await _kept(asked)
+            return await _store_value(asked)
         case "delete":
-            return _told(exists=await _removed(asked, _key(asked)))
+            return _to_payload(exists=await _remove_value(asked, _key(asked)))
         case "keys" | "list":
-            return _told(keys=sorted(await _all(asked)))
+            return _to_payload(keys=sorted(await _all(asked)))
         case "clear":
-            gone = [await _removed(asked, _key(asked, name)) for name in sorted(await _all(asked))]
-            return _told(exists=any(gone))
+            gone = [await _remove_value(asked, _key(asked, name)) for name in sorted(await _all(asked))]
+            return _to_payload(exists=any(gone))
         case "get_context":
-            return _told(value=await _context(asked), exists=True)
+            return _to_payload(value=await _context(asked), exists=True)
         case _:
             raise asked.unknown(*OPERATIONS)
 
 
-def _told(**more: Any) -> dict[str, Any]:
+def _to_payload(**more: Any) -> dict[str, Any]:
     return {"success": True, **more}
 
 
@@ -89,7 +89,7 @@ async def _all(asked: Asked) -> dict[str, Any]:
     return found
 
 
-async def _kept(asked: Asked) -> dict[str, Any]:
+async def _store_value(asked: Asked) -> dict[str, Any]:
     most = int(asked.number("max_keys", KEYS_MAX))
     given = asked.brought["input"]
     name = _name(asked)
@@ -100,12 +100,12 @@ async def _kept(asked: Asked) -> dict[str, Any]:
 
     def keep(document: Document) -> None:
         before = document.get("value") if _is_live(asked, document) else None
-        document["value"] = _appended(before, value) if asked.operation == "append" else value
+        document["value"] = _append_value(before, value) if asked.operation == "append" else value
         document |= {"key": name, "at_ms": asked.at_ms}
         document["expires_ms"] = asked.at_ms + int(ttl_s * 1000) if ttl_s > 0 else None
 
     document = await changed(asked.store, _key(asked), asked.once, keep)
-    return _told(value=document.get("value"), exists=True)
+    return _to_payload(value=document.get("value"), exists=True)
 
 
 def _ttl_s(asked: Asked) -> float:
@@ -114,7 +114,7 @@ def _ttl_s(asked: Asked) -> float:
     return own if isinstance(own, int | float) else asked.number("default_ttl", 0)
 
 
-def _appended(before: Any, value: Any) -> Any:
+def _append_value(before: Any, value: Any) -> Any:
     match before, value:
         case None, _:
             return value if isinstance(value, str | list) else [value]
@@ -128,7 +128,7 @@ def _appended(before: Any, value: Any) -> Any:
             return [before, value]
 
 
-async def _removed(asked: Asked, key: str) -> bool:
+async def _remove_value(asked: Asked, key: str) -> bool:
     """Remove a value, and return whether it existed."""
     if await asked.store.get(key) is None:
         return False
@@ -146,9 +146,9 @@ async def _removed(asked: Asked, key: str) -> bool:
 
 async def _context(asked: Asked) -> dict[str, Any]:
     values = await _all(asked)
-    lines = [f"{name}: {_shown(value)}" for name, value in sorted(values.items())]
+    lines = [f"{name}: {_show_value(value)}" for name, value in sorted(values.items())]
     return {"context": "\n".join(lines)[:CONTEXT_CHARS_MAX]} if lines else {}
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

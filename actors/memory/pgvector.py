@@ -119,7 +119,7 @@ class PgVector:
         rows: list[tuple[Any, ...]] = []
         for (id, one), vector in zip(new.items(), vectors, strict=True):
             document = encoded({**one._asdict(), "at_ms": asked.at_ms})
-            rows.append((id, document, facets_of(one.metadata), embedding.embedder.name, once, _written(vector)))
+            rows.append((id, document, facets_of(one.metadata), embedding.embedder.name, once, _encode_vector(vector)))
         await self._keep(table, rows, vectors[0], embedding)
 
     async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
@@ -127,7 +127,9 @@ class PgVector:
         [vector] = await embedding.of([wanted.query], "query")
         facets = [facet_of(*pair) for pair in wanted.filters.items()]
         try:
-            rows = await self._rows(FIND.format(table=table), _written(vector), embedder.name, facets, wanted.most)
+            rows = await self._rows(
+                FIND.format(table=table), _encode_vector(vector), embedder.name, facets, wanted.most
+            )
         except SqlFailed as refused:
             raise await self._mismatch(table, vector, embedding, refused) from refused
         found = [Found(decode_json(row["document"]), embedder.likeness(row["near"])) for row in rows]
@@ -156,7 +158,7 @@ class PgVector:
             return row["count"]
 
         try:
-            return await self._carried(cleared)
+            return await self._run_in_transaction(cleared)
         except SqlFailed as refused:
             if refused.state != NO_TABLE:
                 raise
@@ -176,14 +178,18 @@ class PgVector:
     async def _keep(self, table: str, rows: Sequence[tuple[Any, ...]], vector: Vector, embedding: Embedding) -> None:
         for _ in range(MADE_ANEW_MAX):
             try:
-                await self._carried(lambda connection: connection.executemany(KEEP.format(table=table), rows))
+                await self._run_in_transaction(
+                    lambda connection: connection.executemany(KEEP.format(table=table), rows)
+                )
                 return
             except SqlFailed as refused:
                 if refused.state != NO_TABLE:
                     raise await self._mismatch(table, vector, embedding, refused) from refused
             for statement in (EXTENSION, CREATE.format(table=table, size=len(vector))):
                 try:
-                    await self._carried(lambda connection, statement=statement: connection.execute(statement))
+                    await self._run_in_transaction(
+                        lambda connection, statement=statement: connection.execute(statement)
+                    )
                 except SqlFailed as refused:
                     if refused.state not in MADE_BY_ANOTHER:
                         raise
@@ -200,13 +206,13 @@ class PgVector:
     async def _rows(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a statement; none if there is no table."""
         try:
-            return await self._carried(lambda connection: connection.fetch(statement, *values))
+            return await self._run_in_transaction(lambda connection: connection.fetch(statement, *values))
         except SqlFailed as refused:
             if refused.state != NO_TABLE:
                 raise
             return []
 
-    async def _carried(self, work: Callable[[Any], Awaitable[Done]]) -> Done:
+    async def _run_in_transaction(self, work: Callable[[Any], Awaitable[Done]]) -> Done:
         """Do work in a transaction, and again after a failure that may pass, so it must be repeatable.
 
         :raises EffectFailed: ``memory.unavailable``, ``memory.refused``
@@ -215,7 +221,7 @@ class PgVector:
         tries = 0
         while True:
             tries += 1
-            pool = await self._opened()
+            pool = await self._open_pool()
             try:
                 async with pool.acquire(timeout=CONNECT_S) as connection, connection.transaction():
                     return await work(connection)
@@ -227,7 +233,7 @@ class PgVector:
                     raise Unavailable(f"{type(error).__name__} {error}".strip() + f", in {tries} tries") from error
             await anyio.sleep(wait)
 
-    async def _opened(self) -> Any:
+    async def _open_pool(self) -> Any:
         async with self._opening:
             if self._pool is None:
                 await import_beside("asyncpg")
@@ -275,5 +281,5 @@ def _id(id: str) -> str:
     return sha256(id.encode("utf-8", "replace")).hexdigest()[:40]
 
 
-def _written(vector: Vector) -> str:
+def _encode_vector(vector: Vector) -> str:
     return f"[{','.join(map(repr, vector))}]"

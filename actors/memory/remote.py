@@ -78,7 +78,7 @@ class Remote:
     async def _try(self, method: str, path: str, content: bytes | None) -> "Answer | _Vain":
         import httpx
 
-        client = self._opened()
+        client = self._open_client()
         headers = {} if content is None else {"content-type": "application/json"}
         try:
             with anyio.fail_after(ANSWER_S):
@@ -95,7 +95,7 @@ class Remote:
                 return _Vain("an answer that is not JSON", None)
             return Answer(response.status_code, told.decode(errors="replace"))
 
-    def _opened(self) -> "httpx.AsyncClient":
+    def _open_client(self) -> "httpx.AsyncClient":
         if self._client is None:
             import httpx
 

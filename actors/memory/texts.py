@@ -41,13 +41,13 @@ class Texts:
                 await self._keep(asked, [Text(asked.once[:32], text, asked.brought.get("metadata"))])
                 return {}
             case "search" | "retrieve" | "get_context":
-                return _told(await self._found(asked, asked.text("query", "text", "message")))
+                return _to_payload(await self._found(asked, asked.text("query", "text", "message")))
             case "store" | "add" | "upsert":
                 items = _items(asked)
                 await self._keep(asked, items)
                 return {"success": True, "results": [{"id": one.id} for one in items], "total_results": len(items)}
             case "get":
-                return _told([Found(one, 1.0) for one in await self._store.get(asked, _ids(asked))])
+                return _to_payload([Found(one, 1.0) for one in await self._store.get(asked, _ids(asked))])
             case "delete":
                 ids = _ids(asked)
                 await self._store.delete(asked, ids)
@@ -110,7 +110,7 @@ def _ids(asked: Asked) -> list[str]:
     return list(dict.fromkeys(map(str, ids)))
 
 
-def _told(found: list[Found]) -> dict[str, Any]:
+def _to_payload(found: list[Found]) -> dict[str, Any]:
     results = [{"id": one["id"], "text": one["text"], "metadata": one["metadata"], "score": at} for one, at in found]
     return {"success": True, "results": results, "scores": [at for _, at in found], "total_results": len(found)}
 

@@ -36,7 +36,7 @@ def read_json(text: str, *, array: bool = False) -> JSON:
     """
     text = normalise_text(text.removeprefix("\ufeff"))
     answer = _THOUGHTS.sub("", text)
-    for candidate in chain((text, answer), _fenced(answer), _balanced(answer, "[" if array else "{")):
+    for candidate in chain((text, answer), _fenced_texts(answer), _balanced_texts(answer, "[" if array else "{")):
         for read in (_read, read_relaxed):
             try:
                 return plain(read(candidate))
@@ -84,7 +84,7 @@ def _read(text: str) -> JSON:
         raise ValueError(str(error)) from error
 
 
-def _fenced(text: str) -> Iterator[str]:
+def _fenced_texts(text: str) -> Iterator[str]:
     """Yield the texts in code fences of JSON, the last first; the last fence may lack its end."""
     end = len(text)
     for mark in list(_FENCE.finditer(text))[: -2 * CANDIDATES_MAX : -1]:
@@ -96,7 +96,7 @@ def _fenced(text: str) -> Iterator[str]:
         end = mark.start()
 
 
-def _balanced(text: str, first: str) -> Iterator[str]:
+def _balanced_texts(text: str, first: str) -> Iterator[str]:
     """Yield the objects and arrays in a text from the last on, those that open with ``first`` before others."""
     spans = _spans(text)[-CANDIDATES_MAX:]
     for begin, end in sorted(spans, key=lambda span: (text[span[0]] != first, -span[0])):

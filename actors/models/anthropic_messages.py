@@ -60,21 +60,21 @@ def request_of(turn: ModelTurn, without: Collection[str] = ()) -> Request:
         "messages": _messages(with_fit_ids(turn.messages), names, thoughts=THOUGHTS not in without),
     }
     if blocks := [{"type": "text", "text": text} for text in system_texts(turn, tell_schema=native is None)]:
-        params["system"] = _cached(blocks)
+        params["system"] = _mark_cached(blocks)
     if turn.tools:
-        params["tools"] = _cached([_tool(spec, names) for spec in turn.tools])
+        params["tools"] = _mark_cached([_tool(spec, names) for spec in turn.tools])
     if native is not None:
         params["output_config"] = {"format": {"type": "json_schema", "schema": native}}
     if params["messages"] and (turn.tools or len(turn.messages) > 1):
         # A conversation that continues, or is likely to: the next turn reads this one from the cache.
         last = params["messages"][-1]
-        last["content"] = _cached(last["content"])
+        last["content"] = _mark_cached(last["content"])
     if own := passed_on(turn, PARAMETERS, without):
         params["extra_body"] = own
     return request(turn, params, names)
 
 
-def _cached(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _mark_cached(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mark the last block, so that everything up to it is kept in the provider's cache."""
     return [*blocks[:-1], {**blocks[-1], "cache_control": _CACHE}]
 

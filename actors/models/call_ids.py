@@ -40,7 +40,7 @@ def with_fit_ids(messages: Sequence[Message]) -> list[Message]:
         fit = deque(_fit(id, taken) for id in calls)
         for id, own in zip(calls, fit, strict=True):
             open_calls.setdefault(id, deque()).append(own)
-        told.append(replace(message, parts=[_renamed(part, fit, open_calls) for part in message.parts]))
+        told.append(replace(message, parts=[_rename_ids(part, fit, open_calls) for part in message.parts]))
     return told
 
 
@@ -54,7 +54,7 @@ def _fit(id: str, taken: set[str]) -> str:
     return fit
 
 
-def _renamed(part: Part, fit: deque[str], open_calls: dict[str, deque[str]]) -> Part:
+def _rename_ids(part: Part, fit: deque[str], open_calls: dict[str, deque[str]]) -> Part:
     match part:
         case ToolUse():
             return replace(part, id=fit.popleft())

@@ -67,10 +67,10 @@ class Provider(Struct, frozen=True):
 
     def lacks(self) -> str:
         """Return what has to be installed before this provider can be used; empty if nothing is missing."""
-        return f"callboard[{self.extra}]" if self.module and not _installed(self.module) else ""
+        return f"callboard[{self.extra}]" if self.module and not _is_installed(self.module) else ""
 
 
-def _installed(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):  # the package around it is missing; it is marked as absent
@@ -94,14 +94,14 @@ def _lane(provider: str, means: Means, base_url: str) -> Lane:
     return means.lanes.lane(provider, means.env.get(base_url, ""), *keys)
 
 
-def _scripted(means: Means) -> Model:
+def _make_scripted(means: Means) -> Model:
     try:
         return ScriptedModel(means.script or {})
     except ValueError as error:
         raise ModelFailed(Failure("model.bad_request", f"invalid script: {error}", retryable=False)) from error
 
 
-def _recorded(means: Means) -> Model:
+def _make_recorded(means: Means) -> Model:
     return RecordedModel(means.recorded_events)
 
 
@@ -136,8 +136,8 @@ PROVIDERS: Mapping[str, Provider] = {
         embedding=gemini.DEFAULT_EMBEDDING,
         parameters=frozenset(gemini_contents.PARAMETERS),
     ),
-    "scripted": Provider(_scripted, "scripted", stands_in=True),
-    "recorded": Provider(_recorded, "recorded", stands_in=True),
+    "scripted": Provider(_make_scripted, "scripted", stands_in=True),
+    "recorded": Provider(_make_recorded, "recorded", stands_in=True),
 }
 
 

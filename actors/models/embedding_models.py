@@ -75,22 +75,22 @@ async def embed_all(request: EmbeddingRequest, policy: RetryPolicy, ask: Ask, la
     for part in _parts(request):
         try:
             answer = await with_retries(
-                policy, lambda part=part: _checked(part, ask), lane=lane, model=f"{EMBEDDING}{request.model}"
+                policy, lambda part=part: _check_vectors(part, ask), lane=lane, model=f"{EMBEDDING}{request.model}"
             )
         except ModelFailed as failed:
             spent += failed.requests or [failed.usage]
-            raise _failed(failed.failure, spent) from failed.__cause__
+            raise _failure_with_usage(failed.failure, spent) from failed.__cause__
         spent += answer.requests or [answer.usage]
         if vectors and len(answer.vectors[0]) != len(vectors[0]):
             bad = _bad(f"its vectors have {len(vectors[0])} dimensions, and then {len(answer.vectors[0])}")
-            raise _failed(bad.failure, spent) from bad
+            raise _failure_with_usage(bad.failure, spent) from bad
         vectors += answer.vectors
         tries = max(tries, answer.tries)
         unmetered = unmetered or not answer.usage.tokens
     return Embedded(vectors, sum(spent, Usage()), tries, _apart(spent), unmetered)
 
 
-def _failed(failure: Failure, spent: Sequence[Usage]) -> ModelFailed:
+def _failure_with_usage(failure: Failure, spent: Sequence[Usage]) -> ModelFailed:
     return ModelFailed(failure, usage=sum(spent, Usage()), requests=_apart(spent))
 
 
@@ -122,7 +122,7 @@ def _cut(text: str) -> str:
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore") or " "
 
 
-async def _checked(request: EmbeddingRequest, ask: Ask) -> Embedded:
+async def _check_vectors(request: EmbeddingRequest, ask: Ask) -> Embedded:
     answer = await ask(request)
     try:
         _check(request, answer)

@@ -125,13 +125,13 @@ class GeminiModel:
     async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
         request = request_of(turn, without | self._refusals.of(turn.model))
         try:
-            reply = await listen(self._opened(request), ContentFold(), request, on_text, failed, spent)
+            reply = await listen(self._open_stream(request), ContentFold(), request, on_text, failed, spent)
         except TryFailed as refused:
             sent = request.params["config"]
             raise self._refusals.learned(turn.model, refused, sent, without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
-    async def _opened(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
+    async def _open_stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
         return aclosing(self._chunks(request))
 
     async def _chunks(self, request: Request) -> AsyncGenerator[Any]:

@@ -83,14 +83,14 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
                 items.append({"role": message.role, "content": text})
             case ToolUse(id, tool):
                 arguments = canonical(input_of(part)).decode()
-                items += _thought(part)
+                items += _thinking_items(part)
                 items.append({"type": "function_call", "call_id": id, "name": names[tool], "arguments": arguments})
             case ToolOutput(id=id):
                 items.append({"type": "function_call_output", "call_id": id, "output": told(part)})
     return items
 
 
-def _thought(use: ToolUse) -> list[dict[str, Any]]:
+def _thinking_items(use: ToolUse) -> list[dict[str, Any]]:
     """Return the items of the model's thinking before a call; items that are not thinking are left out."""
     try:
         items = decode_json(use.thought) if use.thought else []
@@ -147,7 +147,7 @@ class ResponseFold:
             case {"type": "response.created" | "response.in_progress", "response": {**response}}:
                 self._about(response)
             case {"type": "response.completed" | "response.incomplete", "response": {**response}}:
-                return self._ended(response)
+                return self._find_stop_reason(response)
             case {"type": "response.failed", "response": {**response}}:
                 self._about(response)
                 error = response.get("error")
@@ -192,12 +192,12 @@ class ResponseFold:
                 )
             case {"type": "message", "content": list() as parts} if index not in self._heard:
                 self._heard.add(index)
-                return "".join(self._said(part) for part in parts) or None
+                return "".join(self._to_text(part) for part in parts) or None
             case _:
                 return None
         return None
 
-    def _said(self, part: JSON) -> str:
+    def _to_text(self, part: JSON) -> str:
         match part:
             case {"type": "output_text", "text": str(text)}:
                 return self.draft.say(text)
@@ -221,7 +221,7 @@ class ResponseFold:
                 cache_write_tokens=count_of(cached.get("cache_write_tokens")),
             )
 
-    def _ended(self, response: Mapping[str, JSON]) -> str | None:
+    def _find_stop_reason(self, response: Mapping[str, JSON]) -> str | None:
         self._about(response)
         output = response.get("output")
         said = [self._done(index, item) for index, item in enumerate(output)] if isinstance(output, list) else []

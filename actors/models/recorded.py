@@ -54,7 +54,7 @@ class RecordedModel:
         where = (turn.path, turn.purpose, turn.evaluator)
         result = self._results.get(turn.key) or self._results.get(self._places.get((where, turn.ordinal), ""))
         if result is None:
-            raise ModelFailed(_unrecorded(turn))
+            raise ModelFailed(_not_recorded(turn))
         if result.text:
             on_text(result.text)
         if result.error is not None:
@@ -62,7 +62,7 @@ class RecordedModel:
         return result
 
 
-def _unrecorded(turn: ModelTurn) -> Failure:
+def _not_recorded(turn: ModelTurn) -> Failure:
     of = f" by {turn.evaluator}" if turn.evaluator else ""
     message = (
         f"the recorded run has no outcome of {turn.purpose} {turn.ordinal} (counted from 0){of} at "

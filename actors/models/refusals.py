@@ -69,7 +69,7 @@ class Refusals:
             return failed
         details: Mapping[str, JSON] = failed.failure.details or {}
         words, param = failed.failure.message, str(details.get("param") or "").partition(".")[0]
-        refused = self._named(param, words, [name for name in sent if name in self._dispensable])
+        refused = self._find_parameter(param, words, [name for name in sent if name in self._dispensable])
         if refused and _TOGETHER.search(words):
             without.add(refused)
         elif refused and (details.get("error_code") in NEVER_TAKEN or _NEVER.search(words)):
@@ -82,7 +82,7 @@ class Refusals:
         again.usage = failed.usage
         return again
 
-    def _named(self, param: str, words: str, candidates: Collection[str]) -> str:
+    def _find_parameter(self, param: str, words: str, candidates: Collection[str]) -> str:
         """Return the parameter that an error is about, if it names one; empty otherwise."""
         if param in candidates:
             return param

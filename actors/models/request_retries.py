@@ -154,7 +154,7 @@ class _Turn(Struct):
         with anyio.CancelScope(deadline=deadline):
             while True:
                 try:
-                    return await self._tried()
+                    return await self._try_once()
                 except TryFailed as failed:
                     await self._pause(failed, deadline - anyio.current_time())
                 except ModelFailed:
@@ -165,7 +165,7 @@ class _Turn(Struct):
                     raise self._given_up(Failure("internal", f"{type(error).__name__}: {error}")) from error
         raise self._timed_out()
 
-    async def _tried(self) -> Any:
+    async def _try_once(self) -> Any:
         gate = self.lane.gate(self.model)
         async with gate.passed():
             self.spent.begin()
@@ -203,7 +203,7 @@ class _Turn(Struct):
         return self._given_up(Failure("model.timeout", message, retryable=True))
 
     def _given_up(self, failure: Failure) -> ModelFailed:
-        failure = _detailed(failure, tries=len(self.spent.requests))
+        failure = _add_details(failure, tries=len(self.spent.requests))
         return ModelFailed(failure, usage=self.spent.usage, requests=self.spent.told_apart)
 
 
@@ -214,9 +214,9 @@ def _with_wait(failed: TryFailed, policy: RetryPolicy) -> Failure:
         return failure
     longer = f", longer than a turn waits for it ({policy.asked_max_s:g} s)" if asked > policy.asked_max_s else ""
     message = f"{failure.message} (the provider asks to wait {asked:g} s{longer})"
-    return _detailed(msgspec.structs.replace(failure, message=message), retry_after_s=asked)
+    return _add_details(msgspec.structs.replace(failure, message=message), retry_after_s=asked)
 
 
-def _detailed(failure: Failure, **more: float) -> Failure:
+def _add_details(failure: Failure, **more: float) -> Failure:
     details = cast("dict[str, Any]", failure.details) if isinstance(failure.details, dict) else {}
     return msgspec.structs.replace(failure, details={**details, **more})

@@ -148,7 +148,7 @@ class _Shape:
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise _Inexpressible  # references to references multiply
-        members = _merged(members)
+        members = _merge_all_of(members)
         if "$ref" in members:
             return self.reference(members.pop("$ref"), members)
         native: JsonSchema = {}
@@ -250,7 +250,7 @@ def _plain_name(pointer: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", pointer.rpartition("/")[2]) or "root"
 
 
-def _merged(members: dict[str, Any]) -> dict[str, Any]:
+def _merge_all_of(members: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with the only member of its ``allOf`` merged in; generators write annotated references so."""
     match members.get("allOf"):
         case [{**only}] if not set(members) - {"allOf", *_ANNOTATIONS}:

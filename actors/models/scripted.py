@@ -119,7 +119,7 @@ class ScriptedModel:
             return _read(entries[ordinal], judged=turn.purpose == "judge")
         if "default" in self._script:
             return _read(self._script["default"], judged=False)
-        raise ModelFailed(_unscripted(turn, ordinal, len(entries)))
+        raise ModelFailed(_not_scripted(turn, ordinal, len(entries)))
 
 
 def _keys(turn: ModelTurn) -> Iterator[tuple[str, int]]:
@@ -172,7 +172,7 @@ def _failure(error: str | _Error) -> Failure:
     return Failure(f"model.{told.code}", told.message, details=details, retryable=told.code in _PASSING)
 
 
-def _unscripted(turn: ModelTurn, ordinal: int, entries: int) -> Failure:
+def _not_scripted(turn: ModelTurn, ordinal: int, entries: int) -> Failure:
     keys = [key for key, _ordinal in _keys(turn)]
     section = f"script.{_SECTION_OF[turn.purpose]}"
     where = " or ".join(place(section, key) for key in keys)

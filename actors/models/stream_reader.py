@@ -88,7 +88,7 @@ class _Listening:
             if (known := failed(error)) is None:
                 raise
             if not self._fold.draft.ended:  # a complete reply counts even if the stream breaks after it
-                raise _damaged(known) from error
+                raise _report_damage(known) from error
         if rest := self._joiner.rest():
             self._on_text(rest)
         return self._first_chunk_ms
@@ -121,7 +121,7 @@ class _Listening:
             self._take(event)
 
 
-def _damaged(known: TryFailed) -> TryFailed:
+def _report_damage(known: TryFailed) -> TryFailed:
     """Have a try with an unreadable piece of the stream repeated: the next stream may be intact."""
     if known.failure.code == "model.bad_reply" and not known.again:
         known.failure = msgspec.structs.replace(known.failure, retryable=True)

@@ -45,7 +45,7 @@ async def read_unstreamed(response: _Response | None) -> "Unstreamed | None":
     async for chunk in response.aiter_bytes():
         received += chunk
         if len(received) > BODY_BYTES_MAX:
-            raise _named(kind, f"more than {BODY_BYTES_MAX} bytes")
+            raise _find_failure(kind, f"more than {BODY_BYTES_MAX} bytes")
     return Unstreamed(kind, received.decode("utf-8", "replace"))
 
 
@@ -55,7 +55,7 @@ def check_silence(response: _Response) -> None:
     :raises TryFailed: ``model.bad_reply`` if it does not even say that it is a stream
     """
     if media_type(response) != STREAM:
-        raise _named("something without a media type", "no events came in it")
+        raise _find_failure("something without a media type", "no events came in it")
 
 
 class Unstreamed(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Unstreamed(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise _named(self.kind, words_of(self.text) or "nothing")
+            raise _find_failure(self.kind, words_of(self.text) or "nothing")
         return value
 
     def failure(self, body: Mapping[str, JSON]) -> TryFailed:
@@ -87,10 +87,10 @@ class Unstreamed(msgspec.Struct, frozen=True):
         if is_error(body):
             words = said_in(dict(body)) or self.text[:_SHOWN_CHARS_MAX]
             return _bad(f"the provider answered an error with status 200: {words}")
-        return _named(self.kind, self.text)
+        return _find_failure(self.kind, self.text)
 
 
-def _named(kind: str, words: str) -> TryFailed:
+def _find_failure(kind: str, words: str) -> TryFailed:
     shown = words if len(words) <= _SHOWN_CHARS_MAX else f"{words[:_SHOWN_CHARS_MAX]}…"
     return _bad(f"the provider answered {kind}, not a stream: {shown}; check the address that the worker has for it")
 

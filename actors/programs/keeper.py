@@ -49,19 +49,19 @@ def main() -> None:
     signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
-    program, error = _started(command, keeps_locale)
+    program, error = _start_program(command, keeps_locale)
     _say(line, error.to_bytes(4, "big"))
     _let_go_of_streams()
-    ended_with = _watched(program, line, woken)
+    ended_with = _watch_program(program, line, woken)
     if ended_with is None:
-        ended_with = _killed(program)
-    elif (after := _killed(program)) is not None:
+        ended_with = _kill_program(program)
+    elif (after := _kill_program(program)) is not None:
         ended_with = after
     _say(line, b"ended")
     _end_as(ended_with)
 
 
-def _started(command: list[str], keeps_locale: bool) -> tuple[int, int]:
+def _start_program(command: list[str], keeps_locale: bool) -> tuple[int, int]:
     """Start the program; return its process id, and the error number if it could not be executed."""
     environment = dict(os.environ)
     if not keeps_locale:
@@ -113,10 +113,10 @@ def _let_go_of_streams() -> None:
     os.close(nowhere)
 
 
-def _watched(program: int, line: int, woken: int) -> int | None:
+def _watch_program(program: int, line: int, woken: int) -> int | None:
     """Wait until the program ends, and return its wait status, or until the line ends."""
     while True:
-        status = _reaped(program)
+        status = _reap(program)
         if status is not None:
             return status
         ready, _, _ = select.select([line, woken], [], [])
@@ -130,7 +130,7 @@ def _watched(program: int, line: int, woken: int) -> int | None:
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def _reaped(program: int) -> int | None:
+def _reap(program: int) -> int | None:
     """Reap children that have ended; return the wait status of the program if it is one of them."""
     found: int | None = None
     while True:
@@ -144,7 +144,7 @@ def _reaped(program: int) -> int | None:
             found = status
 
 
-def _killed(program: int) -> int | None:
+def _kill_program(program: int) -> int | None:
     """Kill the program and its descendants; return its wait status if it ended by this."""
     found: int | None = None
     deadline = time.monotonic() + END_S
@@ -153,7 +153,7 @@ def _killed(program: int) -> int | None:
         left = _descendants(program)
         for pid in left:
             _signal(pid, signal.SIGKILL)
-        status = _reaped(program)
+        status = _reap(program)
         found = found if status is None else status
         if not left or time.monotonic() > deadline:
             return found

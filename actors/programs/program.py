@@ -72,7 +72,7 @@ class Program:
                 theirs.close()
             ours.setblocking(False)
             program = cls(process, ours)
-            said = await program._said(4)
+            said = await program._read_report(4)
             number = int.from_bytes(said, "big") if said else errno.ECHILD
             if number:
                 await program.end()
@@ -117,7 +117,7 @@ class Program:
             self._line.shutdown(socket.SHUT_WR)
             said = b""
             with anyio.move_on_after(END_S):
-                said = await self._said(len(ENDED))
+                said = await self._read_report(len(ENDED))
                 await self._process.wait()
             self._line.close()
             await self._process.aclose()
@@ -126,7 +126,7 @@ class Program:
                 swept = await to_thread.run_sync(sweep)
                 _log.warning("program.swept", pids=swept)
 
-    async def _said(self, size: int) -> bytes:
+    async def _read_report(self, size: int) -> bytes:
         """Read what the keeper reports; fewer bytes if the keeper is gone."""
         said = b""
         while len(said) < size:

@@ -35,7 +35,7 @@ class Providers:
             answer is invalid
         """
         uri: str = request["provider"]
-        provider = self._opened(uri)
+        provider = self._open_provider(uri)
         names: dict[str, Any] = {
             "uri": uri,
             "arguments": request["with"],
@@ -47,11 +47,11 @@ class Providers:
             "tenant": job.ref.tenant,
         }
         if "phase" not in request:
-            answer = _answer(uri, await _called(provider.execute, Request(**names)))
+            answer = _answer(uri, await _call_provider(provider.execute, Request(**names)))
             return _json(uri, {"result": answer.result, "metadata": answer.metadata}), None
         asked = ActionRequest(**names, result=request.get("result"), metadata=request["metadata"])
         try:
-            acted = await _called(provider.act, request["phase"], asked)
+            acted = await _call_provider(provider.act, request["phase"], asked)
         except ActionFailed as failed:
             return _json(uri, {"failed": failed.answer.result, "metadata": {}}), None
         if acted is None or isinstance(acted, Passed):
@@ -59,7 +59,7 @@ class Providers:
         answer = _answer(uri, acted)
         return _json(uri, {"result": answer.result, "metadata": answer.metadata}), None
 
-    def _opened(self, uri: str) -> Any:
+    def _open_provider(self, uri: str) -> Any:
         provider = self._open.get(uri)
         if provider is None:
             opens = self._offered.get(uri)
@@ -77,7 +77,7 @@ class Providers:
                 await close()
 
 
-async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+async def _call_provider(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a provider; a function that is not a coroutine function is called in a thread, where it may block."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)

@@ -67,19 +67,19 @@ class Http:
                 async with httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=None) as client:
                     asked, response, content = await self._exchange(client, asked, metadata)
         except Unsendable as unsendable:
-            return _failed(unsendable.code, str(unsendable), False, metadata)
+            return _failure(unsendable.code, str(unsendable), False, metadata)
         except AddressRefused as refused:
-            return _failed("Refused", f"the request is refused: {refused}; {ALLOWING}", False, metadata)
+            return _failure("Refused", f"the request is refused: {refused}; {ALLOWING}", False, metadata)
         except TimeoutError:
             message = f"no response within {request.arguments.get('timeout', 'PT30S')}"
-            return _failed("Timeout", message, True, metadata, type="timeout")
+            return _failure("Timeout", message, True, metadata, type="timeout")
         except TooLarge as error:
-            return _failed("ResponseTooLarge", str(error), False, metadata)
+            return _failure("ResponseTooLarge", str(error), False, metadata)
         except httpx.LocalProtocolError as error:
-            return _failed("InvalidRequest", f"the request cannot be sent: {error}", False, metadata)
+            return _failure("InvalidRequest", f"the request cannot be sent: {error}", False, metadata)
         except (httpx.TransportError, httpx.DecodingError, OSError) as error:
             message = f"the host cannot be reached: {type(error).__name__}: {error}"
-            return _failed("ConnectionFailed", message, True, metadata)
+            return _failure("ConnectionFailed", message, True, metadata)
         metadata["duration_ms"] = round((time.monotonic() - began) * 1000, 3)
         return answer_of(asked, response, content, metadata)
 
@@ -135,5 +135,5 @@ async def _content(response: "httpx.Response", asked: Asked) -> bytes:
     return bytes(content)
 
 
-def _failed(code: str, message: str, retryable: bool, metadata: dict[str, Any], type: str = "error") -> Answer:
+def _failure(code: str, message: str, retryable: bool, metadata: dict[str, Any], type: str = "error") -> Answer:
     return failure(f"{PREFIX}.{code}", message, type=type, retryable=retryable, **metadata)

@@ -104,13 +104,13 @@ class Nats:
         if "service" not in arguments:
             subject = arguments["subject"]
         else:
-            found = await self._discovered(tenant, arguments["service"], arguments.get("endpoint"))
+            found = await self._discover_service(tenant, arguments["service"], arguments.get("endpoint"))
             metadata["service"] = found.service
             subject = found.subject
         metadata["subject"] = subject
         return subject
 
-    async def _discovered(self, tenant: str, name: str, endpoint: str | None) -> _Found:
+    async def _discover_service(self, tenant: str, name: str, endpoint: str | None) -> _Found:
         """Return a service's endpoint, from the description of the first instance that answers.
 
         :raises _Refused: ``NoResponders`` if there is no such service, ``UnknownEndpoint``

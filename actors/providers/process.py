@@ -78,7 +78,7 @@ class Process:
         timeout_s = max(TIMEOUT_MIN_S, min(seconds_of(timeout), self._rules.timeout_max_s))
         began = time.monotonic()
         try:
-            run = self._allowed(request)
+            run = self._check_request(request)
             with anyio.fail_after(timeout_s):
                 exit_code = await _run(run)
         except _Refused as refused:
@@ -96,7 +96,7 @@ class Process:
         metadata = {"exit_code": exit_code, "duration_ms": round((time.monotonic() - began) * 1000, 3)}
         return _answer(arguments, run, exit_code, metadata)
 
-    def _allowed(self, request: Request) -> _Run:
+    def _check_request(self, request: Request) -> _Run:
         """Return the run that a call asks for.
 
         :raises _Refused: ``NotAllowed``, with the list of what is allowed
@@ -145,16 +145,16 @@ async def _run(run: _Run) -> int:
         with anyio.CancelScope(shield=True):
             child = await Program.start(run.argv, env=run.env, cwd=folder)
         assert child is not None, "a shielded spawn either raises or returns"
-        return await _conversed(child, run)
+        return await _converse(child, run)
     finally:
         with anyio.CancelScope(shield=True):
             if child is not None:
-                await _ended(child, run)
+                await _end_program(child, run)
             # The folder may be large by now, and contain files that we may not remove.
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-async def _conversed(child: Program, run: _Run) -> int:
+async def _converse(child: Program, run: _Run) -> int:
     too_much = False
 
     async def read(stream: Any, kept: bytearray) -> None:
@@ -185,7 +185,7 @@ async def _conversed(child: Program, run: _Run) -> int:
     return child.returncode
 
 
-async def _ended(child: Program, run: _Run) -> None:
+async def _end_program(child: Program, run: _Run) -> None:
     """Kill the remaining processes of a program, and release its pipes."""
     if run.removal is not None and child.returncode is None:
         # Killing the client of a container daemon does not end the container.

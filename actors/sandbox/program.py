@@ -94,8 +94,8 @@ def _read(size: int) -> bytes | None:
 
 
 def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
-    child, answer = _forked(limits, lambda: request_loop.answered(request, limits["output_bytes"]), isolated)
-    ending, written = _watched(answer, limits)
+    child, answer = _fork_child(limits, lambda: request_loop.answered(request, limits["output_bytes"]), isolated)
+    ending, written = _watch_child(answer, limits)
     os.close(answer)
     # A child that has answered is ending anyway; one that has closed its stdout and lingers is not waited for.
     os.kill(child, signal.SIGKILL)
@@ -110,7 +110,7 @@ def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
     send(written if ending == "answered" else b"")
 
 
-def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
+def _watch_child(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
     """Read the output of a child until it ends, has written too much, or its time is over."""
     deadline = time.monotonic() + limits["wall_s"]
     written = bytearray()
@@ -132,7 +132,7 @@ def _watched(answer: int, limits: Mapping[str, Any]) -> tuple[str, bytes]:
             return "too_large", b""
 
 
-def _forked(limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool) -> tuple[int, int]:
+def _fork_child(limits: Mapping[str, Any], work: Callable[[], bytes], isolated: bool) -> tuple[int, int]:
     """Fork a child that does some work behind the walls; return its id and the descriptor of its stdout."""
     parent = os.getpid()
     reader, writer = os.pipe()
@@ -173,14 +173,14 @@ def _perform(
 
 def _probe() -> str:
     """Have a child try to get through the walls; return why they do not hold, or the empty text."""
-    child, answer = _forked(_PROBE, _tried, isolated=True)
+    child, answer = _fork_child(_PROBE, _try_walls, isolated=True)
     said = os.read(answer, CHUNK_BYTES).decode()
     os.close(answer)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return "" if (status, said) == (0, "holds") else said or f"an isolated process ended with {status}"
 
 
-def _tried() -> bytes:
+def _try_walls() -> bytes:
     """Do what code may do, then what it may not."""
     request_loop.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
     try:

@@ -139,13 +139,13 @@ def answered(request: bytes, output_bytes_max: int) -> bytes:
         inputs: list[Any] = asked["inputs"]
         function = _function(source, asked["function"], printed)
         results = _results(
-            function, source, [_wrapped(one) if asked["wrap"] else one for one in inputs], output_bytes_max
+            function, source, [_wrap_value(one) if asked["wrap"] else one for one in inputs], output_bytes_max
         )
     except _Failed as failed:
         return _failure(failed.code, failed.message)
     except TooLarge:
         return _failure("code.output_too_large", f"the results have more than {output_bytes_max} bytes")
-    return b'{"results":[' + b",".join(results) + b'],"printed":' + _written(printed.text) + b"}"
+    return b'{"results":[' + b",".join(results) + b'],"printed":' + _encode_text(printed.text) + b"}"
 
 
 def _results(function: Callable[[Any], Any], source: str, inputs: list[Any], bytes_max: int) -> list[bytes]:
@@ -175,19 +175,19 @@ def _result(function: Callable[[Any], Any], source: str, input: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_unwrapped, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_unwrap_value, separators=(",", ":"))
     return text.encode()
 
 
 def _error(code: str, message: str) -> bytes:
-    return b'{"error":' + _written(message[:ERROR_CHARS_MAX]) + b',"code":"' + code.encode() + b'"}'
+    return b'{"error":' + _encode_text(message[:ERROR_CHARS_MAX]) + b',"code":"' + code.encode() + b'"}'
 
 
 def _failure(code: str, message: str) -> bytes:
-    return b'{"failure":{"code":"' + code.encode() + b'","message":' + _written(message[:ERROR_CHARS_MAX]) + b"}}"
+    return b'{"failure":{"code":"' + code.encode() + b'","message":' + _encode_text(message[:ERROR_CHARS_MAX]) + b"}}"
 
 
-def _written(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return json.dumps(text.encode("utf-8", "replace").decode()).encode()
 
 
@@ -349,7 +349,7 @@ class _Single(_Named):
     __repr__ = __str__
 
 
-def _wrapped(value: Any) -> Any:
+def _wrap_value(value: Any) -> Any:
     kind: Any
     match value:
         case dict():
@@ -369,7 +369,7 @@ def _wrapped(value: Any) -> Any:
     return made
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap_value(value: Any) -> Any:
     if isinstance(value, _Single):
         return value.plain
     raise TypeError(f"objects of type {type(value).__name__} cannot be written as JSON")

@@ -166,14 +166,14 @@ def _manage_roles(action: Action, service: Service) -> Answer:
     if how not in _ROLES:
         raise ActionRefused("missing_parameters", f"{action.name} cannot {how[:40]!r} a role", "one of add, remove")
     role = segment(str(action.needed("role_id", group="role_config")), "role")
-    own = _reasoned(action, service, "role_config")
+    own = _add_reason(action, service, "role_config")
     return own.ask(_ROLES[how], f"{_member(action)}/roles/{role}", repeatable=True)
 
 
 def _kick(action: Action, service: Service) -> Answer:
     path = _member(action)
     _warn(action, service)
-    return _reasoned(action, service, "moderation_config").ask("DELETE", path)
+    return _add_reason(action, service, "moderation_config").ask("DELETE", path)
 
 
 def _ban(action: Action, service: Service) -> Answer:
@@ -181,7 +181,7 @@ def _ban(action: Action, service: Service) -> Answer:
     days: Any = action.within("moderation_config", "delete_message_days")
     body = {"delete_message_seconds": int(days * DAY_S)} if isinstance(days, int | float) and 0 < days <= 7 else {}
     _warn(action, service)
-    return _reasoned(action, service, "moderation_config").ask("PUT", path, body=body, repeatable=True)
+    return _add_reason(action, service, "moderation_config").ask("PUT", path, body=body, repeatable=True)
 
 
 def _warn(action: Action, service: Service) -> None:
@@ -197,7 +197,7 @@ def _warn(action: Action, service: Service) -> None:
         return  # the action continues even if the person accepts no messages of the bot
 
 
-def _reasoned(action: Action, service: Service, group: str) -> Service:
+def _add_reason(action: Action, service: Service, group: str) -> Service:
     token = action.token("discord_bot_token", TOKEN)
     return bot(service.base, token, str(action.within(group, "reason") or ""))
 

@@ -69,10 +69,10 @@ def _screenshot(action: Action, service: Service) -> Payload:
 def _pages(action: Action, service: Service, format: Any) -> Payload:
     urls = _urls(action)
     options = {**_options(action, format), "timeout": PAGE_TIMEOUT_MS}
-    pages = [_posted(action, service, "/scrape", {"url": url, **options}, repeatable=True).get("data") for url in urls]
+    pages = [_post(action, service, "/scrape", {"url": url, **options}, repeatable=True).get("data") for url in urls]
     name = "screenshot" if isinstance(format, dict) else format
     data = pages[0] if len(pages) == 1 and isinstance(pages[0], dict) else {"pages": pages}
-    return _payload(_joined(pages, name), data, urls, pages=len(pages))
+    return _payload(_join_pages(pages, name), data, urls, pages=len(pages))
 
 
 def _options(action: Action, format: Any) -> Payload:
@@ -83,7 +83,7 @@ def _options(action: Action, format: Any) -> Payload:
     return options
 
 
-def _joined(pages: list[Any], name: str) -> str:
+def _join_pages(pages: list[Any], name: str) -> str:
     """Return the texts of pages, one after the other; links take a line each."""
     texts: list[str] = []
     for page in pages:
@@ -107,14 +107,14 @@ def _urls(action: Action) -> list[Any]:
 def _map(action: Action, service: Service) -> Payload:
     url = action.needed("url")
     body = {"url": url, "limit": action.given("limit") or LIMIT, **action.members("search")}
-    found = _posted(action, service, "/map", body, repeatable=True)
+    found = _post(action, service, "/map", body, repeatable=True)
     links = _list(found.get("links"))
     return _payload("\n".join(_addresses(links)), {"links": links}, [url], links=len(links))
 
 
 def _search(action: Action, service: Service) -> Payload:
     body = {"query": action.needed("query", "search"), "limit": action.given("limit") or LIMIT}
-    found = _posted(action, service, "/search", body, repeatable=True)
+    found = _post(action, service, "/search", body, repeatable=True)
     data: Any = found.get("data")
     results = _list(data if isinstance(data, list) else member(data, "web"))
     urls = _addresses(results)
@@ -130,7 +130,7 @@ def _crawl(action: Action, service: Service) -> Payload:
         "scrapeOptions": _options(action, format),
     }
     path = f"/crawl/{_begun(action, service, '/crawl', body)}"
-    found = _ended(action, service, path)
+    found = _wait_for_job(action, service, path)
     pages = _list(found.get("data"))
     part = found
     for _ in range(PARTS_MAX):
@@ -145,7 +145,7 @@ def _crawl(action: Action, service: Service) -> Payload:
         raise service.failed(f"found more pages than fit into {PARTS_MAX} answers. Give a smaller limit", 200)
     urls = [address for page in pages if (address := member(page, "metadata", "sourceURL"))]
     counted = {"pages": len(pages), "total": found.get("total"), "credits_used": found.get("creditsUsed")}
-    return _payload(_joined(pages, format), {"pages": pages}, urls, **counted)
+    return _payload(_join_pages(pages, format), {"pages": pages}, urls, **counted)
 
 
 def _extract(action: Action, service: Service) -> Payload:
@@ -154,7 +154,7 @@ def _extract(action: Action, service: Service) -> Payload:
         raise action.lacking("schema")
     urls = _urls(action)
     path = f"/extract/{_begun(action, service, '/extract', {'urls': urls, **asked})}"
-    data: Any = _ended(action, service, path).get("data")
+    data: Any = _wait_for_job(action, service, path).get("data")
     return _payload("", data if isinstance(data, dict) else {"items": _list(data)}, urls, pages=len(urls))
 
 
@@ -171,7 +171,7 @@ ACTIONS: Mapping[str, Callable[[Action, Service], Payload]] = {
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _posted(action: Action, service: Service, path: str, body: Payload, *, repeatable: bool = False) -> Payload:
+def _post(action: Action, service: Service, path: str, body: Payload, *, repeatable: bool = False) -> Payload:
     return _fine(action, service, object_in(service, service.ask("POST", path, body=body, repeatable=repeatable)))
 
 
@@ -190,13 +190,13 @@ def _fine(action: Action, service: Service, found: Payload) -> Payload:
 
 def _begun(action: Action, service: Service, path: str, body: Payload) -> str:
     """Start a job, once: starting it twice would be charged twice. Return its id."""
-    id = _posted(action, service, path, body).get("id")
+    id = _post(action, service, path, body).get("id")
     if not isinstance(id, str):
         raise service.failed("started a job without its id. The fault is the service's: try again later", 200)
     return segment(id, "job")
 
 
-def _ended(action: Action, service: Service, path: str) -> Payload:
+def _wait_for_job(action: Action, service: Service, path: str) -> Payload:
     """Wait for the end of a job."""
     stopped, deadline = STOPPED.get(), time.monotonic() + JOB_TIMEOUT_S
     while True:

@@ -108,13 +108,13 @@ def act(action: Action) -> Payload:
     call = action.chosen(CALLS)
     service = _service(action)
     path = _path(action, call)
-    given = _given(action, call, service)
+    given = _take_members(action, call, service)
     if action.name == "update_file" and "sha" not in given:
         given["sha"] = _blob(service, path, given)
     if call.verb == "GET":
         answer = service.ask("GET", path, params=given, repeatable=True)
     else:
-        answer = _written(service, call, path, given)
+        answer = _write_change(service, call, path, given)
     found: Any = service.decoded(answer) if answer.body.strip() else {}
     whole = {"items": found, "total_count": len(found)} if isinstance(found, list) else _read(found)
     number = member(found, "number") or member(found, "id") or member(found, "sha")
@@ -128,7 +128,7 @@ def act(action: Action) -> Payload:
     }
 
 
-def _written(service: Service, call: _Call, path: str, given: Payload) -> Answer:
+def _write_change(service: Service, call: _Call, path: str, given: Payload) -> Answer:
     """Ask for a change. A pull request that is open already is the result, as an earlier try may have opened it."""
     try:
         return service.ask(call.verb, path, body=given, repeatable=call.repeatable)
@@ -153,7 +153,7 @@ def _service(action: Action) -> Service:
     return Service("GitHub", action.address("GITHUB_API_URL", API_URL), "GITHUB_TOKEN", headers, (token,))
 
 
-def _given(action: Action, call: _Call, service: Service) -> Payload:
+def _take_members(action: Action, call: _Call, service: Service) -> Payload:
     given: Payload = {**call.says}
     for name in (*call.needs, *call.takes):
         if name == "ref" and name in call.needs:

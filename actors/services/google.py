@@ -44,7 +44,7 @@ def act(action: Action) -> Payload:
 
 def _anew(action: Action, carry_out: CarryOut) -> Payload:
     """Carry an action out with a new access token, removing it from the answer: no setting has it to redact it by."""
-    token = _renewed(action)
+    token = _renew_token(action)
     return Redaction({"GOOGLE_ACCESS_TOKEN": token}).value(_carried_out(action, carry_out, token))
 
 
@@ -111,7 +111,7 @@ def _get_event(action: Action, service: Service) -> Payload:
 
 
 def _create_event(action: Action, service: Service) -> Payload:
-    event = _described(action)
+    event = _describe_event(action)
     for what in ("start", "end"):
         if what not in event:
             raise action.lacking(what)
@@ -129,7 +129,7 @@ def _create_event(action: Action, service: Service) -> Payload:
 
 
 def _update_event(action: Action, service: Service) -> Payload:
-    event = _described(action)
+    event = _describe_event(action)
     if not event:
         raise action.lacking("something to change")
     answer = service.ask("PATCH", _event(action), params=_notice(action), body=event, repeatable=True)
@@ -204,7 +204,7 @@ ACTIONS: Mapping[str, CarryOut] = {
 # -- describing events -------------------------------------------------------------------------------------------------
 
 
-def _described(action: Action) -> Payload:
+def _describe_event(action: Action) -> Payload:
     """Return the given members of an event: `attendees` may be bare addresses, and a `date` alone is the whole day."""
     event = action.members("summary", "description", "location", "reminders", "recurrence")
     guests: Any = action.given("attendees")
@@ -266,7 +266,7 @@ def _renewing(action: Action) -> dict[str, str]:
     return {**found, "GOOGLE_REFRESH_TOKEN": own} if isinstance(own, str) and own else found
 
 
-def _renewed(action: Action) -> str:
+def _renew_token(action: Action) -> str:
     """Return a new access token.
 
     :raises ActionRefused: if Google gives none

@@ -40,7 +40,7 @@ def act(action: Action) -> Payload:
     headers = {"authorization": f"Bearer {token}", "notion-version": VERSION}
     service = Service("Notion", action.address("NOTION_API_URL", API_URL), "NOTION_TOKEN", headers, (token,))
     name = action.name or "search"
-    found = _asked(action, name, service)
+    found = _ask_notion(action, name, service)
     results: Any = member(found, "results")
     return {
         "success": True,
@@ -52,7 +52,7 @@ def act(action: Action) -> Payload:
     }
 
 
-def _asked(action: Action, name: str, service: Service) -> Any:
+def _ask_notion(action: Action, name: str, service: Service) -> Any:
     match name:
         case "search":
             query = action.text("query", "instruction") or (action.input if isinstance(action.input, str) else "")
@@ -71,15 +71,15 @@ def _asked(action: Action, name: str, service: Service) -> Any:
             return service.decoded(service.ask("PATCH", path, body=_page(action), repeatable=True))
         case "update_database":
             path = f"/databases/{_id(action, 'database_id')}"
-            return _changed(action, service, path, "title", "description", "properties")
+            return _change_object(action, service, path, "title", "description", "properties")
         case "update_block":
             block = action.needed("block")
             path = f"/blocks/{_id(action, 'block_id')}"
             return service.decoded(service.ask("PATCH", path, body=block, repeatable=True))
         case "delete_block":
-            return _deleted(service, action.needed("block_id"))
+            return _delete_block(service, action.needed("block_id"))
         case "batch_delete_blocks":
-            return {"results": [_deleted(service, id) for id in _blocks(action)]}
+            return {"results": [_delete_block(service, id) for id in _blocks(action)]}
         case "append_blocks":
             body = {"children": action.needed("children")}
             return service.decoded(service.ask("PATCH", f"/blocks/{_block(action)}/children", body=body))
@@ -89,7 +89,7 @@ def _asked(action: Action, name: str, service: Service) -> Any:
             raise action.unsupported(*ACTIONS)
 
 
-def _changed(action: Action, service: Service, path: str, *names: str) -> Any:
+def _change_object(action: Action, service: Service, path: str, *names: str) -> Any:
     body = action.members(*names)
     if not body:
         raise action.lacking(names[0])
@@ -98,7 +98,7 @@ def _changed(action: Action, service: Service, path: str, *names: str) -> Any:
     return service.decoded(service.ask("PATCH", path, body=body, repeatable=True))
 
 
-def _deleted(service: Service, id: Any) -> Any:
+def _delete_block(service: Service, id: Any) -> Any:
     """Move a block to the bin, where it may be already."""
     return service.decoded(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
 

@@ -78,7 +78,7 @@ def act(action: Action) -> Payload:
         body["users"] = ",".join(map(str, body["users"]))
     text = _text(action)
     if method.name in ("chat.postMessage", "chat.update"):
-        text = _addressed(action, text)
+        text = _mention_recipients(action, text)
         if not text and "blocks" not in body:
             raise ActionRefused("missing_parameters", f"{action.name} needs a message or blocks", "give one of them")
         body["text"] = text
@@ -131,7 +131,7 @@ def _text(action: Action) -> str:
     return action.text("message", "text") or (action.input if isinstance(action.input, str) else "")
 
 
-def _addressed(action: Action, text: str) -> str:
+def _mention_recipients(action: Action, text: str) -> str:
     """Return a text that begins with mentions of its recipients."""
     users: Any = action.given("user_mentions")
     return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text

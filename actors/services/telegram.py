@@ -27,7 +27,7 @@ def act(action: Action) -> Payload:
     method = action.chosen(METHODS)
     action = action.opened()
     service = bot(action.address("TELEGRAM_API_URL", API_URL), action.token("telegram_bot_token", TOKEN))
-    answer = _asked(service, method, method.body(action))
+    answer = _ask_telegram(service, method, method.body(action))
     found = object_in(service, answer)
     if found.get("ok") is False:
         raise service.failed(f"refused {action.name} without saying why. Try again later", answer.status)
@@ -49,7 +49,7 @@ def bot(url: str, token: str) -> Service:
     return Service("Telegram", f"{url.rstrip('/')}/bot{quoted}", TOKEN, {}, (token, quoted))
 
 
-def _asked(service: Service, method: "_Method", body: Payload | Form) -> Answer:
+def _ask_telegram(service: Service, method: "_Method", body: Payload | Form) -> Answer:
     try:
         return service.ask("POST", f"/{method.name}", body=body, repeatable=method.repeatable)
     except ServiceFailed as failed:
@@ -79,7 +79,7 @@ def _text(action: Action) -> Payload:
     return {**_sent(action), "text": _words(action), **_mode(action)}
 
 
-def _edited(action: Action) -> Payload:
+def _edit_message(action: Action) -> Payload:
     inline = action.within("edit_config", "inline_message_id")
     if inline is not None:
         where: Payload = {"inline_message_id": inline}
@@ -143,7 +143,7 @@ METHODS: Mapping[str, _Method] = {
     "send_contact": _Method("sendContact", _contact),
     "send_poll": _Method("sendPoll", _poll),
     "send_sticker": _Method("sendSticker", _media("sticker", captioned=False)),
-    "edit_message": _Method("editMessageText", _edited, repeatable=True),
+    "edit_message": _Method("editMessageText", _edit_message, repeatable=True),
 }
 
 

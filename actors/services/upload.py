@@ -32,7 +32,7 @@ def upload_of(action: Action, group: str = "", *, otherwise: str = "attachment.t
     encoded, plain = action.given("file_base64"), action.given("file_content")
     if encoded is None and plain is None:
         return None
-    content = _plain(plain) if encoded is None else _decoded(action, encoded)
+    content = _plain(plain) if encoded is None else _decode_upload(action, encoded)
     if len(content) > FILE_BYTES_MAX:
         message = f"{action.name} sends files of {FILE_BYTES_MAX} bytes at most, not {len(content)}"
         raise ActionRefused("missing_parameters", message, "send less")
@@ -45,7 +45,7 @@ def _plain(given: Any) -> bytes:
     return given.encode() if isinstance(given, str) else msgspec.json.encode(given)
 
 
-def _decoded(action: Action, encoded: Any) -> bytes:
+def _decode_upload(action: Action, encoded: Any) -> bytes:
     try:
         return base64.b64decode(str(encoded), validate=True)
     except (binascii.Error, ValueError) as error:

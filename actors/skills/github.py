@@ -20,7 +20,7 @@ _EXISTS = re.compile(r"pull request already exists", re.IGNORECASE)
 
 def search_code(context: Context, query: str, repo: str, **_others: Any) -> Any:
     """Search the code of a repository."""
-    return _service(context).get("/search/code", {"q": f"{query} repo:{_named(repo)}", "per_page": PER_PAGE})
+    return _service(context).get("/search/code", {"q": f"{query} repo:{_check_repository(repo)}", "per_page": PER_PAGE})
 
 
 def get_issue(context: Context, repo: str, number: int, **_others: Any) -> Any:
@@ -30,7 +30,7 @@ def get_issue(context: Context, repo: str, number: int, **_others: Any) -> Any:
 
 def search_issues(context: Context, query: str, repo: str | None = None, **_others: Any) -> Any:
     """Search issues and pull requests."""
-    q = f"{query} repo:{_named(repo)}" if repo else query
+    q = f"{query} repo:{_check_repository(repo)}" if repo else query
     return _service(context).get("/search/issues", {"q": q, "per_page": PER_PAGE})
 
 
@@ -38,7 +38,7 @@ def create_issue(
     context: Context, repo: str, title: str, body: str | None = None, labels: list[str] | None = None, **_others: Any
 ) -> Any:
     """Open an issue."""
-    return _service(context).post(f"{_at(repo)}/issues", _given(title=title, body=body, labels=labels))
+    return _service(context).post(f"{_at(repo)}/issues", _drop_none(title=title, body=body, labels=labels))
 
 
 def add_comment(context: Context, repo: str, issue_number: int, body: str, **_others: Any) -> Any:
@@ -64,7 +64,7 @@ def create_pr(
     """
     service = _service(context)
     try:
-        opened = service.post(f"{_at(repo)}/pulls", _given(title=title, body=body, head=head, base=base))
+        opened = service.post(f"{_at(repo)}/pulls", _drop_none(title=title, body=body, head=head, base=base))
     except ServiceFailed as failed:
         if failed.status != 422 or not _EXISTS.search(failed.said):
             raise
@@ -112,7 +112,7 @@ def _service(context: Context) -> Service:
     )
 
 
-def _named(repo: str) -> str:
+def _check_repository(repo: str) -> str:
     """Check the name of a repository, which a model chooses and which becomes part of a path.
 
     :raises ServiceFailed: if the name is invalid
@@ -123,10 +123,10 @@ def _named(repo: str) -> str:
 
 
 def _at(repo: str) -> str:
-    return f"/repos/{_named(repo)}"
+    return f"/repos/{_check_repository(repo)}"
 
 
-def _given(**members: Any) -> dict[str, Any]:
+def _drop_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 

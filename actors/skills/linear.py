@@ -57,23 +57,23 @@ mutation($id: String!, $input: IssueUpdateInput!) {
 def create_issue(context: Context, teamId: str, title: str, **fields: Any) -> Any:  # noqa: N803 - Linear's name
     """Create an issue; further fields of Linear's ``IssueCreateInput`` are passed on."""
     wanted = {**fields, "teamId": teamId, "title": title}
-    data = _created(context, _CREATE_ISSUE, wanted, _CREATED_ISSUE, ("issueCreate", "issue"))
+    data = _create_object(context, _CREATE_ISSUE, wanted, _CREATED_ISSUE, ("issueCreate", "issue"))
     if not member(data, "issueCreate", "issue", "identifier"):
-        raise _unexpected(context, "the issue was not created", data)
+        raise _unexpected_answer(context, "the issue was not created", data)
     return data
 
 
 def search_issues(context: Context, query: str, limit: int = 10, **_others: Any) -> Any:
     """Search issues by words."""
-    return _asked(context, _SEARCH, {"query": query, "first": limit})
+    return _ask_linear(context, _SEARCH, {"query": query, "first": limit})
 
 
 def add_comment(context: Context, issueId: str, body: str, **_others: Any) -> Any:  # noqa: N803
     """Comment on an issue."""
     wanted = {"issueId": issueId, "body": body}
-    data = _created(context, _COMMENT, wanted, _COMMENTED, ("commentCreate", "comment"))
+    data = _create_object(context, _COMMENT, wanted, _COMMENTED, ("commentCreate", "comment"))
     if member(data, "commentCreate", "success") is not True:
-        raise _unexpected(context, "the comment was not added", data)
+        raise _unexpected_answer(context, "the comment was not added", data)
     return data
 
 
@@ -89,20 +89,20 @@ def list_comments(context: Context, issueId: str, limit: int = 50, **_others: An
 
 def list_teams(context: Context, **_others: Any) -> Any:
     """List the teams."""
-    return _asked(context, _TEAMS, {})
+    return _ask_linear(context, _TEAMS, {})
 
 
 def list_labels(context: Context, teamId: str | None = None, **_others: Any) -> Any:  # noqa: N803
     """List the labels of a team, or of the whole workspace."""
-    return _asked(context, _TEAM_LABELS, {"id": teamId}) if teamId else _asked(context, _LABELS, {})
+    return _ask_linear(context, _TEAM_LABELS, {"id": teamId}) if teamId else _ask_linear(context, _LABELS, {})
 
 
 def update_issue(context: Context, issueId: str, **fields: Any) -> Any:  # noqa: N803
     """Change an issue; further fields of Linear's ``IssueUpdateInput`` are passed on."""
     # Setting the same values again changes nothing.
-    data = _asked(context, _UPDATE, {"id": issueId, "input": fields})
+    data = _ask_linear(context, _UPDATE, {"id": issueId, "input": fields})
     if member(data, "issueUpdate", "success") is not True:
-        raise _unexpected(context, f"the issue {issueId} was not changed", data)
+        raise _unexpected_answer(context, f"the issue {issueId} was not changed", data)
     return data
 
 
@@ -112,7 +112,7 @@ def _service(context: Context) -> Service:
     return Service("Linear", url, "LINEAR_API_KEY", {"authorization": key}, (key,))
 
 
-def _asked(context: Context, query: str, variables: dict[str, Any], *, repeatable: bool = True) -> Any:
+def _ask_linear(context: Context, query: str, variables: dict[str, Any], *, repeatable: bool = True) -> Any:
     """Ask Linear; return the data of the answer.
 
     :raises ServiceFailed: also if the answer contains errors
@@ -125,20 +125,20 @@ def _asked(context: Context, query: str, variables: dict[str, Any], *, repeatabl
         raise service.failed(f"refused: {said}. Correct the input, going by what the service says", 200, said)
     data = member(answer, "data")
     if not isinstance(data, dict):
-        raise _unexpected(context, "there is no data in its answer", answer)
+        raise _unexpected_answer(context, "there is no data in its answer", answer)
     return data
 
 
-def _created(context: Context, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]) -> Any:
+def _create_object(context: Context, mutation: str, wanted: dict[str, Any], query: str, path: tuple[str, str]) -> Any:
     """Create an object under an id that we choose. If Linear refuses, return the object of an earlier try, if any."""
     own = _own_id(context.idempotency_key)
     try:
-        return _asked(context, mutation, {"input": {"id": own, **wanted}}, repeatable=False)
+        return _ask_linear(context, mutation, {"input": {"id": own, **wanted}}, repeatable=False)
     except ServiceFailed as failed:
         if not failed.status:
             raise
         try:
-            there = member(_asked(context, query, {"id": own}), path[1])
+            there = member(_ask_linear(context, query, {"id": own}), path[1])
         except ServiceFailed:
             raise failed from None
         if not isinstance(there, dict) or there.get("id") != own:
@@ -151,12 +151,12 @@ def _own_id(idempotency_key: str) -> str:
 
 
 def _of_an_issue(context: Context, query: str, issue: str, variables: dict[str, Any]) -> Any:
-    data = _asked(context, query, variables)
+    data = _ask_linear(context, query, variables)
     if data.get("issue") is None:
         raise _service(context).failed(f"knows no issue {issue!r}: check its id")
     return data
 
 
-def _unexpected(context: Context, what: str, data: Any) -> ServiceFailed:
+def _unexpected_answer(context: Context, what: str, data: Any) -> ServiceFailed:
     shown = msgspec.json.encode(data).decode()[:SHOWN_CHARS_MAX]
     return _service(context).failed(f"answered without saying why: {what}. It said {shown}")

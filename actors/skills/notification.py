@@ -14,7 +14,7 @@ TEAMS_COLOUR = "0076D7"
 
 def notify_webhook(context: Context, payload: dict[str, Any], url: str | None = None, **_others: Any) -> Any:
     """Send an object to the configured webhook."""
-    target = _allowed(context, url) if url else value_of(context, "NOTIFICATION_WEBHOOK_URL")
+    target = _check_url(context, url) if url else value_of(context, "NOTIFICATION_WEBHOOK_URL")
     headers = {"idempotency-key": context.idempotency_key} if context.idempotency_key else {}
     service = Service.webhook("The webhook", target, "NOTIFICATION_WEBHOOK_URL", headers)
     if not service.base:
@@ -58,7 +58,7 @@ def _unset(setting: str) -> ServiceFailed:
     return ServiceFailed(f"There is no address to send this to: the operator of the worker has to set {setting}")
 
 
-def _allowed(context: Context, url: str) -> str:
+def _check_url(context: Context, url: str) -> str:
     """Return an address that a model names, after a check.
 
     :raises ServiceFailed: if it is invalid, or its host is neither that of the configured webhook nor an allowed one

@@ -80,7 +80,7 @@ def send(request: Request, deadline: float) -> Answer:
     if url is None:
         raise Unanswered("has no usable address: the operator of the worker has to correct it")
     try:
-        return _followed(request, url.copy_merge_params(request.params) if request.params else url, deadline)
+        return _follow_redirects(request, url.copy_merge_params(request.params) if request.params else url, deadline)
     except httpx.TimeoutException:
         raise Unanswered("did not answer in time", passes=True) from None
     except httpx.NetworkError as error:
@@ -95,7 +95,7 @@ def send(request: Request, deadline: float) -> Answer:
         raise Unanswered(f"broke off its answer ({type(error).__name__})", passes=True) from None
 
 
-def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
+def _follow_redirects(request: Request, url: "httpx.URL", deadline: float) -> Answer:
     """Follow redirects within the origin only: credentials go nowhere else."""
     import httpx
 
@@ -103,7 +103,7 @@ def _followed(request: Request, url: "httpx.URL", deadline: float) -> Answer:
     headers = {"user-agent": "callboard", "accept": "application/json", **request.headers}
     timeout = min(REQUEST_TIMEOUT_S, max(deadline - time.monotonic(), LAST_TIMEOUT_S))
     sent = _sent(request.body)
-    with httpx.Client(headers=headers, timeout=timeout, verify=_trusted()) as client:
+    with httpx.Client(headers=headers, timeout=timeout, verify=_load_authorities()) as client:
         for _ in range(REDIRECTS_MAX + 1):
             with client.stream(request.method, url, **sent) as response:
                 answer = Answer(response.status_code, dict(response.headers), _read(response, deadline))
@@ -138,7 +138,7 @@ def _read(response: "httpx.Response", deadline: float) -> bytes:
 
 
 @cache
-def _trusted() -> "ssl.SSLContext":
+def _load_authorities() -> "ssl.SSLContext":
     """Return the certificate authorities, read once per process: that takes longer than a request."""
     import httpx
 

@@ -21,7 +21,7 @@ def send_message(
     message = {"text": text, **({"blocks": blocks} if blocks is not None else {})}
     token, webhook = value_of(context, "SLACK_BOT_TOKEN"), value_of(context, "SLACK_WEBHOOK_URL")
     if token and channel:
-        return _posted(context, token, {"channel": channel, **message})
+        return _post_message(context, token, {"channel": channel, **message})
     if webhook:
         Service.webhook("Slack's webhook", webhook, "SLACK_WEBHOOK_URL").ask("POST", "", body=message)
         return {"ok": True}
@@ -37,10 +37,10 @@ def send_thread_reply(context: Context, channel: str, thread_ts: str, text: str,
     token = value_of(context, "SLACK_BOT_TOKEN")
     if not token:
         raise ServiceFailed("Slack takes answers in threads from a bot only: its SLACK_BOT_TOKEN is not set")
-    return _posted(context, token, {"channel": channel, "thread_ts": thread_ts, "text": text})
+    return _post_message(context, token, {"channel": channel, "thread_ts": thread_ts, "text": text})
 
 
-def _posted(context: Context, token: str, message: dict[str, Any]) -> Any:
+def _post_message(context: Context, token: str, message: dict[str, Any]) -> Any:
     """Post a message as the bot. Slack answers refusals with HTTP 200 too.
 
     :raises ServiceFailed: if it is refused

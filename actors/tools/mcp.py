@@ -144,15 +144,15 @@ class McpTransport:
         """
         position = self._heard.position
         try:
-            return await self._called(tool, input, context)
+            return await self._call_tool(tool, input, context)
         except ToolFailed as failed:
             raise ToolFailed(with_printed(failed.failure, await self._heard.since(position))) from failed.__cause__
 
-    async def _called(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
+    async def _call_tool(self, tool: str, input: JSON, context: ToolCallContext) -> JSON:
         from mcp import MCPError
 
         if self._is_over:
-            raise self._gone(tool, "the session had ended")
+            raise self._lost_server(tool, "the session had ended")
         if tool in self._tasks_only:
             why = "wants to be called as a task of protocol 2025-11-25, which Callboard does not speak"
             raise tool_failed("tool.unavailable", f"tool {tool} of {self._who} {why}", retryable=False)
@@ -164,16 +164,16 @@ class McpTransport:
             message = f"tool {tool} of {self._who} did not answer within {timeout_s:g} s"
             raise tool_failed("tool.timeout", message, {"timeout_s": timeout_s}) from None
         except MCPError as error:
-            raise await self._refused(tool, error, context) from error
+            raise await self._failure_of_error(tool, error, context) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise self._gone(tool, described(error)) from error
+            raise self._lost_server(tool, described(error)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's checks of a result against schema and protocol
             if not self.open:
-                raise self._gone(tool, described(error)) from error
+                raise self._lost_server(tool, described(error)) from error
             raise tool_failed("tool.bad_output", f"tool {tool} of {self._who}: {described(error)}") from error
         output = await self._output(tool, result)
         if result.is_error:
-            raise self._failed(tool, result, output)
+            raise self._failure_of_result(tool, result, output)
         return output
 
     async def _result(self, tool: str, input: JSON, context: ToolCallContext) -> "CallToolResult":
@@ -186,9 +186,9 @@ class McpTransport:
 
         meta: Any = {IDEMPOTENCY_META: context.idempotency_key, **tracecontext.headers()}
         call = partial(self._client.call_tool, tool, dict(input), progress_callback=report, meta=meta)
-        return await (call() if context.responses is None else self._resumed(call, context))
+        return await (call() if context.responses is None else self._resume_call(call, context))
 
-    async def _resumed(self, call: "partial[Any]", context: ToolCallContext) -> "CallToolResult":
+    async def _resume_call(self, call: "partial[Any]", context: ToolCallContext) -> "CallToolResult":
         """Call a tool again, with a person's responses. A server may refuse the state of a session that is over: then
         it is asked from the beginning, and gets all responses so far as long as it makes the same requests."""
         from mcp import MCPError
@@ -241,7 +241,7 @@ class McpTransport:
             message = f"the output of tool {tool} of {self._who} cannot be kept: {error}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
 
-    def _failed(self, tool: str, result: "CallToolResult", output: JSON) -> ToolFailed:
+    def _failure_of_result(self, tool: str, result: "CallToolResult", output: JSON) -> ToolFailed:
         """Return the failure for a result that is an error; contents other than text are in the details."""
         text = normalise_text(text_of(result))
         if not output:
@@ -251,7 +251,7 @@ class McpTransport:
         message = text or f"tool {tool} of {self._who} reported an error: {quoted(output)}"
         return tool_failed("tool.failed", message, {"output": bounded_details(output)})
 
-    async def _refused(self, tool: str, error: "MCPError", context: ToolCallContext) -> ToolFailed:
+    async def _failure_of_error(self, tool: str, error: "MCPError", context: ToolCallContext) -> ToolFailed:
         """Return the failure for a call that got an error as its answer, or that the SDK gave up.
 
         The SDK makes errors whose numbers servers use as well: -32000 is "connection closed" for it, and for many
@@ -263,7 +263,7 @@ class McpTransport:
         if isinstance(data, InputRequired):
             return self._asks(tool, data, len(context.earlier) + (context.responses is not None))
         if self._is_over:
-            return self._gone(tool, message)
+            return self._lost_server(tool, message)
         if TOO_LARGE in message:
             return tool_failed(
                 "tool.output_too_large", f"the output of tool {tool} of {self._who} is too large: {message}"
@@ -285,7 +285,7 @@ class McpTransport:
     def _is_over(self) -> bool:
         return not self.open or self._heard.is_over
 
-    def _gone(self, tool: str, why: str) -> ToolFailed:
+    def _lost_server(self, tool: str, why: str) -> ToolFailed:
         once = "the next call of its tools" if self._source.scope == "run" else "the next execution of this node"
         remedy = f"{once} starts a new session"
         message = f"{self._who} was gone before tool {tool} had answered ({why}); {remedy}"

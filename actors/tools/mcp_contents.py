@@ -66,7 +66,7 @@ async def output_of(result: "CallToolResult", keep: Keep) -> JSON:
     if all(part.type == "text" for part in result.content):
         return await _in_text(normalise_json(text_of(result)), keep, whole=False)
     parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in result.content]
-    return [await without_binary(await _kept(part, keep), keep) for part in parts]
+    return [await without_binary(await _keep_part(part, keep), keep) for part in parts]
 
 
 async def without_binary(value: JSON, keep: Keep) -> JSON:
@@ -97,7 +97,7 @@ async def _in_object(value: dict[str, Any], keep: Keep) -> dict[str, Any]:
         if not isinstance(text, str) or not declared:
             continue
         try:
-            named = await _named(text, keep)
+            named = await _keep_text(text, keep)
         except ValueError:
             continue
         return {**{key: inner for key, inner in value.items() if key != member}, **named}
@@ -109,7 +109,7 @@ async def _in_text(text: str, keep: Keep, *, whole: bool) -> Any:
     pieces: list[str] = []
     end = 0
     for found in _BASE64.finditer(text):
-        data = _decoded(found["url"] or found["bare"])
+        data = _decode_base64(found["url"] or found["bare"])
         if data is None:
             continue
         media_type = found["declared"] or next(kind for start, kind in MAGIC.items() if found["bare"].startswith(start))
@@ -121,7 +121,7 @@ async def _in_text(text: str, keep: Keep, *, whole: bool) -> Any:
     return "".join([*pieces, text[end:]]) if pieces else text
 
 
-def _decoded(text: str) -> bytes | None:
+def _decode_base64(text: str) -> bytes | None:
     plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -129,16 +129,16 @@ def _decoded(text: str) -> bytes | None:
         return None
 
 
-async def _kept(part: dict[str, Any], keep: Keep) -> dict[str, Any]:
+async def _keep_part(part: dict[str, Any], keep: Keep) -> dict[str, Any]:
     match part:
         case {"type": "image" | "audio" as kind, "data": str(text), **rest}:
-            return {"type": kind, **rest, **await _named(text, keep)}
+            return {"type": kind, **rest, **await _keep_text(text, keep)}
         case {"type": "resource" as kind, "resource": {"blob": str(text), **resource}, **rest}:
-            return {"type": kind, **rest, "resource": {**resource, **await _named(text, keep)}}
+            return {"type": kind, **rest, "resource": {**resource, **await _keep_text(text, keep)}}
         case _:
             return part
 
 
-async def _named(text: str, keep: Keep) -> dict[str, Any]:
+async def _keep_text(text: str, keep: Keep) -> dict[str, Any]:
     data = base64.b64decode(text, validate=True)
     return {"sha256": await keep(data), "bytes": len(data)}

@@ -102,7 +102,7 @@ class Exchange:
     def heard(self, item: Heard) -> Heard:
         """Return the item that the SDK gets in place of one from the server."""
         if isinstance(item, Unreadable):
-            return self._failed(item)
+            return self._fail_request(item)
         if isinstance(item, Exception):
             return item
         message = item.message
@@ -122,11 +122,11 @@ class Exchange:
             return item
         if method == "tools/list":
             message.result = usable_entries(message.result, self.version, self._warn)
-        elif method == "tools/call" and (asked := _asked(message.result)):
+        elif method == "tools/call" and (asked := _find_required_input(message.result)):
             return _error(message.id, ErrorData(code=INTERNAL_ERROR, message="the tool asks for input", data=asked))
         return item
 
-    def _failed(self, line: Unreadable) -> Heard:
+    def _fail_request(self, line: Unreadable) -> Heard:
         """Fail the request that an unreadable line answers, if that is known."""
         answered = line.ids & self._open.keys()
         if not line.is_answer:
@@ -158,7 +158,7 @@ class Exchange:
         return _error(asked, ErrorData(code=UNSUPPORTED_PROTOCOL_VERSION, message=message_, data=data))
 
 
-def _asked(result: dict[str, Any]) -> InputRequired | None:
+def _find_required_input(result: dict[str, Any]) -> InputRequired | None:
     """Return the input that a result asks for; None if it is a final result, or only asks to be called again."""
     requests, state = result.get("inputRequests"), result.get("requestState")
     if result.get("resultType") != "input_required" or not isinstance(requests, dict) or not requests:

@@ -99,10 +99,10 @@ async def _result(created: _Created, context: ClaimContext) -> CallToolResult:
             await anyio.sleep(min(max(pause_s, POLL_MIN_S), POLL_MAX_S))
     finally:
         if state is None or state.status in ("working", "input_required"):
-            await _cancelled(context.session, named)
+            await _cancel_task(context.session, named)
 
 
-async def _cancelled(session: "ClientSession", named: _Named) -> None:
+async def _cancel_task(session: "ClientSession", named: _Named) -> None:
     with anyio.CancelScope(shield=True), anyio.move_on_after(CANCEL_WAIT_S):
         try:
             await session.send_request(_Cancel(params=named), Result)

@@ -55,7 +55,7 @@ async def open_python(source: PythonTools, environment: ToolEnvironment) -> Asyn
         await transport.close()
 
 
-async def _killed(host: HostProcess | None, redact: Redact) -> str:
+async def _kill_process(host: HostProcess | None, redact: Redact) -> str:
     """Kill a process that is not needed any longer, if there is one; return what it had printed."""
     if host is None:
         return ""
@@ -177,12 +177,12 @@ class PythonTransport:
                     taken = host = await self._take()
                     answer = await host.ask(request, heard)
             except TimeoutError:
-                raise _Overdue(await _killed(taken, redact)) from None
+                raise _Overdue(await _kill_process(taken, redact)) from None
             except HostDied as died:
-                died.printed = await _killed(died.host, redact)
+                died.printed = await _kill_process(died.host, redact)
                 raise
             except BaseException:
-                await _killed(taken, redact)
+                await _kill_process(taken, redact)
                 raise
             finally:
                 self._busy -= {taken}

@@ -187,7 +187,7 @@ class Host:
         except BaseException as error:  # an import may raise anything, SystemExit included
             why = str(error) if isinstance(error, NotATool) else described(error)
             message = f"tool {name} ({self._setup.functions[name]}) cannot be loaded: {why}"
-            return _raised("tool.unavailable", message, error)
+            return _failure_of("tool.unavailable", message, error)
         self._functions[name] = function
         return function
 
@@ -214,11 +214,11 @@ class Host:
                 if inspect.isawaitable(output):
                     output = self._runner.run(_wait(output))
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
-            return _raised("tool.failed", f"tool {call.tool} raised {described(error)}", error)
-        return _encoded(call, output)
+            return _failure_of("tool.failed", f"tool {call.tool} raised {described(error)}", error)
+        return _encode_reply(call, output)
 
 
-def _raised(code: str, message: str, error: BaseException) -> Refused:
+def _failure_of(code: str, message: str, error: BaseException) -> Refused:
     """Return the failure for an error that a tool raised: with the tool's frames for the run, all for the log."""
     for stream in (sys.stdout, sys.stderr):
         # Printed text has to be in the pipe before the answer; a tool may have closed or replaced the stream.
@@ -241,7 +241,7 @@ def _misfit(tool: str, error: ValidationError) -> Refused:
     return Refused(Failure("tool.invalid_input", shortened(message), details=problems))
 
 
-def _encoded(call: Call, output: Any) -> Reply:
+def _encode_reply(call: Call, output: Any) -> Reply:
     try:
         try:
             text = encoded(output, _dump)

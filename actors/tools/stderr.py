@@ -77,7 +77,7 @@ class Printed:
     def _read(self) -> None:
         """Read the content of the pipe, and log the lines that are complete."""
         with self._lock:
-            lines = self._taken()
+            lines = self._take_lines()
         for line in lines:
             self._lines += 1
             if self._lines <= LINES_MAX:
@@ -85,7 +85,7 @@ class Printed:
             elif self._lines == LINES_MAX + 1:
                 self._log.warning("tool.stderr.dropped", lines_max=LINES_MAX)
 
-    def _taken(self) -> list[bytes]:
+    def _take_lines(self) -> list[bytes]:
         lines: list[bytes] = []
         taken = 0
         while taken < PIPE_BYTES and not self._ended:
@@ -95,10 +95,10 @@ class Printed:
                 break
             taken += len(chunk)
             self._ended = not chunk
-            lines += self._completed(chunk)
+            lines += self._complete_lines(chunk)
         return lines
 
-    def _completed(self, chunk: bytes) -> list[bytes]:
+    def _complete_lines(self, chunk: bytes) -> list[bytes]:
         """Keep a chunk; return the lines that are complete, including the last one at the end of the pipe."""
         self._bytes += len(chunk)
         self._kept += chunk

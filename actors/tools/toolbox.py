@@ -139,7 +139,7 @@ class _Tool(Struct, frozen=True):
             return
         found.sort(key=lambda violation: [str(step) for step in violation.path])
         problems = [
-            {"at": "".join(f"/{_escaped(step)}" for step in one.path), "message": _brief(told(one))}
+            {"at": "".join(f"/{_escape_step(step)}" for step in one.path), "message": _brief(told(one))}
             for one in found[:PROBLEMS_MAX]
         ]
         listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
@@ -148,7 +148,7 @@ class _Tool(Struct, frozen=True):
         raise tool_failed("tool.invalid_input", message, problems)
 
 
-def _escaped(step: object) -> str:
+def _escape_step(step: object) -> str:
     return str(step).replace("~", "~0").replace("/", "~1")
 
 
@@ -164,7 +164,7 @@ def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
         details = [{"code": failure.code, "message": failure.message} for failure in failures]
         raise tool_failed(failures[0].code, "; ".join(failure.message for failure in failures), details)
     warnings = [warning for one in held for warning in _warnings(one)]
-    named_only = [spec for one in held for spec in _filtered(one)]
+    named_only = [spec for one in held for spec in _list_filtered(one)]
     served = [(spec, one) for one in held if one.transport is not None for spec in _usable(one, warnings)]
     counts = Counter(spec.name for spec, _ in served)
     for name in counts:
@@ -190,7 +190,7 @@ def _warnings(one: Held) -> list[tuple[str, str]]:
     ]
 
 
-def _filtered(one: Held) -> list[ToolSpec]:
+def _list_filtered(one: Held) -> list[ToolSpec]:
     """Return the tools of a source that may not be offered, by their names only: someone may ask whether there are
     such tools, and no one whether their schemas are sound."""
     source = one.source

@@ -58,7 +58,7 @@ async def with_origin(
         return own  # in a file, a fork's log contains the shared events
     # With ``after`` set, the reader already has the fork's first event, whose sequence is larger than those it shares.
     if limit == 1 and not after:
-        return [await _alone(log, ref, first, forked)]
+        return [await _first_event_alone(log, ref, first, forked)]
     shared = await prefix(log, ref, forked, after, limit if after or limit is None else limit - 1, bytes_max)
     begun = [] if after else [_before(first, shared)]
     # If some shared events are still missing, they come before the fork's other events.
@@ -114,7 +114,7 @@ async def _read_prefix(
     return shared[:limit]
 
 
-async def _alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
+async def _first_event_alone(log: Reading, ref: RunRef, first: Recorded, forked: ForkedFrom) -> Recorded:
     """Return a fork's first event, if only that is requested, with the time that it has when more events are read."""
     try:
         return _before(first, await prefix(log, ref, forked, limit=1))

@@ -193,7 +193,7 @@ async def connect(
             watch.while_waiting = waiting
             await _open(client, url, name, credentials, watch, inbox_prefix)
         if watch.refusal:
-            raise _refused(shown, watch.refusal, credentials)
+            raise _refusal(shown, watch.refusal, credentials)
         if waiting.cancelled_caught:
             raise ServerUnreachable(shown, watch.last_error or f"no answer within {connect_wait_s:g} s")
         if (credentials.ca_file or credentials.cert_file) and not client.encrypted:
@@ -295,7 +295,7 @@ async def _open(
         raise ServerUnreachable(shown, str(error)) from error
 
 
-def _refused(shown: str, reason: str, credentials: Credentials) -> CredentialsRefused:
+def _refusal(shown: str, reason: str, credentials: Credentials) -> CredentialsRefused:
     """Make the error of a refusal; where it is about TLS, it names the setting, and the file that is in it."""
     said = reason.lower()
     what = "TLS to the NATS server failed"
@@ -319,7 +319,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     found = (version.major, version.minor, version.patch)
     if found < SERVER_VERSION_MIN:
         raise ServerTooOld(shown, ".".join(map(str, found)), ".".join(map(str, SERVER_VERSION_MIN)))
-    problem: CallboardError = _disabled(client, shown, "JetStream does not answer")
+    problem: CallboardError = _jetstream_disabled(client, shown, "JetStream does not answer")
     # Whether its leader is being elected, only a cluster can say, and only once that is over.
     patience_s = LEADER_WAIT_S if client.in_cluster else PROBE_WAIT_S
     with anyio.CancelScope(deadline=anyio.current_time() + patience_s) as waiting:
@@ -329,7 +329,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
                 answer = await client.request(client.js(_INFO), timeout=PROBE_TRY_S)
             except NoRespondersError:
                 nobody = "no server answers in this domain" if client.domain else "the server runs without it"
-                raise _disabled(client, shown, nobody) from None
+                raise _jetstream_disabled(client, shown, nobody) from None
             except NatsTimeoutError:
                 # The request was lost with the connection, or the cluster is electing its leader.
                 log.warning("waiting for JetStream to answer", url=shown, at_most_s=patience_s)
@@ -337,7 +337,7 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
             error = msgspec.json.decode(answer.data).get("error")
             if error is None:
                 return
-            problem = _disabled(client, shown, error.get("description", "unknown"))
+            problem = _jetstream_disabled(client, shown, error.get("description", "unknown"))
             if error.get("err_code") not in NO_LEADER:
                 break
             await anyio.sleep(PROBE_PAUSE_S)
@@ -345,5 +345,5 @@ async def _probe(client: Line, shown: str, watch: ConnectionWatch) -> None:
     raise PermissionDenied(denial.operation, denial.subject, shown) if denial else problem
 
 
-def _disabled(client: Line, shown: str, reason: str) -> JetStreamDisabled:
+def _jetstream_disabled(client: Line, shown: str, reason: str) -> JetStreamDisabled:
     return JetStreamDisabled(shown, reason, client.domain)

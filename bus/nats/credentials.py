@@ -45,13 +45,13 @@ class Credentials:
             return None
         if self.ca_file:
             _read("nats_ca", self.ca_file, "CERTIFICATE")
-        with _named("nats_ca", self.ca_file or ""):
+        with _name_file_in_errors("nats_ca", self.ca_file or ""):
             context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca_file)
         if self.cert_file:
             _read("nats_cert", self.cert_file, "CERTIFICATE")
             key = ("nats_key", self.key_file) if self.key_file else ("nats_cert", self.cert_file)
             _read(*key, "PRIVATE KEY")
-            with _named(*key):
+            with _name_file_in_errors(*key):
                 # Without a password OpenSSL would ask for one at the terminal.
                 context.load_cert_chain(self.cert_file, self.key_file, password=_no_password)
         return context
@@ -79,7 +79,7 @@ def _read(setting: str, file: str, *parts: str) -> None:
 
     :raises CredentialsUnusable: if not
     """
-    with _named(setting, file):
+    with _name_file_in_errors(setting, file):
         text = Path(file).read_text(encoding="utf-8", errors="replace")
     for part in parts:
         if part not in text:
@@ -87,7 +87,7 @@ def _read(setting: str, file: str, *parts: str) -> None:
 
 
 @contextmanager
-def _named(setting: str, file: str) -> Generator[None]:
+def _name_file_in_errors(setting: str, file: str) -> Generator[None]:
     """Have an error name the setting and the file: those of OpenSSL name neither."""
     try:
         yield

@@ -62,7 +62,7 @@ class AccountUnknown(Exception):
         )
 
 
-async def _alone() -> frozenset[str]:
+async def _no_accounts() -> frozenset[str]:
     return frozenset()
 
 
@@ -70,7 +70,7 @@ class TenantRequests:
     """Checks and sends the requests of runs on NATS subjects, and decides where answers to messages may be sent."""
 
     def __init__(
-        self, nc: Client, policy: OutgoingPolicy, accounts: Accounts = "off", neighbours: Neighbours = _alone
+        self, nc: Client, policy: OutgoingPolicy, accounts: Accounts = "off", neighbours: Neighbours = _no_accounts
     ) -> None:
         self.policy = policy
         self._nc = nc

@@ -222,7 +222,7 @@ class Scenario:
         events = self.events
         if events[-1].type == ev.RunEnd.type:
             check_log(events)
-            check_replay(self._services.language, self._known(), events)
+            check_replay(self._services.language, self._require_run(), events)
 
     def _die_after(self, n: int) -> None:
         died: list[Entry] = []
@@ -258,13 +258,13 @@ class Scenario:
     def _run(self, work: Any) -> Any:
         return self._runner.run(work)
 
-    def _known(self) -> RunRef:
+    def _require_run(self) -> RunRef:
         if self._ref is None:
             raise UsageInvalid("the scenario has not started a run yet", "start")
         return self._ref
 
     async def _read(self) -> list[Event]:
-        return [item.event for item in await read_run(self._log, self._known())]
+        return [item.event for item in await read_run(self._log, self._require_run())]
 
     def _start(self, file: Startable | None, given: Start) -> None:
         if self._ref is not None:
@@ -297,16 +297,16 @@ class Scenario:
     async def _tell(self, verb: str, fields: dict[str, Any]) -> None:
         before = len(events := await self._read())
         if events[-1].type == ev.RunEnd.type:
-            raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", self._known().run)
+            raise NotTaken("run.finished", f"the run has ended; {verb} comes too late", self._require_run().run)
         self._sequence += 1
         sequence = self._sequence
         await self._to_rest(_command(sequence, verb, fields))
         for event in (await self._read())[before:]:
             match ev.payload_of(event):
                 case ev.CommandRefused(code=code, message=message) if event.cause == sequence:
-                    raise NotTaken(code, message, self._known().run)
+                    raise NotTaken(code, message, self._require_run().run)
                 case ev.NodeWarning(code=code, reason=reason) if verb == "answer" and code == NOT_UNDERSTOOD:
-                    raise NotTaken("answer.not_understood", reason, self._known().run)
+                    raise NotTaken("answer.not_understood", reason, self._require_run().run)
                 case _:
                     pass
 
@@ -326,7 +326,7 @@ class Scenario:
     async def _to_rest(self, *commands: Command) -> None:
         """Activate the run until it is parked or has ended, with a new worker after each crash."""
         for _ in range(ACTIVATIONS_MAX):
-            actor = self._acting = RunActor(self._known(), self._log, self._services, self._clock)
+            actor = self._acting = RunActor(self._require_run(), self._log, self._services, self._clock)
             for command in commands:
                 actor.tell(command)
             try:

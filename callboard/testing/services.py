@@ -139,7 +139,7 @@ class Services:
             except SourceFailed as error:
                 raise EffectFailed(error.failure) from error
 
-        scripted = {kind: self._scripted(kind) for kind in {*KINDS, *self.effects_scripted}}
+        scripted = {kind: self._script_effect(kind) for kind in {*KINDS, *self.effects_scripted}}
         return _Watched(
             self,
             models=models,
@@ -150,7 +150,7 @@ class Services:
             waits=Waits(clock=self.clock),
         )
 
-    def _scripted(self, kind: str) -> CarryEffect:
+    def _script_effect(self, kind: str) -> CarryEffect:
         async def carry(job: Job, request: JSON) -> tuple[JSON, JSON]:
             return await self._answer(kind, job, request), None
 

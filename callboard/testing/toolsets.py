@@ -19,7 +19,7 @@ def scripting(servers: Mapping[str, Listing]) -> Opens:
     @asynccontextmanager
     async def opens(source: ToolSource, environment: ToolEnvironment) -> AsyncGenerator[ScriptedTransport]:
         try:
-            specs = _listed(source, servers)
+            specs = _list_tools(source, servers)
         except EffectFailed as failed:
             raise ToolFailed(failed.failure) from failed
         yield ScriptedTransport(specs, environment.script)
@@ -27,7 +27,7 @@ def scripting(servers: Mapping[str, Listing]) -> Opens:
     return opens
 
 
-def _listed(source: ToolSource, servers: Mapping[str, Listing]) -> list[ToolSpec]:
+def _list_tools(source: ToolSource, servers: Mapping[str, Listing]) -> list[ToolSpec]:
     match source:
         case PythonTools(functions=functions):
             return [load_function(name, path).spec for name, path in functions.items()]

@@ -179,14 +179,16 @@ class Wallet:
             found = await credentials.found(keyring, provider, user)
             if found is not None and found.account.refresh_token and found.account.ends_soon(self._clock()):
                 async with self._renewing:
-                    found = await self._renewed(credentials, keyring, provider, user)
+                    found = await self._renew_account(credentials, keyring, provider, user)
             return found.account.values if found is not None else None
         except OAuthFailed as error:
             raise AccountUnreadable(error.code, error.message, again=not error.refused) from error
         except CallboardError as error:
             raise AccountUnreadable(error.code, error.message, again=error.code == "log.unavailable") from error
 
-    async def _renewed(self, credentials: Credentials, keyring: Keyring, provider: str, user: str) -> Found | None:
+    async def _renew_account(
+        self, credentials: Credentials, keyring: Keyring, provider: str, user: str
+    ) -> Found | None:
         """Renew an account, unless somebody else has meanwhile, or has put another in its place, or removed it."""
         # What speaks HTTP is imported where it is needed: most workers renew nothing.
         from callboard.features.access.oauth import renewed

@@ -119,7 +119,7 @@ class Connecting:
             "redirect_uri": self._redirect_url,
             "code_verifier": self._verifier,
         }
-        given = await _given(self._name, self._settings, asked, transport)
+        given = await _request_members(self._name, self._settings, asked, transport)
         return _account(self._name, given, now, "")
 
 
@@ -135,11 +135,11 @@ async def renewed(
     :raises OAuthFailed: if the provider gives none
     """
     asked = {"grant_type": "refresh_token", "refresh_token": account.refresh_token}
-    given = await _given(provider, settings, asked, transport)
+    given = await _request_members(provider, settings, asked, transport)
     return _account(provider, given, now, account.refresh_token)
 
 
-async def _given(
+async def _request_members(
     name: str, settings: OAuthSettings, asked: dict[str, str], transport: httpx.AsyncBaseTransport | None
 ) -> dict[str, Any]:
     provider, secret = PROVIDERS[name], settings.client_secret.get_secret_value()

@@ -49,7 +49,7 @@ class DeskStore:
         """
         if not all(map(is_name, names)):
             return None  # nothing can be kept under it
-        found = await self._answered(self._kept.get(self._key(names)))
+        found = await self._wait_for_answer(self._kept.get(self._key(names)))
         return found.value if found is not None else None
 
     async def put(self, value: bytes, *names: str) -> None:
@@ -59,10 +59,10 @@ class DeskStore:
         :raises StoreSilent: if no answer came, or others change it all the time
         """
         for _ in range(TRIES_MAX):
-            before = await self._answered(self._kept.get(self._key(names)))
+            before = await self._wait_for_answer(self._kept.get(self._key(names)))
             try:
                 revision = before.revision if before is not None else 0
-                return await self._answered(self._kept.put(self._key(names), value, revision))
+                return await self._wait_for_answer(self._kept.put(self._key(names), value, revision))
             except Conflict:
                 continue
         raise StoreSilent("others change the same document all the time")
@@ -72,11 +72,11 @@ class DeskStore:
 
         :raises StoreSilent: if no answer came
         """
-        found = await self._answered(self._kept.get(self._key(names)))
+        found = await self._wait_for_answer(self._kept.get(self._key(names)))
         if found is None or found.value != before:
             return False
         try:
-            await self._answered(self._kept.put(found.key, value, found.revision))
+            await self._wait_for_answer(self._kept.put(found.key, value, found.revision))
         except Conflict:
             return False
         return True
@@ -88,7 +88,7 @@ class DeskStore:
         :raises StoreSilent: if no answer came
         """
         try:
-            await self._answered(self._kept.put(self._key(names), value, 0))
+            await self._wait_for_answer(self._kept.put(self._key(names), value, 0))
         except Conflict:
             return False
         return True
@@ -101,11 +101,11 @@ class DeskStore:
         if not all(map(is_name, names)):
             return False
         for _ in range(TRIES_MAX):
-            found = await self._answered(self._kept.get(self._key(names)))
+            found = await self._wait_for_answer(self._kept.get(self._key(names)))
             if found is None:
                 return False
             try:
-                await self._answered(self._kept.delete(found.key, found.revision))
+                await self._wait_for_answer(self._kept.delete(found.key, found.revision))
             except Conflict:
                 continue
             return True
@@ -142,7 +142,7 @@ class DeskStore:
     def _key(self, names: tuple[str, ...]) -> str:
         return ".".join([self._prefix, *map(token, names)])
 
-    async def _answered(self, asked: Awaitable[T]) -> T:
+    async def _wait_for_answer(self, asked: Awaitable[T]) -> T:
         try:
             return await asked
         except Unavailable as error:

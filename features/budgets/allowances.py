@@ -102,14 +102,14 @@ class Allowances:
             allowance, sums = self._given.get(name), self._sums.get(name)
             if allowance is None or sums is None or window(allowance.per, now) != sums.began:
                 continue
-            if told := _told(allowance, sums):
+            if told := _describe_exhausted(allowance, sums):
                 mark = f"budget {name} {sums.began:%Y-%m-%dT%H}"
                 words = f"{told} per {allowance.per}"
                 found.append(Exhausted(name, words, _end(allowance.per, now), mark, allowance.then == "pause"))
         return found
 
 
-def _told(allowance: Allowance, sums: _Sum) -> str:
+def _describe_exhausted(allowance: Allowance, sums: _Sum) -> str:
     """Return the exhausted limits with the sums; empty if no limit is reached."""
     counted = ((allowance.tokens, sums.tokens, "tokens"), (allowance.turns, sums.turns, "turns of models"))
     told = [f"{used} of {most} {what}" for most, used, what in counted if most is not None and used >= most]

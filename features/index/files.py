@@ -22,7 +22,7 @@ SLOTS_MAX = 8
 @contextmanager
 def slot(folder: Path | None, tenant: str) -> Generator[Path | None]:
     """Provide a file that no other process uses during the block; None if no file is available."""
-    lock = _locked(folder, tenant) if folder is not None else None
+    lock = _lock_file(folder, tenant) if folder is not None else None
     if lock is None:
         yield None
         return
@@ -33,7 +33,7 @@ def slot(folder: Path | None, tenant: str) -> Generator[Path | None]:
         os.close(descriptor)
 
 
-def _locked(folder: Path, tenant: str) -> tuple[Path, int] | None:
+def _lock_file(folder: Path, tenant: str) -> tuple[Path, int] | None:
     try:
         # Only the owner may read the files, because they contain inputs and outputs of runs.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -152,7 +152,7 @@ class Following:
 
     async def _open(self, path: Path | None) -> None:
         source = await self._source()
-        index = await self._in_thread(lambda: _opened(path, source, self._prices))
+        index = await self._in_thread(lambda: _open_index(path, source, self._prices))
         self._index = index
         await self._forget(index)
         if index.sequence and not await self._holds(index):
@@ -262,7 +262,7 @@ class Following:
         grown.set()
 
 
-def _opened(path: Path | None, source: str, prices: Prices) -> RunIndex:
+def _open_index(path: Path | None, source: str, prices: Prices) -> RunIndex:
     try:
         return RunIndex(path, source, IN_FILE_MAX if path is not None else IN_MEMORY_MAX, prices)
     except (sqlite3.Error, OSError) as error:

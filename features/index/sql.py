@@ -47,12 +47,12 @@ def condition(where: Where) -> Condition:
             found = condition(inner)
             return Condition(f"NOT ({found.sql})", found.values)
         case Both(parts):
-            return _joined(" AND ", parts, "1")
+            return _join_conditions(" AND ", parts, "1")
         case Either(parts):
-            return _joined(" OR ", parts, "0")
+            return _join_conditions(" OR ", parts, "0")
 
 
-def _joined(word: str, parts: tuple[Where, ...], of_none: str) -> Condition:
+def _join_conditions(word: str, parts: tuple[Where, ...], of_none: str) -> Condition:
     found = [condition(part) for part in parts]
     sql = word.join(f"({one.sql})" for one in found) or of_none
     return Condition(sql, [value for one in found for value in one.values])
@@ -63,13 +63,13 @@ def _test(test: Term) -> Condition:
         case "status":
             return _not(test, _status(str(test.value)))
         case "tag":
-            return _not(test, _marked(test.name, test))
+            return _not(test, _mark_condition(test.name, test))
         case "attr":
             return _not(test, _attribute(test))
         case "warning":
-            return _not(test, _marked(WARNING, test))
+            return _not(test, _mark_condition(WARNING, test))
         case "encryption_key":
-            return _not(test, _marked(KEY, test))
+            return _not(test, _mark_condition(KEY, test))
         case "input" | "output" | "text":
             columns = "input output error" if test.field == "text" else test.field
             found = "place IN (SELECT rowid FROM texts WHERE texts MATCH ?)"
@@ -99,7 +99,7 @@ def _not(test: Term, found: Condition) -> Condition:
     return Condition(f"NOT {found.sql}", found.values) if test.op.startswith("!") else found
 
 
-def _marked(name: str, test: Term) -> Condition:
+def _mark_condition(name: str, test: Term) -> Condition:
     compared = _contains("value", test.value) if test.op.endswith("~") else Condition("value = ?", [test.value])
     return Condition(f"place IN (SELECT place FROM tags WHERE name = ? AND {compared.sql})", [name, *compared.values])
 

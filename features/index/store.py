@@ -113,22 +113,22 @@ class RunIndex:
         self.runs_max = runs_max
         self._prices = prices or list_prices()
         self._folds: OrderedDict[str, _Kept] = OrderedDict()
-        self._db = self._opened(path, source)
+        self._db = self._open_database(path, source)
         self.sequence = int(self._meta("sequence"))
         """The sequence of the last event in the index."""
         self.mark = self._meta("mark")
         """The identity of that event."""
         self.gone = int(self._meta("gone"))
         """The sequence of the latest purge mark that was applied."""
-        self.count: int = self._asked("SELECT count(*) FROM runs", [])[0][0]
+        self.count: int = self._query("SELECT count(*) FROM runs", [])[0][0]
         """The number of runs."""
 
-    def _opened(self, path: Path | None, source: str) -> sqlite3.Connection:
+    def _open_database(self, path: Path | None, source: str) -> sqlite3.Connection:
         if path is not None and path.exists():
-            if (db := _known(path, source)) is not None:
+            if (db := _open_known(path, source)) is not None:
                 return db
             remove(path)
-        db = _connected(path)
+        db = _connect_to_file(path)
         db.executescript(SCHEMA)
         known = [("version", VERSION), ("source", source), ("sequence", 0), ("gone", 0), ("mark", "")]
         db.executemany("INSERT INTO meta VALUES (?, ?)", known)
@@ -175,7 +175,7 @@ class RunIndex:
         except BaseException:
             self._db.rollback()
             self._folds.clear()
-            self.count = self._asked("SELECT count(*) FROM runs", [])[0][0]
+            self.count = self._query("SELECT count(*) FROM runs", [])[0][0]
             raise
         self.sequence, self.mark = sequence, mark
         while len(self._folds) > FOLDS_KEPT_MAX:
@@ -304,18 +304,18 @@ class RunIndex:
             if place is None:
                 raise KeyError(before)
             sql, values = f"place < ? AND ({sql})", [place, *values]
-        rows = self._asked(f"SELECT state FROM runs WHERE {sql} ORDER BY place DESC LIMIT ?", [*values, limit])
+        rows = self._query(f"SELECT state FROM runs WHERE {sql} ORDER BY place DESC LIMIT ?", [*values, limit])
         return [_decode(state).row for (state,) in rows]
 
     def matching(self, where: Where) -> int:
         """Return the number of matching runs."""
         found = condition(where)
-        return self._asked(f"SELECT count(*) FROM runs WHERE {found.sql}", found.values)[0][0]
+        return self._query(f"SELECT count(*) FROM runs WHERE {found.sql}", found.values)[0][0]
 
     def ids(self, where: Where) -> list[str]:
         """Return the ids of all matching runs, the oldest first."""
         found = condition(where)
-        return [run for (run,) in self._asked(f"SELECT run FROM runs WHERE {found.sql} ORDER BY place", found.values)]
+        return [run for (run,) in self._query(f"SELECT run FROM runs WHERE {found.sql} ORDER BY place", found.values)]
 
     def rows(self) -> list[RunRow]:
         """Return the rows of all runs, the newest first."""
@@ -323,16 +323,16 @@ class RunIndex:
 
     def at_work(self) -> list[str]:
         """Return the ids of the runs in progress, whose exact status is only in their own events."""
-        return [run for (run,) in self._asked("SELECT run FROM runs WHERE at_work", [])]
+        return [run for (run,) in self._query("SELECT run FROM runs WHERE at_work", [])]
 
     def forks_open(self) -> list[str]:
         """Return the ids of the forks that have not ended."""
         sql = "SELECT run FROM runs WHERE origin != '' AND ended IS NULL ORDER BY place"
-        return [run for (run,) in self._asked(sql, [])]
+        return [run for (run,) in self._query(sql, [])]
 
     def counts(self) -> dict[RowStatus, int]:
         """Return the number of runs by status. The statuses of runs in progress are coarse."""
-        return dict(self._asked("SELECT status, count(*) FROM runs GROUP BY status", []))
+        return dict(self._query("SELECT status, count(*) FROM runs GROUP BY status", []))
 
     def costs(self, where: Where, by: By) -> list[Spending]:
         """Return the costs of the matching runs that have ended, grouped, the most expensive group first.
@@ -349,15 +349,15 @@ class RunIndex:
         )
         rows = [
             Spending(name, runs, Usage(input, output), Bill(micro * 1_000_000 + pico, unknown, unmetered).cost)
-            for name, runs, input, output, micro, pico, unknown, unmetered in self._asked(sql, found.values)
+            for name, runs, input, output, micro, pico, unknown, unmetered in self._query(sql, found.values)
         ]
         return rows if by == "day" else sorted(rows, key=lambda row: (-row.cost.usd, -row.cost.unknown_tokens))
 
     def versions(self) -> dict[str, int]:
         """Return the number of runs by hash of the definition."""
-        return dict(self._asked("SELECT hash, count(*) FROM runs GROUP BY hash", []))
+        return dict(self._query("SELECT hash, count(*) FROM runs GROUP BY hash", []))
 
-    def _asked(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, values: Values) -> list[tuple[Any, ...]]:
         return self._db.execute(sql, values).fetchall()
 
 
@@ -366,7 +366,7 @@ def mark_of(event: Event) -> str:
     return f"{event.run} {event.n} {event.time.isoformat()}"
 
 
-def _connected(path: Path | None) -> sqlite3.Connection:
+def _connect_to_file(path: Path | None) -> sqlite3.Connection:
     db = sqlite3.connect(path or ":memory:", check_same_thread=False)
     db.create_function("casefold", 1, lambda text: cast("str", text).casefold(), deterministic=True)
     # Writes that are lost in a crash are read again from the log. Only the file must stay valid.
@@ -403,10 +403,10 @@ def _values(row: RunRow) -> Iterator[tuple[str, str, float | None]]:
             yield name, text, None if isinstance(value, str | bool) else float(value)
 
 
-def _known(path: Path, source: str) -> sqlite3.Connection | None:
+def _open_known(path: Path, source: str) -> sqlite3.Connection | None:
     """Open the index in a file; None if it is of another source or version, or not an index."""
     try:
-        db = _connected(path)
+        db = _connect_to_file(path)
     except sqlite3.DatabaseError:
         return None
     try:

@@ -34,12 +34,12 @@ async def foreseen(
         for filter in filters(rule, log.subjects):
             async with aclosing(copied(log, filter, since)) as events:
                 async for message in events:
-                    if (one := await _foreseen(log, judge, rule, message)) is not None:
+                    if (one := await _foresee(log, judge, rule, message)) is not None:
                         found.append(one)
     return sorted(found, key=lambda one: (one.at, one.notice.rule))
 
 
-async def _foreseen(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: Copied) -> Foreseen | None:
+async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: Copied) -> Foreseen | None:
     if (tenant := log.subjects.tenant_of_rejection(message.subject)) is not None:
         refusal = judge.judge_refusal(tenant, message.sequence, message.time, message.data)
         return Foreseen(message.time, refusal) if refusal is not None else None

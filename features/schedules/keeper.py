@@ -96,7 +96,7 @@ class Keeper:
         schedule = kept.schedule
         # The server's clock says so: ours may be behind.
         now = max(self._now(), schedule.when.put_off(tick.due, name))
-        wanted, following = self._wanted(schedule, tick, now)
+        wanted, following = self._due_times(schedule, tick, now)
         last, skipped, begun = tick.last, tick.skipped, False
         for due in wanted:
             if last != schedule.run_id(due) and not await self._is_free(tenant, schedule, last, begun):
@@ -111,7 +111,7 @@ class Keeper:
         moment = schedule.when.put_off(following, name)
         await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
 
-    def _wanted(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
+    def _due_times(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
         """The due times to start a run for, those on time and those missed that are made up for; and the next one."""
         queued = [tick.due] if tick.queued else []
         passed = schedule.when.passed(tick.due, now, schedule.catch_up + ON_TIME_MAX)

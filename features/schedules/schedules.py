@@ -95,25 +95,25 @@ class Schedules:
         """
         problems = [*check(wanted), *timetable.problems(wanted.when)]
         problems = problems or self._too_large(wanted)
-        plan = problems or await self._planned(wanted, definitions)
+        plan = problems or await self._plan_start(wanted, definitions)
         if isinstance(plan, list):
             return plan
         before = await self._store.get(self._tenant, wanted.name)
         called = plan.definition.name or plan.definition.hash[:HASH_DIGITS_SHOWN]
-        kept = await self._put(_changed(wanted, definition=called), before)
+        kept = await self._put(_change_schedule(wanted, definition=called), before)
         needs_model = plan.needs.model and not wanted.start.get("model")
         warnings = [*plan.definition.warnings, *plan.warnings, *await prospects(self._log, needs_model=needs_model)]
         return msgspec.structs.replace(kept, warnings=distinct(warnings))
 
     async def pause(self, name: str) -> ScheduleRow:
         """Let nothing be due until the schedule is resumed. Raises as `remove`."""
-        before = await self._known(name)
-        return await self._put(_changed(before.schedule, paused=True), before)
+        before = await self._require_schedule(name)
+        return await self._put(_change_schedule(before.schedule, paused=True), before)
 
     async def resume(self, name: str) -> ScheduleRow:
         """Let a paused schedule go on with its next due time; those in between are not made up for. As `remove`."""
-        before = await self._known(name)
-        return await self._put(_changed(before.schedule, paused=False), before)
+        before = await self._require_schedule(name)
+        return await self._put(_change_schedule(before.schedule, paused=False), before)
 
     async def remove(self, name: str) -> None:
         """End a schedule; its runs stay.
@@ -123,8 +123,8 @@ class Schedules:
         :raises Full: if there is no room
         :raises NoAnswer: if the stream does not answer
         """
-        before = await self._known(name)
-        await self._put(_changed(before.schedule, removed=True), before)
+        before = await self._require_schedule(name)
+        await self._put(_change_schedule(before.schedule, removed=True), before)
 
     async def rows(self) -> list[ScheduleRow]:
         """Return all schedules, by name.
@@ -140,9 +140,9 @@ class Schedules:
         :raises ScheduleUnknown: if there is none of this name
         :raises NoAnswer: if the stream does not answer
         """
-        return await self._row(await self._known(name))
+        return await self._row(await self._require_schedule(name))
 
-    async def _known(self, name: str) -> Kept:
+    async def _require_schedule(self, name: str) -> Kept:
         try:
             found = await self._store.get(self._tenant, name)
         except ValueError:
@@ -215,7 +215,7 @@ class Schedules:
         expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by its name"
         return [Problem("schedule.too_large", message, "start", expected=expected)]
 
-    async def _planned(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
+    async def _plan_start(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
         """Make the plan of the start of a next due time, or say what is wrong with it."""
         if "run_id" in wanted.start:
             message = "each run of a schedule has an id of its own, made of its name and the due time"
@@ -227,13 +227,13 @@ class Schedules:
             return examined.problems
         start, source = examined.start, examined.start.definition
         if source.source is None:
-            found = await self._registered(start)
+            found = await self._find_registered(start)
             if isinstance(found, list):
                 return found
             start, source = found
         return await definitions.apart(partial(definitions.plan, source, start), size=size, source=source.source)
 
-    async def _registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
+    async def _find_registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
         wanted = start.definition
         name = wanted.name or wanted.hash or ""
         kept = await meant(self._log, self._tenant, name)
@@ -245,5 +245,5 @@ class Schedules:
         return with_registered(start, kept), DefinitionSource(language, kept.source, name=kept.name)
 
 
-def _changed(schedule: Schedule, **members: Any) -> Schedule:
+def _change_schedule(schedule: Schedule, **members: Any) -> Schedule:
     return msgspec.structs.replace(schedule, version=uuid4().hex, **members)

@@ -47,11 +47,11 @@ def _lines(family: Family) -> Iterator[str]:
     yield f"# HELP {family.name} {told}"
     yield f"# TYPE {family.name} {family.kind}"
     for value, labels, suffix in family.samples:
-        inside = ",".join(f'{_UNFIT.sub("_", name)}="{_escaped(text)}"' for name, text in labels.items())
+        inside = ",".join(f'{_UNFIT.sub("_", name)}="{_escape_label(text)}"' for name, text in labels.items())
         yield f"{family.name}{suffix}{f'{{{inside}}}' if inside else ''} {_number(value)}"
 
 
-def _escaped(text: str) -> str:
+def _escape_label(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 

@@ -128,10 +128,10 @@ class Spans:
             await self._catch_up(run, recorded)
         event = await whole(self._log, recorded)
         if event.n == 1 and (forked := origin_of(event)) is not None:
-            return await self._shared(run, recorded, forked.n)
+            return await self._fold_shared(run, recorded, forked.n)
         return run.apply(event, recorded.sequence)
 
-    async def _shared(self, run: _Run, recorded: Recorded, until: int) -> list[Span]:
+    async def _fold_shared(self, run: _Run, recorded: Recorded, until: int) -> list[Span]:
         """Fold the events that a fork shares with its origin, which it does not receive again. Return their spans."""
         spans: list[Span] = []
         for item in await self._read(recorded.ref, 0):

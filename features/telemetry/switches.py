@@ -73,10 +73,10 @@ def check_protocols(env: Mapping[str, str]) -> None:
         if variable is not None and wants(env, signal) and env[variable] != SPOKEN:
             wrong[variable] = env[variable]
     if wrong:
-        raise ConfigInvalid([_refused(*one) for one in wrong.items()])
+        raise ConfigInvalid([_refusal(*one) for one in wrong.items()])
 
 
-def _refused(variable: str, protocol: str) -> Problem:
+def _refusal(variable: str, protocol: str) -> Problem:
     expected = f"{SPOKEN}, and the endpoint that takes it, usually port 4318; or CALLBOARD_OTEL=false"
     return Problem("config.otlp", f"the OTLP protocol {protocol} is not supported", variable, expected=expected)
 

@@ -68,7 +68,7 @@ def check_count(count: int) -> None:
         raise EvaluationError(f"the list would have {count} items, and {ITEMS_MAX} are the most")
 
 
-def _joined(left: Value, right: Value, budget: Budget) -> Value:
+def _join_lists(left: Value, right: Value, budget: Budget) -> Value:
     size = len(left) + len(right)
     if size > CHARS_PER_STEP:
         check_size(size)
@@ -84,7 +84,7 @@ def _joined_lists(left: list[Value], right: list[Value], budget: Budget) -> CelL
     return joined
 
 
-def _divided(left: float, right: float) -> float:
+def _divide(left: float, right: float) -> float:
     """Divide doubles as IEEE 754 does, by zero too."""
     try:
         return left / right
@@ -142,7 +142,7 @@ _OPERATORS: dict[str, dict[tuple[type, type], Binary]] = {
         (UInt, UInt): lambda a, b: checked_uint(int(a) * int(b)),
     },
     "/": {
-        (float, float): _divided,
+        (float, float): _divide,
         (int, int): lambda a, b: checked_int(quotient(a, b)),
         (UInt, UInt): lambda a, b: checked_uint(quotient(a, b)),
     },
@@ -153,8 +153,8 @@ _OPERATORS: dict[str, dict[tuple[type, type], Binary]] = {
 }
 
 _JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
-    (str, str): _joined,
-    (bytes, bytes): _joined,
+    (str, str): _join_lists,
+    (bytes, bytes): _join_lists,
     **{(left, right): _joined_lists for left in LISTS for right in LISTS},
 }
 """What ``+`` does with what is no number."""

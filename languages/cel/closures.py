@@ -25,13 +25,13 @@ def root(name: str, named_type: TypeValue | None) -> Run:
         except KeyError:
             if named_type is not None:
                 return named_type
-            raise EvaluationError(f"there is no {name!r} here; there are: {_listed(scope[BINDINGS])}") from None
+            raise EvaluationError(f"there is no {name!r} here; there are: {_list_names(scope[BINDINGS])}") from None
         return double_of(value) if type(value) is int else value
 
     return run
 
 
-def _listed(bindings: Mapping[str, Value]) -> str:
+def _list_names(bindings: Mapping[str, Value]) -> str:
     return ", ".join(sorted(bindings)) or "no variables at all"
 
 

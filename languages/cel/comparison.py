@@ -146,7 +146,7 @@ def comparable(left: Value, right: Value) -> bool:
 Compare = Callable[[Value, Value, Budget], bool]
 
 
-def _checked(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
+def _check_types(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
     def compared(left: Value, right: Value, budget: Budget) -> bool:
         if comparable(left, right):
             if type(left) in _TEXTS:
@@ -168,10 +168,10 @@ def _not_above(left: Value, right: Value) -> bool:
 RELATIONS: dict[str, Compare] = {
     "==": equal,
     "!=": lambda left, right, budget: not equal(left, right, budget),
-    "<": _checked("<", _less),
-    "<=": _checked("<=", _not_above),
-    ">": _checked(">", lambda left, right: _less(right, left)),
-    ">=": _checked(">=", lambda left, right: _not_above(right, left)),
+    "<": _check_types("<", _less),
+    "<=": _check_types("<=", _not_above),
+    ">": _check_types(">", lambda left, right: _less(right, left)),
+    ">=": _check_types(">=", lambda left, right: _not_above(right, left)),
     "in": lambda value, container, budget: contains(container, value, budget),
 }
 """What each relation does with its two operands."""

@@ -19,16 +19,18 @@ def comprehension(macro: MacroName, source: Run, slot: int, weight: int, conditi
     """Make the closure of a macro: its variable is in a slot of the scope; each element takes ``weight`` steps."""
     match macro:
         case "all" | "exists":
-            return _quantified(source, slot, weight, body, decisive=macro == "exists")
+            return _quantify(source, slot, weight, body, decisive=macro == "exists")
         case "exists_one":
-            return _exists_one(_charged(source, weight), slot, body)
+            return _exists_one(_charge_elements(source, weight), slot, body)
         case "filter":
-            return _filtered(_charged(source, weight), slot, body)
+            return _filter(_charge_elements(source, weight), slot, body)
         case "sortBy":
-            return _sorted(source, slot, weight, body)
+            return _sort(source, slot, weight, body)
         case "map":
-            elements = _charged(source, weight)
-            return _mapped(elements, slot, body) if condition is None else _chosen(elements, slot, condition, body)
+            elements = _charge_elements(source, weight)
+            return (
+                _map(elements, slot, body) if condition is None else _transform_chosen(elements, slot, condition, body)
+            )
 
 
 def not_bool(value: Value) -> EvaluationError:
@@ -39,7 +41,7 @@ def not_bool(value: Value) -> EvaluationError:
 Elements = Callable[[Scope], list[Value]]
 
 
-def _charged(source: Run, weight: int) -> Elements:
+def _charge_elements(source: Run, weight: int) -> Elements:
     """Return what gives the elements of a list or map, counted with so many steps each, all at once."""
 
     def elements(scope: Scope) -> list[Value]:
@@ -55,12 +57,12 @@ def _charged(source: Run, weight: int) -> Elements:
     return elements
 
 
-def _quantified(source: Run, slot: int, weight: int, body: Run, *, decisive: bool) -> Run:
+def _quantify(source: Run, slot: int, weight: int, body: Run, *, decisive: bool) -> Run:
     """One decisive verdict decides, whatever else fails; otherwise the first fault stands.
 
     It may come soon, so each element counts when it is looked at.
     """
-    elements = _charged(source, 0)
+    elements = _charge_elements(source, 0)
 
     def run(scope: Scope) -> bool:
         fault: EvaluationError | None = None
@@ -104,7 +106,7 @@ def _exists_one(elements: Elements, slot: int, body: Run) -> Run:
     return run
 
 
-def _filtered(elements: Elements, slot: int, body: Run) -> Run:
+def _filter(elements: Elements, slot: int, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         kept = CelList()
         for element in elements(scope):
@@ -119,7 +121,7 @@ def _filtered(elements: Elements, slot: int, body: Run) -> Run:
     return run
 
 
-def _mapped(elements: Elements, slot: int, body: Run) -> Run:
+def _map(elements: Elements, slot: int, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         made = CelList()
         append = made.append
@@ -131,7 +133,7 @@ def _mapped(elements: Elements, slot: int, body: Run) -> Run:
     return run
 
 
-def _chosen(elements: Elements, slot: int, condition: Run, body: Run) -> Run:
+def _transform_chosen(elements: Elements, slot: int, condition: Run, body: Run) -> Run:
     def run(scope: Scope) -> CelList:
         made = CelList()
         for element in elements(scope):
@@ -146,8 +148,8 @@ def _chosen(elements: Elements, slot: int, condition: Run, body: Run) -> Run:
     return run
 
 
-def _sorted(source: Run, slot: int, weight: int, body: Run) -> Run:
-    keys_for: Callable[[Scope], Any] = _mapped(_charged(lambda scope: scope[slot], weight), slot, body)
+def _sort(source: Run, slot: int, weight: int, body: Run) -> Run:
+    keys_for: Callable[[Scope], Any] = _map(_charge_elements(lambda scope: scope[slot], weight), slot, body)
 
     def run(scope: Scope) -> CelList:
         found = source(scope)

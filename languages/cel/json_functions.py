@@ -91,10 +91,10 @@ def number_text(number: int | float) -> str:
     digits = (whole + fraction).lstrip("0")
     point = len(whole) + int(exponent or "0") - (len(whole + fraction) - len(digits))
     digits = digits.rstrip("0")
-    return sign + _placed(digits, point)
+    return sign + _place_point(digits, point)
 
 
-def _placed(digits: str, point: int) -> str:
+def _place_point(digits: str, point: int) -> str:
     """Set the decimal point behind so many of the digits."""
     if len(digits) <= point <= 21:
         return digits + "0" * (point - len(digits))

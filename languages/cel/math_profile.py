@@ -57,7 +57,7 @@ def _square_root(value: Value) -> float:
     return math.sqrt(value) if value >= 0 else float("nan")
 
 
-def _signed(bits: int) -> int:
+def _to_signed(bits: int) -> int:
     """Read 64 bits as an int."""
     return bits - 2**_BITS if bits >> (_BITS - 1) else bits
 
@@ -95,9 +95,9 @@ MATH: Declarations = {
     "math.bitXor(uint, uint)": lambda a, b: UInt(int(a) ^ int(b)),
     "math.bitNot(int)": lambda value: ~value,
     "math.bitNot(uint)": lambda value: UInt(~int(value) & UINT_MAX),
-    "math.bitShiftLeft(int, int)": lambda value, count: _signed(_shift(value, count, left=True)),
+    "math.bitShiftLeft(int, int)": lambda value, count: _to_signed(_shift(value, count, left=True)),
     "math.bitShiftLeft(uint, int)": lambda value, count: UInt(_shift(value, count, left=True)),
-    "math.bitShiftRight(int, int)": lambda value, count: _signed(_shift(value, count, left=False)),
+    "math.bitShiftRight(int, int)": lambda value, count: _to_signed(_shift(value, count, left=False)),
     "math.bitShiftRight(uint, int)": lambda value, count: UInt(_shift(value, count, left=False)),
 }
 """Every function of the profile, by signature. More than one argument of greatest and least come as a list."""

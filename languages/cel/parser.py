@@ -60,7 +60,7 @@ class _Parser:
             raise self._refuse("the expression is empty", self._now.at)
         node = self._expression()
         if self._now.kind != "end":
-            raise self._unexpected("an operator or the end")
+            raise self._unexpected_token("an operator or the end")
         return node
 
     # -- tokens --------------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class _Parser:
     def _refuse(self, message: str, at: int) -> CelSyntaxError:
         return syntax_error(self._source, message, at)
 
-    def _unexpected(self, expected: str) -> CelSyntaxError:
+    def _unexpected_token(self, expected: str) -> CelSyntaxError:
         found = "the expression ends" if self._now.kind == "end" else f"found {shown(self._now.text)}"
         return self._refuse(f"{found} where {expected} should be", self._now.at)
 
@@ -85,7 +85,7 @@ class _Parser:
 
     def _expect(self, text: str) -> None:
         if not self._take(text):
-            raise self._unexpected(f"{text!r}")
+            raise self._unexpected_token(f"{text!r}")
 
     def _enter(self) -> None:
         self._nesting += 1
@@ -131,20 +131,20 @@ class _Parser:
         while True:
             at = self._now.at
             if self._take("."):
-                node = self._selected(node)
+                node = self._parse_selectors(node)
             elif self._take("["):
                 node = Index(at, node, self._expression())
                 self._expect("]")
             else:
                 return node
 
-    def _selected(self, node: Node) -> Node:
+    def _parse_selectors(self, node: Node) -> Node:
         name = self._advance()
         if name.kind == "quoted":
             return Select(name.at, node, name.text[1:-1])
         if name.kind != "name" or name.text in KEYWORDS:
             self._next -= 1
-            raise self._unexpected("a member's name (one that is no plain word is read as value['name'])")
+            raise self._unexpected_token("a member's name (one that is no plain word is read as value['name'])")
         if self._now.text == "(":
             return expanded(Call(name.at, name.text, node, self._arguments()), self._refuse)
         if self._now.text == "{" and isinstance(node, Name | Select):
@@ -181,7 +181,7 @@ class _Parser:
                 return self._name(self._advance(), absolute=True)
             case _:
                 self._next -= 1
-                raise self._unexpected("a value")
+                raise self._unexpected_token("a value")
 
     def _name(self, token: Token, *, absolute: bool) -> Node:
         if token.text in RESERVED:
@@ -223,7 +223,7 @@ class _Parser:
         while self._take(","):
             arguments.append(self._expression())
         if not self._take(")"):
-            raise self._unexpected("',' or ')'")
+            raise self._unexpected_token("',' or ')'")
         return arguments
 
     def _list(self, closing: str) -> list[Node]:
@@ -231,7 +231,7 @@ class _Parser:
         while not self._take(closing):
             items.append(self._expression())
             if not self._take(",") and self._now.text != closing:
-                raise self._unexpected(f"',' or {closing!r}")
+                raise self._unexpected_token(f"',' or {closing!r}")
         return items
 
     def _map(self, at: int) -> Node:
@@ -241,5 +241,5 @@ class _Parser:
             self._expect(":")
             entries.append((key, self._expression()))
             if not self._take(",") and self._now.text != "}":
-                raise self._unexpected("',' or '}'")
+                raise self._unexpected_token("',' or '}'")
         return MapOf(at, entries)

@@ -121,7 +121,7 @@ def _decimal(value: Value, precision: int, budget: Budget) -> str:
     return plain_number(value)
 
 
-def _pointed(letter: str) -> Write:
+def _point_writer(letter: str) -> Write:
     def write(value: Value, precision: int, budget: Budget) -> str:
         if type(value) not in NUMBERS:
             raise _unfit(letter, value)
@@ -130,7 +130,7 @@ def _pointed(letter: str) -> Write:
     return write
 
 
-def _based(letter: str) -> Write:
+def _base_writer(letter: str) -> Write:
     def write(value: Value, precision: int, budget: Budget) -> str:
         if type(value) not in _INTEGERS and not (letter == "b" and type(value) is bool):
             raise _unfit(letter, value)
@@ -140,7 +140,7 @@ def _based(letter: str) -> Write:
 
 
 def _hexadecimal(letter: str) -> Write:
-    whole = _based(letter)
+    whole = _base_writer(letter)
 
     def write(value: Value, precision: int, budget: Budget) -> str:
         octets = bytes_of_text(value) if type(value) is str else value
@@ -155,10 +155,10 @@ def _hexadecimal(letter: str) -> Write:
 _CLAUSES: dict[str, Write] = {
     "s": _string,
     "d": _decimal,
-    "f": _pointed("f"),
-    "e": _pointed("e"),
-    "b": _based("b"),
-    "o": _based("o"),
+    "f": _point_writer("f"),
+    "e": _point_writer("e"),
+    "b": _base_writer("b"),
+    "o": _base_writer("o"),
     "x": _hexadecimal("x"),
     "X": _hexadecimal("X"),
 }

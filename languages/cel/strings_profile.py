@@ -101,7 +101,7 @@ def _join(budget: Budget, items: list[Value], separator: str = "") -> str:
     return separator.join(texts)
 
 
-def _translated(table: dict[int, int]) -> Counted:
+def _translate(table: dict[int, int]) -> Counted:
     def translate(budget: Budget, text: str) -> str:
         _count_slowly(budget, text)
         return text.translate(table)
@@ -135,8 +135,8 @@ STRINGS: Declarations = {
     "string.indexOf(string, int)": Counted(_index_of),
     "string.lastIndexOf(string)": Counted(find_last),
     "string.lastIndexOf(string, int)": Counted(_last_index_until),
-    "string.lowerAscii()": _translated(_LOWER),
-    "string.upperAscii()": _translated(_UPPER),
+    "string.lowerAscii()": _translate(_LOWER),
+    "string.upperAscii()": _translate(_UPPER),
     "string.replace(string, string)": Counted(_replace),
     "string.replace(string, string, int)": Counted(_replace),
     "string.split(string)": Counted(_split),

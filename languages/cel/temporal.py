@@ -111,14 +111,14 @@ def read_duration(text: str) -> Duration:
     if len(text) > CHARS_MAX:
         raise EvaluationError(f"{shown(text)} is no duration: it has more than {CHARS_MAX} characters")
     while (match := _DURATION_PART.match(body, at)) and len(match[1]) <= DIGITS_MAX:
-        ns += _scaled(match[1], _UNITS[match[2]])
+        ns += _scale_number(match[1], _UNITS[match[2]])
         at = match.end()
     if body != "0" and (at < len(body) or not body):
         raise EvaluationError(f"{shown(text)} is no duration; one is written like 1h30m, 90s or 500ms")
     return checked_duration(sign * ns)
 
 
-def _scaled(number: str, unit: int) -> int:
+def _scale_number(number: str, unit: int) -> int:
     whole, _, fraction = number.replace(",", ".").partition(".")
     return int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
 
@@ -155,5 +155,5 @@ def read_iso8601(text: str) -> Duration:
     fractional = any("." in number or "," in number for number in given[:-1])
     if match is None or not given or fractional or any(len(number) > DIGITS_MAX for number in given):
         raise EvaluationError(f"{shown(text)} is no ISO 8601 duration; one is written like PT30S, PT1H30M or P1D")
-    ns = sum(_scaled(number, unit) for number, unit in zip(numbers, _ISO_UNITS, strict=True) if number)
+    ns = sum(_scale_number(number, unit) for number, unit in zip(numbers, _ISO_UNITS, strict=True) if number)
     return checked_duration(-ns if match[1] == "-" else ns)

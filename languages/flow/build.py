@@ -73,7 +73,7 @@ class _Builder:
                     onward = _references(inner, _Flows(inner.get("flows", {}), holder))
             elif way:
                 holder, name, onward = way.pop()
-                self._named(name, holder)
+                self._build_flow(name, holder)
             else:
                 return
 
@@ -88,7 +88,7 @@ class _Builder:
             parameters=Schema(document.get("parameters")),
         )
 
-    def _named(self, name: str, flows: _Flows) -> Flow:
+    def _build_flow(self, name: str, flows: _Flows) -> Flow:
         """Build a named flow once, wherever it is called from: its names mean what they mean where it stands."""
         holder = flows.holder(name)
         key = (id(holder.declared), name)
@@ -142,7 +142,7 @@ class _Builder:
 
     def _call(self, fields: Json, flows: _Flows) -> Call:
         target = fields.get("flow")
-        flow = self._named(target, flows) if isinstance(target, str) else None
+        flow = self._build_flow(target, flows) if isinstance(target, str) else None
         if isinstance(target, dict):
             flow = self.flow(target, "", flows)
         arm: Json = fields.get("onSuccess", {})

@@ -73,7 +73,7 @@ class Carried(Plain):
             arguments = await around.acts(name, scope)
             risen = rising
             if arguments is not None and name in self._contract.phases:
-                risen = await self._acted(around, name, arguments, rising)
+                risen = await self._act_on_way_up(around, name, arguments, rising)
                 scope = around.contributing(around.with_result(scope, risen))
             if is_success(risen) == is_success(rising):
                 risen = await around.shaped(name, scope, risen)
@@ -90,7 +90,7 @@ class Carried(Plain):
 
     # -- actions ------------------------------------------------------------------------------------------------------
 
-    async def _acted(self, around: Around, name: Phase, arguments: dict[str, JSON], rising: Result) -> Result:
+    async def _act_on_way_up(self, around: Around, name: Phase, arguments: dict[str, JSON], rising: Result) -> Result:
         """Act on the way up; return the Result that is in flight then.
 
         :raises Fault: if the action fails
@@ -125,7 +125,7 @@ class Carried(Plain):
         """
         node = around.frame.stage.enter(aspect(around.path, name), "phase", node=self._contract.code_prefix)
         try:
-            value = await self._carried(around, node, name, arguments, in_flight)
+            value = await self._carry_out(around, node, name, arguments, in_flight)
         except Cancelled as cancelled:
             node.exit("cancelled", error=cancelled.cause)
             raise
@@ -136,7 +136,7 @@ class Carried(Plain):
         node.exit("ok" if given is None else outcome_of(given))
         return value
 
-    async def _carried(
+    async def _carry_out(
         self, around: Around, node: Node, name: Phase, arguments: dict[str, JSON], in_flight: Result | None
     ) -> Action:
         asked: dict[str, JSON] = {

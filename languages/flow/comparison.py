@@ -18,10 +18,12 @@ def differences(expected: dict[str, Any], found: dict[str, Any], place: str = ""
     """Return what differs, a line each, begun with its place: a member such as ``previous.code``."""
     if expected["type"] != found.get("type"):
         came = {name: found[name] for name in ("type", "code", "message", "value") if name in found}
-        return [f"{place}type: expected {expected['type']}, found {_shown(came)}"]
+        return [f"{place}type: expected {expected['type']}, found {_show_value(came)}"]
     if expected["type"] == "success":
         value = found.get("value")
-        return [] if same(expected["value"], value) else [_told(f"{place}value", expected["value"], value)]
+        return (
+            [] if same(expected["value"], value) else [_describe_difference(f"{place}value", expected["value"], value)]
+        )
     return [line for name, value in expected.items() for line in _member(name, value, found.get(name), place)]
 
 
@@ -34,14 +36,14 @@ def _member(name: str, expected: JSON, found: JSON, place: str) -> list[str]:
         matches = _within(expected, found)
     else:
         matches = same(expected, found)
-    return [] if matches else [_told(f"{place}{name}", expected, found)]
+    return [] if matches else [_describe_difference(f"{place}{name}", expected, found)]
 
 
-def _told(place: str, expected: JSON, found: JSON) -> str:
-    return f"{place}: expected {_shown(expected)}, found {_shown(found)}"
+def _describe_difference(place: str, expected: JSON, found: JSON) -> str:
+    return f"{place}: expected {_show_value(expected)}, found {_show_value(found)}"
 
 
-def _shown(value: JSON) -> str:
+def _show_value(value: JSON) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 

@@ -30,7 +30,7 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
         compiled = program.compile(body)
     except CelSyntaxError as error:
         where = f"line {error.line}, column {error.column} of the expression"
-        findings.error("EXPRESSION", f"{error.message}, at {where} {_shown(body.strip())!r}", location, "CEL")
+        findings.error("EXPRESSION", f"{error.message}, at {where} {_shorten(body.strip())!r}", location, "CEL")
         return
     for root in sorted(compiled.roots - site.roots.keys()):
         hint = hint_at(root, site.roots)
@@ -47,7 +47,7 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
 
 def _member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
     if root == "vars":
-        declared = _declared(site.node)
+        declared = _declared_variables(site.node)
         if declared is not None and member not in declared and member not in site.node.assigned:
             hint = hint_at(member, {*declared, *site.node.assigned})
             message = f"nothing in this flow declares or assigns the variable {member!r}{hint}"
@@ -59,7 +59,7 @@ def _member(findings: Findings, site: Site, location: Location, root: str, membe
         findings.warn("UNKNOWN_BINDING", message, location, f"one of {', '.join(sorted(members))}")
 
 
-def _declared(node: FlowNode) -> Mapping[str, Any] | None:
+def _declared_variables(node: FlowNode) -> Mapping[str, Any] | None:
     """Return the variables that callers of a flow may bring, or None if they may bring any."""
     declared: Any = node.value.get("parameters", {}) if isinstance(node.value, dict) else {}
     if not isinstance(declared, dict) or declared.get("additionalProperties", False) is not False:
@@ -87,5 +87,5 @@ def _members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) 
         yield from _members(child, kind, bound)
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= TEXT_SHOWN_CHARS_MAX else text[: TEXT_SHOWN_CHARS_MAX - 1] + "…"

@@ -70,7 +70,7 @@ class FanOut:
             try:
                 await stage.join(*self._lanes)
             except Cancelled as cancelled:
-                raise self._chained(cancelled) from None
+                raise self._chain_failure(cancelled) from None
         results: list[Result] = []
         for index, settled in enumerate(self._settled):
             await stage.breathe()
@@ -112,7 +112,7 @@ class FanOut:
         for lane in self._lanes:
             self._frame.stage.cancel(lane, cause, self)
 
-    def _chained(self, cancelled: Cancelled) -> Cancelled:
+    def _chain_failure(self, cancelled: Cancelled) -> Cancelled:
         """If a clean-up failed while the dispatches were torn down, it leads the chain from here on."""
         for lane in self._lanes:
             if isinstance(lane.settled, Unwound) and lane.settled.cause != cancelled.cause:

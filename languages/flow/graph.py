@@ -98,7 +98,7 @@ class StepRun:
             self._node.exit("cancelled", error=cancelled.cause)
             raise
         except Fault as fault:
-            return await self._failed(fault.result)
+            return await self._handle_failure(fault.result)
         if isinstance(on, Move) or is_success(on):
             self._frame.failure = None
         if isinstance(on, Move):
@@ -144,7 +144,7 @@ class StepRun:
 
     # -- failures -----------------------------------------------------------------------------------------------------
 
-    async def _failed(self, result: Result) -> Move | Result:
+    async def _handle_failure(self, result: Result) -> Move | Result:
         """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
         frame, step = self._frame, self._step
         frame.failure = result = superseding(result, frame.failure)

@@ -51,7 +51,7 @@ def near_misses(findings: Findings) -> None:
                 _expression_within(findings, site, found)
                 _variable_within(findings, site, found)
         for location, name in _names(site.value, site.location):
-            message = f"the name {_shown(name)!r} is taken as it is written: only values are evaluated"
+            message = f"the name {_shorten(name)!r} is taken as it is written: only values are evaluated"
             findings.warn("HALF_EXPRESSION", message, location, "a name that is written out")
 
 
@@ -61,12 +61,14 @@ def near_misses(findings: Findings) -> None:
 def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
     pieces = list(_pieces(found.text))
     if found.text.strip().startswith(OPENING):
-        message = f"{_shown(found.text)!r} begins like an expression, but the braces do not span it: it is a literal"
+        message = f"{_shorten(found.text)!r} begins like an expression, but the braces do not span it: it is a literal"
     elif any(_reads(site, body, MISTAKEN_ROOTS) for _literal, body in pieces if body is not None):
-        message = f"{_shown(found.text)!r} is passed on as it is written: an expression spans the whole text"
+        message = f"{_shorten(found.text)!r} is passed on as it is written: an expression spans the whole text"
     else:
         return
-    findings.warn("HALF_EXPRESSION", message, found.location, _corrected(pieces) or f"{OPENING} … {CLOSING}, no more")
+    findings.warn(
+        "HALF_EXPRESSION", message, found.location, _correct_expression(pieces) or f"{OPENING} … {CLOSING}, no more"
+    )
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
@@ -94,12 +96,12 @@ def _closing(text: str, opening: int) -> int | None:
         closing = text.find(CLOSING, closing + 1)
         if closing < 0:
             return None
-        if _compiled(text[opening + len(OPENING) : closing]) is not None:
+        if _compile_text(text[opening + len(OPENING) : closing]) is not None:
             return closing
     return None
 
 
-def _compiled(body: str) -> program.Program | None:
+def _compile_text(body: str) -> program.Program | None:
     try:
         return program.compile(body) if body.strip() else None
     except CelSyntaxError:
@@ -108,17 +110,17 @@ def _compiled(body: str) -> program.Program | None:
 
 def _reads(site: Site, body: str, more: Collection[str] = ()) -> bool:
     """Whether an expression reads something that there is, or one of these names too."""
-    compiled = _compiled(body)
+    compiled = _compile_text(body)
     return compiled is not None and not compiled.roots.isdisjoint({*site.roots, *site.node.assigned, *more})
 
 
-def _corrected(pieces: Sequence[tuple[str, str | None]]) -> str:
+def _correct_expression(pieces: Sequence[tuple[str, str | None]]) -> str:
     """Return the one expression that says what a text means; empty if that would be long, or if something remains."""
     parts: list[str] = []
     for literal, body in pieces:
         if OPENING in literal.replace("${{", ""):
             return ""
-        parts += [_quoted(literal)] if literal else []
+        parts += [_quote(literal)] if literal else []
         parts += [f"string({body.strip()})"] if body is not None else []
     if len(parts) == 1 and pieces[0][1] is not None:
         parts = [pieces[0][1].strip()]
@@ -126,7 +128,7 @@ def _corrected(pieces: Sequence[tuple[str, str | None]]) -> str:
     return made if len(made) <= CORRECTED_CHARS_MAX else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
     return f"'{escaped}'"
 
@@ -145,7 +147,9 @@ def _variable_within(findings: Findings, site: Site, found: _Text) -> None:
     if not NAME.fullmatch(body) and _reads(site, body):
         message = f"{one.text!r} is passed on as it is written: expressions have two braces and span the whole text"
         corrected = [(found.text[: one.at], body), (found.text[one.at + len(one.text) :], None)]
-        findings.warn("HALF_EXPRESSION", message, found.location, _corrected(corrected) or f"{OPENING} … {CLOSING}")
+        findings.warn(
+            "HALF_EXPRESSION", message, found.location, _correct_expression(corrected) or f"{OPENING} … {CLOSING}"
+        )
         return
     message, expected = _variable_message(found, one)
     findings.warn("UNFILLED_VARIABLE", message, found.location, expected)
@@ -222,5 +226,5 @@ def _names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
             pass
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= TEXT_SHOWN_CHARS_MAX else text[: TEXT_SHOWN_CHARS_MAX - 1] + "…"

@@ -92,7 +92,7 @@ def _ways(step: Step) -> list[tuple[str, str | None]]:
             cases = [(case.next, _condition(case, index)) for index, case in enumerate(step.cases)]
             return [*cases, (step.default.next, "default")]
         case CallStep() | GatherStep():
-            caught = [(clause.next, f"catch {_selected(clause.match)}") for clause in step.catch]
+            caught = [(clause.next, f"catch {_describe_clause(clause.match)}") for clause in step.catch]
             return [(step.next, None), *caught]
         case _:
             following: str | None = getattr(step, "next", None)
@@ -106,7 +106,7 @@ def _condition(case: Clause, index: int) -> str:
     return text if len(text) <= CONDITION_CHARS_MAX else f"{text[: CONDITION_CHARS_MAX - 1]}…"
 
 
-def _selected(match: Matcher) -> str:
+def _describe_clause(match: Matcher) -> str:
     """Say which failures a clause takes on; members that are not there say nothing."""
     told = [" | ".join(match.codes)] if match.codes else []
     if match.types:

@@ -109,10 +109,10 @@ def as_failure(envelope: Result) -> Failure:
 
     Providers make envelopes too, with members of any kind below their heads: what does not fit the record is left out.
     """
-    return _recorded(bounded(envelope))
+    return _to_recorded(bounded(envelope))
 
 
-def _recorded(envelope: Result) -> Failure:
+def _to_recorded(envelope: Result) -> Failure:
     message, retryable = envelope.get("message"), envelope.get("retryable")
     below = envelope.get("previous")
     return Failure(
@@ -121,7 +121,7 @@ def _recorded(envelope: Result) -> Failure:
         type=envelope["type"],
         details=envelope.get("details"),
         retryable=retryable if isinstance(retryable, bool) else None,
-        previous=_recorded(below) if isinstance(below, dict) and is_envelope(below) else None,
+        previous=_to_recorded(below) if isinstance(below, dict) and is_envelope(below) else None,
     )
 
 

@@ -41,7 +41,7 @@ class Policy(Struct):
 
     def delay(self, random: float) -> float:
         """Return the delay of the gap after the failure met last."""
-        plain = self._capped(_grown(self.initial, self.rate, self.met - 1))
+        plain = self._cap_delay(_grow_delay(self.initial, self.rate, self.met - 1))
         match self.jitter:
             case "full":
                 return random * plain
@@ -49,16 +49,16 @@ class Policy(Struct):
                 return plain / 2 + random * plain / 2
             case "decorrelated":
                 before = self.last or self.initial
-                self.last = self._capped(self.initial + random * max(0.0, before * DECORRELATION - self.initial))
+                self.last = self._cap_delay(self.initial + random * max(0.0, before * DECORRELATION - self.initial))
                 return self.last
             case _:
                 return plain
 
-    def _capped(self, delay: float) -> float:
+    def _cap_delay(self, delay: float) -> float:
         return min(delay, LONGEST_S if self.longest is None else self.longest)
 
 
-def _grown(initial: float, rate: float, times: int) -> float:
+def _grow_delay(initial: float, rate: float, times: int) -> float:
     """Return a delay that has grown so often; one that the doubles do not hold has no end."""
     try:
         return initial * rate**times if initial else 0.0
@@ -95,7 +95,7 @@ class Retry(Plain):
                 policy = self._policies[index]
                 policy.met += 1
                 if policy.met >= policy.attempts:
-                    exhausted = self._exhausted(rising, index)
+                    exhausted = self._exhausted_result(rising, index)
                     return await self._emit(around, around.with_result(scope, exhausted), exhausted)
                 await frame.stage.breathe()
                 block = around.phase("onFailure").assign
@@ -115,7 +115,7 @@ class Retry(Plain):
         await around.frame.assign(around.phase("onFailure").assign, scope)
         return risen
 
-    def _exhausted(self, rising: Result, index: int) -> Result:
+    def _exhausted_result(self, rising: Result, index: int) -> Result:
         message = f"gave up after {self._runs} attempts"
         details = {"attempts": self._runs, "policy": index}
         return failure("Provider.Middleware.Retry.Exhausted", message, details=details, previous=rising)

@@ -26,7 +26,7 @@ def subjects(flow: Flow) -> Iterator[Addressed]:
         for where, call in _calls(one):
             if call.flow is not None:
                 flows.append(call.flow)
-            yield from _asked(call, where)
+            yield from _find_addressed(call, where)
 
 
 def _calls(flow: Flow) -> Iterator[tuple[str, Call]]:
@@ -50,7 +50,7 @@ def _inside(stack: tuple[Entry, ...], where: str) -> Iterator[tuple[str, Call]]:
             yield where, entry.call
 
 
-def _asked(call: Call, where: str) -> Iterator[Addressed]:
+def _find_addressed(call: Call, where: str) -> Iterator[Addressed]:
     arguments = written(call.arguments) if call.arguments is not None else None
     if not isinstance(arguments, dict):
         return

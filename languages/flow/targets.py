@@ -128,10 +128,10 @@ def _provider(here: Here, value: JSON, *, kind: str) -> None:
         message = f"{uri!r} is a {_WHAT[provider_type(uri) or kind]}, and here stands a {_WHAT[kind]}"
         here.error("PROVIDER_TYPE", message, wanted)
     elif uri not in here.findings.contracts:
-        _unknown(here, uri, namespace, kind)
+        _report_unknown(here, uri, namespace, kind)
 
 
-def _unknown(here: Here, uri: str, namespace: str, kind: str) -> None:
+def _report_unknown(here: Here, uri: str, namespace: str, kind: str) -> None:
     if namespace in OWN_NAMESPACES:
         known = sorted(known for known in here.findings.contracts if known.startswith(kind))
         hint = hint_at(uri, known)

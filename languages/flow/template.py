@@ -100,12 +100,12 @@ class Expression:
                 raise EvaluationError(str(self._program))
             value = self._program.evaluate(scope.roots, scope, budget)
         except EvaluationError as error:
-            raise Fault(self._failed("System.ExpressionEvaluationError", error)) from error
+            raise Fault(self._failure_of("System.ExpressionEvaluationError", error)) from error
         except Unrepresentable as error:
-            raise Fault(self._failed("System.UnrepresentableValue", error)) from error
-        return _bounded(value, budget)
+            raise Fault(self._failure_of("System.UnrepresentableValue", error)) from error
+        return _bound_value(value, budget)
 
-    def _failed(self, code: str, error: Exception) -> dict[str, Any]:
+    def _failure_of(self, code: str, error: Exception) -> dict[str, Any]:
         source = self.source
         shown = source if len(source) <= EXPRESSION_SHOWN_CHARS_MAX else source[:EXPRESSION_SHOWN_CHARS_MAX] + "…"
         return failure(code, str(error), details={"expression": shown})
@@ -145,10 +145,10 @@ class Built:
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
         budget = budget or Budget()
-        return _bounded(self.made.evaluate(scope, budget), budget)
+        return _bound_value(self.made.evaluate(scope, budget), budget)
 
 
-def _bounded(value: JSON, budget: Budget) -> JSON:
+def _bound_value(value: JSON, budget: Budget) -> JSON:
     try:
         too_much = excess(value, budget)
     except TooManySteps as given_up:

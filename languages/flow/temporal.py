@@ -59,7 +59,7 @@ class Duration(Struct, frozen=True):
         if not 1 <= year <= 9999:
             return LATEST if self.months > 0 else EARLIEST
         day = min(start.day, monthrange(year, month + 1)[1])
-        return _moved(start.replace(year=year, month=month + 1, day=day), self.span)
+        return _move_instant(start.replace(year=year, month=month + 1, day=day), self.span)
 
     def seconds(self) -> float:
         """Return the length in seconds, a year counted as 365 days and a month as 30."""
@@ -107,9 +107,9 @@ def parse_instant(text: str) -> datetime | None:
     except ValueError:
         return None
     offset = timedelta(hours=offset_hours, minutes=offset_minutes)
-    instant = _moved(local, offset if found["sign"] == "-" else -offset)
+    instant = _move_instant(local, offset if found["sign"] == "-" else -offset)
     if second == 60:
-        after = _moved(instant, timedelta(seconds=1))
+        after = _move_instant(instant, timedelta(seconds=1))
         if (after.day, after.hour, after.minute) != (1, 0, 0) and instant < LATEST - timedelta(seconds=1):
             return None
         instant = after
@@ -124,7 +124,7 @@ def format_instant(instant: datetime) -> str:
 
 def _in_utc(instant: datetime) -> datetime:
     """Return the same instant in UTC; one that does not say its zone is taken to be."""
-    return _moved(instant.replace(tzinfo=UTC), -(instant.utcoffset() or timedelta()))
+    return _move_instant(instant.replace(tzinfo=UTC), -(instant.utcoffset() or timedelta()))
 
 
 def _span(microseconds: int) -> timedelta:
@@ -132,7 +132,7 @@ def _span(microseconds: int) -> timedelta:
     return max(shortest, min(longest, microseconds)) * _MICROSECOND
 
 
-def _moved(instant: datetime, span: timedelta) -> datetime:
+def _move_instant(instant: datetime, span: timedelta) -> datetime:
     try:
         return instant + span
     except OverflowError:

@@ -29,7 +29,7 @@ class Timeout(Plain):
         if self._due <= around.frame.stage.now():
             return exceeded
         imposed = as_failure(failure("System.Cancelled", type="cancellation", previous=exceeded))
-        bounded = _awaited(inner, down)
+        bounded = _await_inner(inner, down)
         raced = await around.frame.stage.within(self._due, bounded, node=around.place.node, slot="bound", cause=imposed)
         match raced:
             case Ok(result):
@@ -41,5 +41,5 @@ class Timeout(Plain):
                 return exceeded
 
 
-async def _awaited(inner: Inner, down: JSON) -> Result:
+async def _await_inner(inner: Inner, down: JSON) -> Result:
     return await inner(down)

@@ -73,7 +73,7 @@ class Schema:
         """Return how arguments violate the schema, or None if they fit it."""
         try:
             found = check.violations(
-                self._closed,
+                self._close_schema,
                 value,
                 dialect=check.DRAFT2020,
                 formats=FORMATS,
@@ -84,7 +84,7 @@ class Schema:
             return Violation("", "", value, str(error))
         if not found:
             return None
-        first, *further = _told(found)
+        first, *further = _to_violations(found)
         return replace(first, all=tuple(further))
 
     @cached_property
@@ -104,7 +104,7 @@ class Schema:
         return tuple(properties) if isinstance(properties, dict) else ()
 
     @cached_property
-    def _closed(self) -> JsonSchema:
+    def _close_schema(self) -> JsonSchema:
         return {"additionalProperties": False, **self.schema}
 
 
@@ -171,7 +171,7 @@ def _subschemas(schema: JSON, location: Location) -> Iterator[tuple[Location, di
 # -- telling an error: own words, so that a run replays to the same failure whatever validator is installed -----------
 
 
-def _told(found: Iterable[check.Violation]) -> list[Violation]:
+def _to_violations(found: Iterable[check.Violation]) -> list[Violation]:
     told = {
         (_pointer(one.path), _pointer(one.schema_path)): Violation(
             _pointer(one.schema_path), _pointer(one.path), one.value, _message(one)

@@ -139,7 +139,7 @@ class Agenda:
         for wire in self._graph.outgoing[task.node]:
             match deliveries.get(wire.index):
                 case Items(values):
-                    new += self._fanned(task, wire, values, address)
+                    new += self._fan_out(task, wire, values, address)
                 case Value(value):
                     self._states[wire.target].arrivals.append((task.rank, wire.index, value))
                 case None:
@@ -149,7 +149,7 @@ class Agenda:
         new += self._settle(task.node)
         self.ready.extend(sorted(new, key=lambda one: one.rank))
 
-    def _fanned(self, task: Task, wire: Wire, values: Sequence[JSON], address: str) -> list[Task]:
+    def _fan_out(self, task: Task, wire: Wire, values: Sequence[JSON], address: str) -> list[Task]:
         self._states[wire.target].tasks += len(values)
         segment = encode_id(wire.target)
         return [

@@ -69,10 +69,10 @@ async def run_code(
     results: Any = outcome.value.get("results") if isinstance(outcome.value, dict) else None
     if not isinstance(results, list) or len(results) != len(inputs):
         return [Returned(error="the sandbox did not answer for each input")] * len(inputs)
-    return [_returned(one) for one in results]
+    return [_to_returned(one) for one in results]
 
 
-def _returned(result: Any) -> Returned:
+def _to_returned(result: Any) -> Returned:
     match result:
         case {"error": str(reason), "code": str(code)}:
             return Returned(error=reason, code=code)

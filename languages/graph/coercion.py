@@ -86,9 +86,9 @@ def coerced(value: JSON, type: ValueType) -> JSON:
         case "number":
             return _number(value)
         case "array":
-            return _parsed(value, list)
+            return _parse_value(value, list)
         case "object":
-            return _parsed(value, dict)
+            return _parse_value(value, dict)
 
 
 def fitted(payload: JSON, declared: dict[str, Field]) -> JSON:
@@ -140,7 +140,7 @@ def _number(value: JSON) -> Any:
             return UNFIT
 
 
-def _parsed(value: JSON, kind: type[Any]) -> JSON:
+def _parse_value(value: JSON, kind: type[Any]) -> JSON:
     if isinstance(value, kind):
         return value
     if isinstance(value, str):

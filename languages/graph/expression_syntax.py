@@ -132,11 +132,11 @@ class _Parser:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise self._invalid(f"nested more than {DEPTH_MAX} deep")
-        found = self._joined("||", lambda: self._joined("&&", self._comparison))
+        found = self._parse_joined("||", lambda: self._parse_joined("&&", self._comparison))
         self._depth -= 1
         return found
 
-    def _joined(self, operator: str, part: Any) -> Expression:
+    def _parse_joined(self, operator: str, part: Any) -> Expression:
         parts = [part()]
         while self._take(operator):
             parts.append(part())
@@ -165,13 +165,13 @@ class _Parser:
             raise self._invalid("a value is missing" if not self._rest() else "this is not understood")
         if match["string"] is not None:
             self._at = match.end()
-            return Literal(_unquoted(match["string"]))
+            return Literal(_unquote(match["string"]))
         if match["number"] is not None:
             self._at = match.end()
             return Literal(_number(match["number"]))
         if match["name"] is not None:
             self._at = match.end()
-            return self._named(match["name"])
+            return self._parse_name(match["name"])
         for opening, closing in (("(", ")"), ("{{", "}}")):
             if self._take(opening):
                 found = self._or()
@@ -179,7 +179,7 @@ class _Parser:
                 return found
         raise self._invalid("a value is missing")
 
-    def _named(self, name: str) -> Expression:
+    def _parse_name(self, name: str) -> Expression:
         if self._take("("):
             return self._call(name)
         if name in _WORDS:
@@ -212,12 +212,12 @@ class _Parser:
                 self._at = match.end()
                 steps.append(match[1])
             elif self._take("["):
-                steps.append(self._bracketed())
+                steps.append(self._parse_bracket())
                 self._expect("]")
             else:
                 return steps
 
-    def _bracketed(self) -> Any:
+    def _parse_bracket(self) -> Any:
         rest = self._text[self._at :]
         star = re.match(r"\s*\*", rest)
         if star:
@@ -251,7 +251,7 @@ class _Parser:
         return ExpressionInvalid(f"{message}, {where}")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1], flags=re.DOTALL)
 
 

@@ -74,7 +74,7 @@ async def recall(work: Work, memories: Sequence[GraphNode], query: str) -> Remem
     context: list[str] = []
     for index, memory in enumerate(memories):
         asked = request(work, memory, "get_context", query=query, limit=HISTORY_MAX)
-        answer = await _asked(work, f"memory.load.{index}", memory, asked)
+        answer = await _ask_memory(work, f"memory.load.{index}", memory, asked)
         if isinstance(answer, Mapping):
             listed = answer.get("messages")
             messages += _messages(listed) if isinstance(listed, list) else []
@@ -90,7 +90,7 @@ async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer:
     text = f"User: {said}\nAssistant: {told}"
     for index, memory in enumerate(memories):
         stored = request(work, memory, "store", messages=messages, text=text, metadata=metadata)
-        kept = await _asked(work, f"memory.store.{index}", memory, stored)
+        kept = await _ask_memory(work, f"memory.store.{index}", memory, stored)
         match kept:
             case {"to_summarize": {"messages": list() as old, **rest}} if old:
                 await _summarize(work, memory, index, old, rest)
@@ -98,7 +98,7 @@ async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer:
                 pass
 
 
-async def _asked(work: Work, slot: str, memory: GraphNode, request: dict[str, JSON]) -> JSON:
+async def _ask_memory(work: Work, slot: str, memory: GraphNode, request: dict[str, JSON]) -> JSON:
     outcome = await work.node.call(slot, "memory", request)
     if isinstance(outcome, Failed):
         reason = f"{request['operation']} of {memory.id} failed: {outcome.error.message or outcome.error.code}"
@@ -119,7 +119,7 @@ async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], 
         return
     came = {"from": rest["from"]} if "from" in rest else {}
     kept = request(work, memory, "summarize", summary=outcome.value.text, count=len(old), **came)
-    await _asked(work, f"memory.summary.{index}", memory, kept)
+    await _ask_memory(work, f"memory.summary.{index}", memory, kept)
 
 
 def model_of(work: Work) -> str | None:

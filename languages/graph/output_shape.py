@@ -36,7 +36,7 @@ def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
         return payload
     if node.spec is not None:
         declared = {
-            name: _fitted(payload[name], field.type) if name in payload else field.default
+            name: _fit_value(payload[name], field.type) if name in payload else field.default
             for name, field in node.spec.output_params.items()
         }
         whole_since = WHOLE_INPUT if node.subtype == "MANUAL" else WHOLE_TRIGGERS
@@ -60,7 +60,7 @@ def _default(declared: JSON, rules: int) -> JSON:
     return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
 
 
-def _fitted(value: JSON, type: Any) -> JSON:
+def _fit_value(value: JSON, type: Any) -> JSON:
     made = coerced(value, type)
     return value if made is UNFIT else made
 

@@ -44,11 +44,11 @@ def _pieces(text: str, scope: Scope) -> Iterator[str]:
             break
         yield text[at:opening]
         at = closing + len(_CLOSING)
-        yield _filled(text[opening:at], scope)
+        yield _fill_place(text[opening:at], scope)
     yield text[at:]
 
 
-def _filled(place: str, scope: Scope) -> str:
+def _fill_place(place: str, scope: Scope) -> str:
     """Return the value of a place, or the place itself if what is in it is no expression."""
     scope.budget.take_parsed(place)
     try:

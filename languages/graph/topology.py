@@ -74,11 +74,11 @@ class Graph(Struct, frozen=True, dict=True):
     @cached_property
     def outgoing(self) -> dict[str, list[Wire]]:
         """The connections of each node, in the order of their declaration."""
-        return _grouped(self.nodes, ((wire.source, wire) for wire in self.wires))
+        return _group_wires(self.nodes, ((wire.source, wire) for wire in self.wires))
 
     @cached_property
     def incoming(self) -> dict[str, list[Wire]]:
-        return _grouped(self.nodes, ((wire.target, wire) for wire in self.wires))
+        return _group_wires(self.nodes, ((wire.target, wire) for wire in self.wires))
 
     def starts(self) -> list[str]:
         """The nodes that a run begins with: the triggers as they are listed, else all that nothing leads to."""
@@ -97,7 +97,7 @@ class Graph(Struct, frozen=True, dict=True):
         return found
 
 
-def _grouped(names: Iterable[str], found: Iterable[tuple[str, Wire]]) -> dict[str, list[Wire]]:
+def _group_wires(names: Iterable[str], found: Iterable[tuple[str, Wire]]) -> dict[str, list[Wire]]:
     groups: dict[str, list[Wire]] = {name: [] for name in names}
     for name, wire in found:
         groups[name].append(wire)

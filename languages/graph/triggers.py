@@ -80,7 +80,7 @@ def _github(node: GraphNode, received: Received) -> tuple[_Data, str]:
     patterns = [str(one) for one in branches] if isinstance(branches, list) else []
     if branch and patterns and not any(fnmatchcase(branch, pattern) for pattern in patterns):
         raise _NotMeant(f"the branch {branch!r} is none of its branches")
-    _fulfilled(node.setting("filter_conditions"), body)
+    _check_conditions(node.setting("filter_conditions"), body)
     action = _text(body, "action")
     data = {
         "trigger_time": _time(received),
@@ -126,12 +126,12 @@ def _slack(node: GraphNode, received: Received) -> tuple[_Data, str]:
     kind, text = _text(event, "type"), _text(event, "text")
     _among(kind, node.setting("events"), "event")
     item = event.get("channel") or (event["item"].get("channel") if isinstance(event.get("item"), dict) else None)
-    channel = _named(item)
+    channel = _read_id_and_name(item)
     channels = node.setting("channels")
     if isinstance(channels, list) and channels and not {f"#{channel[1]}", *channel} & {str(one) for one in channels}:
         raise _NotMeant(f"the channel {channel[0]!r} is none of its channels")
-    _mentioned(text, node.setting("keywords"))
-    user = _named(event.get("user"))
+    _check_mention(text, node.setting("keywords"))
+    user = _read_id_and_name(event.get("user"))
     data = {
         "trigger_time": _time(received),
         "event_type": kind,
@@ -156,8 +156,8 @@ def _email(node: GraphNode, received: Received) -> tuple[_Data, str]:
         names = {str(one).lower().removeprefix("@") for one in allowed}
         if not {address, address.rpartition("@")[2]} & names:
             raise _NotMeant(f"the sender {address!r} is none of its senders")
-    _mentioned(subject, node.setting("subject_keywords"))
-    _fulfilled(node.setting("filter_criteria"), mail)
+    _check_mention(subject, node.setting("subject_keywords"))
+    _check_conditions(node.setting("filter_criteria"), mail)
     id = _text(mail, "id")
     data = {
         "trigger_time": _time(received),
@@ -215,12 +215,12 @@ def _among(found: str, wanted: JSON, what: str) -> None:
         raise _NotMeant(f"the {what} {found!r} is none of {', '.join(map(str, wanted))}")
 
 
-def _mentioned(text: str, words: JSON) -> None:
+def _check_mention(text: str, words: JSON) -> None:
     if isinstance(words, list) and words and not any(str(word).lower() in text.lower() for word in words):
         raise _NotMeant(f"none of {', '.join(map(str, words))} is mentioned")
 
 
-def _fulfilled(conditions: JSON, data: _Data) -> None:
+def _check_conditions(conditions: JSON, data: _Data) -> None:
     """Compare the members at dotted paths with a value each, or with a list of those that will do."""
     for path, wanted in conditions.items() if isinstance(conditions, dict) else ():
         found = _at(data, path.split("."))
@@ -249,7 +249,7 @@ def _text(data: JSON, *path: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _named(given: JSON) -> tuple[str, str]:
+def _read_id_and_name(given: JSON) -> tuple[str, str]:
     """The id and the name of something that stands as its id, or as an object with both."""
     if isinstance(given, dict):
         return _text(given, "id"), _text(given, "name")

@@ -26,7 +26,7 @@ def settings_of(node: GraphNode) -> dict[str, Any]:
 
 def turn_parameters(settings: dict[str, Any]) -> dict[str, JSON]:
     """Return the parameters of an agent's turns; what is not of a parameter's kind is left out."""
-    found = {name: _fitted(name, value) for name, value in given_parameters(settings).items()}
+    found = {name: _fit_parameter(name, value) for name, value in given_parameters(settings).items()}
     if found.get("candidate_count") == 1:  # there is one in any case
         del found["candidate_count"]
     return {name: value for name, value in found.items() if value is not None}
@@ -49,7 +49,7 @@ def exact_model(node: GraphNode, name: str) -> str:
     return f"{provider}:{name}" if name and provider and ":" not in name else name
 
 
-def _fitted(name: str, value: JSON) -> JSON:
+def _fit_parameter(name: str, value: JSON) -> JSON:
     match name:
         case "stop_sequences":
             texts = [value] if isinstance(value, str) else value

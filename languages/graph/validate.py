@@ -47,8 +47,8 @@ def beyond_shape(tree: Tree) -> list[Problem]:
         elif isinstance(name, str):
             by_id[name] = node
     for at, node in nodes:
-        problems += _typed(tree, at, node)
-        problems += _attached(tree, at, node, by_id)
+        problems += _check_type(tree, at, node)
+        problems += _check_attachments(tree, at, node, by_id)
     problems += _references(tree, document, by_id)
     return [*problems, *_cycle(tree, document, by_id)]
 
@@ -66,28 +66,28 @@ def _strings(value: JSON) -> Iterator[tuple[int, str]]:
 # -- types and configurations ------------------------------------------------------------------------------------------
 
 
-def _typed(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Problem]:
+def _check_type(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Problem]:
     type, subtype = node.get("type"), node.get("subtype")
     if not isinstance(type, str) or not isinstance(subtype, str):
         return
     if type not in NODE_TYPES:
-        yield _unknown(tree, (*at, "type"), f"the type {type!r} is not known", type, NODE_TYPES)
+        yield _unknown_name(tree, (*at, "type"), f"the type {type!r} is not known", type, NODE_TYPES)
     elif not is_known(type, subtype):
         known = (*node_type(type).subtypes, *node_type(type).unspecified)
         if type == "AI_AGENT":
             message = f"{subtype!r} is no provider of models"
             yield tree.problem("UNKNOWN_PROVIDER", message, (*at, "subtype"), expected=f"one of {', '.join(known)}")
         else:
-            yield _unknown(tree, (*at, "subtype"), f"{type} has no subtype {subtype!r}", subtype, known)
-    yield from _configured(tree, at, node, spec_of(type, subtype))
+            yield _unknown_name(tree, (*at, "subtype"), f"{type} has no subtype {subtype!r}", subtype, known)
+    yield from _check_configuration(tree, at, node, spec_of(type, subtype))
 
 
-def _unknown(tree: Tree, at: Location, message: str, name: str, known: tuple[str, ...]) -> Problem:
+def _unknown_name(tree: Tree, at: Location, message: str, name: str, known: tuple[str, ...]) -> Problem:
     hint = hint_at(name, known)
     return tree.problem("UNKNOWN_TYPE", f"{message}{hint}; the node passes its input on", at, warning=True)
 
 
-def _configured(tree: Tree, at: Location, node: dict[str, Any], spec: NodeSpec | None) -> Iterator[Problem]:
+def _check_configuration(tree: Tree, at: Location, node: dict[str, Any], spec: NodeSpec | None) -> Iterator[Problem]:
     given = node.get("configurations")
     configurations: dict[str, Any] = given if isinstance(given, dict) else {}
     where = (*at, "configurations")
@@ -160,7 +160,9 @@ def _configured_before(node: GraphNode) -> GraphNode:
 # -- references --------------------------------------------------------------------------------------------------------
 
 
-def _attached(tree: Tree, at: Location, node: dict[str, Any], by_id: dict[str, dict[str, Any]]) -> Iterator[Problem]:
+def _check_attachments(
+    tree: Tree, at: Location, node: dict[str, Any], by_id: dict[str, dict[str, Any]]
+) -> Iterator[Problem]:
     names = list(_strings(node.get("attached_nodes")))
     if names and node.get("type") != "AI_AGENT":
         message = f"a node of type {node.get('type')} has no attached nodes"

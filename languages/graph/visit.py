@@ -126,19 +126,21 @@ class _Run(Struct):
         """Do the node's work; return what each of its connections delivers, or why there is nothing."""
         outcome = await self._attempts()
         if not isinstance(outcome, Failure | Outputs):
-            outcome = await self._waited(outcome)
+            outcome = await self._wait_as_asked(outcome)
         if isinstance(outcome, Failure):
             return outcome
         self.record.details.update(outcome.details)
         try:
-            self.record.output_data = ports = await computed(self.visitor.stage, partial(self._shaped, outcome.ports))
+            self.record.output_data = ports = await computed(
+                self.visitor.stage, partial(self._shape_ports, outcome.ports)
+            )
         except NodeFailed as failed:
             return self._exception(failed)
         if refusal := refused(outcome.ports):
             return self._refusal(*refusal)
-        return await self._delivered(ports)
+        return await self._deliver_ports(ports)
 
-    def _shaped(self, made: Ports) -> Ports:
+    def _shape_ports(self, made: Ports) -> Ports:
         """Shape what the runner put out.
 
         :raises NodeFailed: if it nests too deep
@@ -192,14 +194,14 @@ class _Run(Struct):
         base = max(0.0, number(configured.get("retry_backoff_seconds")))
         factor = max(0.0, number(configured.get("retry_backoff_factor"), 1.0))
         jitter = max(0.0, number(configured.get("retry_jitter_seconds")))
-        delay = _grown(base, factor, attempt) + (jitter * self.node.random("jitter") if jitter else 0.0)
+        delay = _grow_delay(base, factor, attempt) + (jitter * self.node.random("jitter") if jitter else 0.0)
         self.record.status, self.record.retries = "RETRYING", attempt + 1
         self.node.retry(failure.message, attempt=attempt + 1, delay=delay, error=failure)
         if delay:
             await self.node.sleep("backoff", after(self.visitor.stage.now(), delay), "retry")
         self.record.status = "RUNNING"
 
-    async def _waited(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
+    async def _wait_as_asked(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
         """Wait as the runner has asked for; nothing bounds it but what it asked for itself."""
         self.record.status = "WAITING_INPUT"
         stage, start = self.visitor.stage, self.visitor.stage.now()
@@ -208,14 +210,14 @@ class _Run(Struct):
                 await self.node.sleep("delay", after(start, seconds), "delay")
                 return then(start, stage.now())
             case Await():
-                return await self._signalled(outcome, start)
+                return await self._wait_for_signal(outcome, start)
             case AskHuman(ask):
                 try:
                     return await ask()
                 except NodeFailed as failed:
                     return self._exception(failed)
 
-    async def _signalled(self, outcome: Await, start: Instant) -> Outputs:
+    async def _wait_for_signal(self, outcome: Await, start: Instant) -> Outputs:
         stage = self.visitor.stage
         if outcome.timeout_s is None:
             arrived = await self.node.signal("wait", outcome.signal)
@@ -261,7 +263,7 @@ class _Run(Struct):
     def _tells_own_codes(self) -> bool:
         return self.visitor.stage.info.rules >= OWN_ERROR_CODES
 
-    async def _delivered(self, ports: Ports) -> dict[int, Delivery]:
+    async def _deliver_ports(self, ports: Ports) -> dict[int, Delivery]:
         deliveries: dict[int, Delivery] = {}
         for wire in self.visitor.graph.outgoing[self.spec.id]:
             value = travelling(ports, wire)
@@ -296,7 +298,7 @@ def _bound(spec: GraphNode) -> float:
     return max(0.0, number(given))
 
 
-def _grown(base: float, factor: float, times: int) -> float:
+def _grow_delay(base: float, factor: float, times: int) -> float:
     try:
         return base * factor**times
     except OverflowError:

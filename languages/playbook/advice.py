@@ -28,7 +28,7 @@ class _Walk:
         for step in self._playbook.steps:
             yield from self._step(step)
         kind = self._playbook.artifact_type
-        yield from (_undeclared(name, "The artifact type", None) for name in self._missing(kind))
+        yield from (_undeclared_problem(name, "The artifact type", None) for name in self._missing(kind))
 
     def _step(self, step: Step) -> Iterator[Problem]:
         if step.elicitation is not None:
@@ -54,7 +54,7 @@ class _Walk:
         texts += [step.prompt_ref.prompt_id] if step.prompt_ref else []
         texts += [step.tool_call.arguments] if step.tool_call else []
         for name in dict.fromkeys(name for text in texts for name in self._missing(text)):
-            yield _undeclared(name, f"Step {step.label}", step)
+            yield _undeclared_problem(name, f"Step {step.label}", step)
         if step.output_var in self._inputs:
             message = f'Step {step.label} captures "{step.output_var}", which is an input: it is the input that is read'
             yield _advice("SHADOWED_OUTPUT", message, step)
@@ -66,7 +66,7 @@ class _Walk:
                 yield match[1]
 
 
-def _undeclared(name: str, who: str, step: Step | None) -> Problem:
+def _undeclared_problem(name: str, who: str, step: Step | None) -> Problem:
     message = f"{who} refers to {{{{{name}}}}}, which no input and no earlier step declares; it stays as it stands"
     return _advice("UNDECLARED_PLACEHOLDER", message, step)
 

@@ -13,10 +13,10 @@ from callboard.languages.playbook.report import report
 
 
 def _about(playbook: Playbook) -> About:
-    return About(playbook.title, playbook.description, {one.name: _declared(one) for one in playbook.inputs})
+    return About(playbook.title, playbook.description, {one.name: _describe_input(one) for one in playbook.inputs})
 
 
-def _declared(one: Any) -> dict[str, Any]:
+def _describe_input(one: Any) -> dict[str, Any]:
     told = one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True)
     return {**told, "type": one.type, "required": one.required}
 

@@ -35,7 +35,7 @@ def to_markdown(source: str) -> str | list[Problem]:
     if not isinstance(bare, dict):
         return [tree.problem("SCHEMA", f"expected a playbook object, got {kind_of(bare)}", expected="title and steps")]
     try:
-        playbook = Playbook.model_validate(_filled(bare))
+        playbook = Playbook.model_validate(_drop_nulls(bare))
     except ValidationError as error:
         return from_pydantic(error, Playbook, tree, inside)
     text = written(playbook)
@@ -49,13 +49,13 @@ def to_markdown(source: str) -> str | list[Problem]:
     return text
 
 
-def _filled(value: Any) -> Any:
+def _drop_nulls(value: Any) -> Any:
     """Leave out members that are null: absent and empty mean the same."""
     match value:
         case dict():
-            return {name: _filled(one) for name, one in value.items() if one is not None and one != ""}
+            return {name: _drop_nulls(one) for name, one in value.items() if one is not None and one != ""}
         case list():
-            return [_filled(one) for one in value]
+            return [_drop_nulls(one) for one in value]
         case _:
             return value
 

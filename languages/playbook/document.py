@@ -154,15 +154,15 @@ _SHOWN = {
 
 def told(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
     """Return a playbook as JSON has it in the specification's vectors; without ``lines`` only what it means."""
-    return _told(playbook.model_dump(mode="json"), lines)
+    return _add_lines(playbook.model_dump(mode="json"), lines)
 
 
-def _told(value: Any, lines: bool) -> Any:
+def _add_lines(value: Any, lines: bool) -> Any:
     match value:
         case dict():
             kept = {name: one for name, one in value.items() if one or name in _SHOWN}
-            return {name: _told(one, lines) for name, one in kept.items() if lines or name != "line"}
+            return {name: _add_lines(one, lines) for name, one in kept.items() if lines or name != "line"}
         case list():
-            return [_told(one, lines) for one in value]
+            return [_add_lines(one, lines) for one in value]
         case _:
             return value

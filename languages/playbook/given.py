@@ -33,7 +33,9 @@ def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str
             values[one.name] = one.default
         else:
             message = "is required but was not provided"
-            problems.append(Problem("INPUT", message, f"input.{one.name}", one.line or None, expected=_expected(one)))
+            problems.append(
+                Problem("INPUT", message, f"input.{one.name}", one.line or None, expected=_describe_expected(one))
+            )
     return values, problems, list(_strangers(playbook, given or {}))
 
 
@@ -43,7 +45,7 @@ def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Proble
     for one in playbook.inputs:
         where = f"variables.{one.name}"
         if one.name in variables and variables[one.name] is None:
-            problems.append(Problem("INPUT", "is null", where, one.line or None, expected=_expected(one)))
+            problems.append(Problem("INPUT", "is null", where, one.line or None, expected=_describe_expected(one)))
         elif one.name in variables:
             problems += _misfit(one, text_of(variables[one.name]), where)
     return problems
@@ -52,7 +54,7 @@ def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Proble
 def _misfit(one: Input, value: str, where: str = "") -> Iterable[Problem]:
     if not fits(one, value):
         where = where or f"input.{one.name}"
-        yield Problem("INPUT", f"{value[:200]!r} does not fit", where, expected=_expected(one))
+        yield Problem("INPUT", f"{value[:200]!r} does not fit", where, expected=_describe_expected(one))
 
 
 def fits(one: Input, value: str) -> bool:
@@ -68,7 +70,7 @@ def fits(one: Input, value: str) -> bool:
             return True
 
 
-def _expected(one: Input) -> str:
+def _describe_expected(one: Input) -> str:
     if one.type == "enum" and one.options:
         return f"one of {', '.join(one.options)}"
     return {"number": "a number", "boolean": "true or false"}.get(one.type, "a text")

@@ -58,14 +58,14 @@ class _Run:
             for place in range(self._first, len(self._playbook.steps)):
                 match await self._step(place):
                     case Broken() as broken:
-                        return self._ended("failed", _step_failed(broken))
+                        return self._end_run("failed", _step_failed(broken))
                     case Lapsed(message):
-                        return self._ended("expired", _expired(message))
+                        return self._end_run("expired", _expiry_failure(message))
                     case _:
                         pass
-            return self._ended("completed")
+            return self._end_run("completed")
         except Cancelled as cancelled:
-            return self._ended("cancelled", cancelled.cause)
+            return self._end_run("cancelled", cancelled.cause)
 
     async def _step(self, place: int) -> Outcome:
         """Carry a step out, and stand still behind it if it is a breakpoint, or the run goes step by step."""
@@ -145,7 +145,7 @@ class _Run:
                 node.exit("failed", visit.result(None), error)
                 return outcome if outcome.label else replace(outcome, label=step.label, path=node.path)
             case Lapsed(message):
-                node.exit("cancelled", visit.result(None), _expired(message))
+                node.exit("cancelled", visit.result(None), _expiry_failure(message))
         return outcome
 
     async def _stand(self, node: Node | None = None, label: str = "") -> Lapsed | None:
@@ -161,7 +161,7 @@ class _Run:
             self._names.override(raced.value.variables)
         return None
 
-    def _ended(
+    def _end_run(
         self, status: Literal["completed", "failed", "cancelled", "expired"], error: Failure | None = None
     ) -> End:
         record = self._record
@@ -191,5 +191,5 @@ def _step_failed(broken: Broken) -> Failure:
     return Failure("playbook.step_failed", message, details=details, previous=error, path=broken.path)
 
 
-def _expired(message: str) -> Failure:
+def _expiry_failure(message: str) -> Failure:
     return Failure("playbook.expired", message, type="timeout")

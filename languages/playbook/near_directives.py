@@ -91,7 +91,7 @@ def _meant(name: str, inner: str) -> str:
     """Return the directive that is surely meant, in its proper form; that of any, if it cannot be told."""
     quoted = _SINGLE.sub(lambda match: f'"{match[1] or match[2] or ""}"', inner)
     pattern = {"output": OUTPUT, "elicit": ELICIT, "prompt": PROMPT, "tool": TOOL}[name]
-    for tried in (inner, quoted, *(_repaired(name, quoted))):
+    for tried in (inner, quoted, *(_repair_arguments(name, quoted))):
         made = f"@{name}({tried})"
         read = Directives()
         if pattern.fullmatch(made) and read.take(Line(0, made)) and not _loses(name, made, read):
@@ -106,7 +106,7 @@ def _loses(name: str, made: str, read: Directives) -> bool:
     return (name == "tool" and "tool_call" not in read.fields) or (name == "elicit" and bool(_unread(made)))
 
 
-def _repaired(name: str, inner: str) -> Iterator[str]:
+def _repair_arguments(name: str, inner: str) -> Iterator[str]:
     """Yield what may be meant by the inside of a directive's parentheses."""
     head, comma, rest = inner.partition(",")
     if name == "output":

@@ -56,12 +56,12 @@ def near_misses(source: str, playbook: Playbook | None) -> list[Problem]:
 def _found(source: str, playbook: Playbook | None) -> Iterator[Problem]:
     found = sections(source)
     yield from _headings(source, found.title)
-    names = {one.name for one in playbook.inputs} | _captured(playbook.steps) if playbook else set[str]()
+    names = {one.name for one in playbook.inputs} | _captured_names(playbook.steps) if playbook else set[str]()
     for section in found.sections:
         if section.kind == "step":
             yield from _step(section, playbook, names)
         elif section.kind == "system":
-            yield from _unfilled(_short(section.body), "the system prompt")
+            yield from _find_unfilled(_short(section.body), "the system prompt")
 
 
 def _step(section: Section, playbook: Playbook | None, names: set[str]) -> Iterator[Problem]:
@@ -77,7 +77,7 @@ def _step(section: Section, playbook: Playbook | None, names: set[str]) -> Itera
     for line in lines:
         text = line.text.strip()
         if ELICIT.fullmatch(text):
-            yield from _unfilled([line], "a question")
+            yield from _find_unfilled([line], "a question")
             continue
         if TOOL.fullmatch(text):
             yield from _variables(line)
@@ -153,7 +153,7 @@ def _section_heading(line: Line, headed: str) -> Iterator[Problem]:
 # -- placeholders ------------------------------------------------------------------------------------------------------
 
 
-def _unfilled(lines: Iterable[Line], where: str) -> Iterator[Problem]:
+def _find_unfilled(lines: Iterable[Line], where: str) -> Iterator[Problem]:
     for line in lines:
         if match := PLACEHOLDER.search(line.text) or _BRACES.search(line.text):
             message = f"{match[0]!r} is passed on as it is written: placeholders are not filled in in {where}"
@@ -190,7 +190,7 @@ def _all(steps: Iterable[Step]) -> Iterator[Step]:
             yield from branch.steps
 
 
-def _captured(steps: Iterable[Step]) -> set[str]:
+def _captured_names(steps: Iterable[Step]) -> set[str]:
     return {one.output_var for one in _all(steps) if one.output_var}
 
 

@@ -53,7 +53,7 @@ def _source(value: JSON) -> JSON:
     return value
 
 
-def _named(value: Any) -> Any:
+def _name_server(value: Any) -> Any:
     """An MCP server is named by its connection, unless it has a name."""
     if not isinstance(value, dict):
         return value
@@ -94,7 +94,7 @@ class Options(Part):
     seed: int | None = None
     safety_settings: dict[str, str] | None = None
     prompts: dict[str, str] = Field(default_factory=dict[str, str])
-    connections: Annotated[dict[str, Connection], BeforeValidator(_named)] = Field(default_factory=dict[str, Any])
+    connections: Annotated[dict[str, Connection], BeforeValidator(_name_server)] = Field(default_factory=dict[str, Any])
 
     @property
     def parameters(self) -> dict[str, JSON]:

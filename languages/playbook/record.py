@@ -44,16 +44,16 @@ class Record:
     def results(self, named: dict[str, str], artifact_type: str) -> dict[str, Any]:
         """Return the run's results."""
         return {
-            "steps": list(_listed(self.steps)),
+            "steps": list(_to_records(self.steps)),
             "step_outputs": dict(self.outputs),
             "named_outputs": dict(named),
             "artifact_type": artifact_type,
         }
 
 
-def _listed(entries: Sequence[Standing]) -> list[dict[str, Any]]:
+def _to_records(entries: Sequence[Standing]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for entry in entries:
         found.append({"label": entry.label, "status": entry.status, "output": entry.output})
-        found += _listed(entry.inner)
+        found += _to_records(entry.inner)
     return found

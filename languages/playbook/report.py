@@ -18,12 +18,12 @@ def report(source: str, problems: Sequence[Problem]) -> dict[str, Any]:
     return {
         "valid": parsed.playbook is not None and not errors,
         "definition": told(parsed.playbook) if parsed.playbook is not None else None,
-        "warnings": [_told(problem) for problem in parsed.warnings],
-        "errors": [_told(problem) for problem in errors],
+        "warnings": [_to_object(problem) for problem in parsed.warnings],
+        "errors": [_to_object(problem) for problem in errors],
     }
 
 
-def _told(problem: Problem) -> dict[str, Any]:
+def _to_object(problem: Problem) -> dict[str, Any]:
     place = f"{problem.where}: " if problem.where else ""
     line = {"line": problem.line} if problem.line else {}
     return {**line, "message": f"{place}{problem.message}"}

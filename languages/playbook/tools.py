@@ -27,7 +27,7 @@ async def call_tool(
 ) -> Outcome:
     """Call a step's tool."""
     try:
-        made, arguments = await computed(stage, lambda: _rendered(call, names, stage.info.rules))
+        made, arguments = await computed(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
     unresolved(made.missing)
@@ -44,7 +44,7 @@ async def call_tool(
     return _outcome(outcome)
 
 
-def _rendered(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
+def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
     """Return the text of a call's arguments, and what it says."""
     made = rendered_json(call.arguments, names.find, rules)
     return made, _arguments(made.text)

@@ -72,7 +72,7 @@ def install() -> None:
         _replace(random, name, _drawing(name))
 
 
-def _guarded() -> WorkflowLoop | None:
+def _guarded_loop() -> WorkflowLoop | None:
     """The loop of the workflow that calls, unless it is in a block of `unsafe`."""
     loop = current_loop()
     return None if loop is None or _UNSAFE.get() else loop
@@ -83,7 +83,7 @@ def _replace(module: Any, name: str, inside: Callable[..., Any]) -> None:
 
     @wraps(original)
     def replaced(*args: Any, **named: Any) -> Any:
-        loop = _guarded()
+        loop = _guarded_loop()
         return original(*args, **named) if loop is None else inside(loop, *args, **named)
 
     setattr(module, name, replaced)
@@ -120,7 +120,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     what = REFUSED.get(event)
     if what is None:
         return
-    loop = _guarded()
+    loop = _guarded_loop()
     if loop is None or _is_import():
         return
     _refuse(loop, f"{what} {args[0]!r}" if args and isinstance(args[0], str) else what)

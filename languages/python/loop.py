@@ -184,7 +184,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _run(self) -> None:
         """Run what is ready until nothing is."""
-        with self._entered():
+        with self._enter_loop():
             for _ in range(BATCH_MAX):
                 if not self._ready:
                     break
@@ -199,7 +199,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 )
 
     @contextmanager
-    def _entered(self) -> Generator[None]:
+    def _enter_loop(self) -> Generator[None]:
         """Make this the running loop, and no task the current one: the stage is driven by a task of another loop."""
         outer = events._get_running_loop()  # pyright: ignore
         task = asyncio.current_task(outer) if outer is not None else None

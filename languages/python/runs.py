@@ -183,13 +183,13 @@ async def ask(
         refuses=reading.refusal,
     )
     node = loop.place("ask", loop.where())
-    came = await loop.effect(_asked(loop.stage, node, asked, due))
+    came = await loop.effect(_put_question(loop.stage, node, asked, due))
     if came is None:
         raise TimeoutError(f"nobody has answered in time: {question}")
     return reading.read(came.value)
 
 
-async def _asked(stage: Stage, node: Node, ask: Ask, due: Instant | None) -> Ok[JSON] | None:
+async def _put_question(stage: Stage, node: Node, ask: Ask, due: Instant | None) -> Ok[JSON] | None:
     """Put a question, and wait for its answer; None if the time runs out first."""
     async with node.question("ask", ask) as question:
         if due is None:
@@ -277,13 +277,13 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
             return ChildRun(await definition(**definition.arguments(plain_json(input))))
         raise RunOnly("child starts a run, which needs a worker: callboard run FILE.py:NAME")
     node = loop.place("child", loop.where())
-    end: End = await loop.effect(node.child("child", _named(loop, definition), plain_json(input), **start))
+    end: End = await loop.effect(node.child("child", _resolve_definition(loop, definition), plain_json(input), **start))
     if end.status != "completed":
         raise ChildFailed(end.status, end.error)
     return ChildRun(end.output, end.results)
 
 
-def _named(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
+def _resolve_definition(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
     if isinstance(definition, Workflow):
         found = hosted(definition.entry)
         if found is None:

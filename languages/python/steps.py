@@ -104,7 +104,7 @@ class Step(Generic[P, R]):
             return self._in_process(node, slot, arguments, attempt)
         work = Work(
             name=self.name,
-            call=lambda: self._called(arguments),
+            call=lambda: self._call_function(arguments),
             is_coroutine=self.is_coroutine,
             encode=self.parameters.result.encode,
             retryable=lambda error: isinstance(error, self.retry_on),
@@ -114,7 +114,7 @@ class Step(Generic[P, R]):
         )
         return node.call(slot, "step", {"step": self.name, "arguments": arguments}, work=work)
 
-    def _called(self, arguments: dict[str, JSON]) -> Any:
+    def _call_function(self, arguments: dict[str, JSON]) -> Any:
         """Call the function with what the log holds of its arguments."""
         codecs, signature = self.parameters.codecs, self.parameters.signature
         bound = inspect.BoundArguments(signature, {name: codecs[name].decode(one) for name, one in arguments.items()})  # pyright: ignore

@@ -158,11 +158,11 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     for name, one in signature.parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             raise NoJsonForm(f"{function.__qualname__} takes {one}: give every parameter a name of its own")
-        codecs[name] = _named(function, f"its parameter {name}", hints.get(name, Any))
-    return Parameters(signature, codecs, _named(function, "its result", hints.get("return", Any)))
+        codecs[name] = _codec_of(function, f"its parameter {name}", hints.get(name, Any))
+    return Parameters(signature, codecs, _codec_of(function, "its result", hints.get("return", Any)))
 
 
-def _named(function: Callable[..., Any], what: str, annotation: Any) -> Codec:
+def _codec_of(function: Callable[..., Any], what: str, annotation: Any) -> Codec:
     try:
         return codec(annotation)
     except NoJsonForm as error:

@@ -19,7 +19,7 @@ _VALUE = re.compile(r"-?\d+(\.\d+)?|true|false|[a-z]+://\S+|[~./]*/\S*|(?=\S*\d)
 def server_near_misses(server: McpServer) -> Iterator[tuple[Location, str, str]]:
     """Yield where a server is configured with something that is not filled in, a message, and what is meant."""
     for name, described in server.env.items():
-        yield from _described(name, described)
+        yield from _check_description(name, described)
     for name, text in server.headers.items():
         for one in references(text):
             if not one.ours:
@@ -35,7 +35,7 @@ def server_near_misses(server: McpServer) -> Iterator[tuple[Location, str, str]]
             break
 
 
-def _described(name: str, described: str) -> Iterator[tuple[Location, str, str]]:
+def _check_description(name: str, described: str) -> Iterator[tuple[Location, str, str]]:
     found = next(references(described), None)
     if found is not None:
         message = f"{found.text!r} is a description here: the server gets the worker's variable {name}"

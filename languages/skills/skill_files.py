@@ -101,16 +101,16 @@ def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Prob
         "mcp": parts.mcp,
     }
     skill = Skill.model_validate({field: value for field, value in fields.items() if value is not None})
-    return skill, [*_ignored(front, path), *_unfilled(parts.mcp, path)]
+    return skill, [*_find_ignored(front, path), *_find_unfilled(parts.mcp, path)]
 
 
-def _unfilled(server: McpServer | None, path: str) -> Iterator[Problem]:
+def _find_unfilled(server: McpServer | None, path: str) -> Iterator[Problem]:
     """Warn of what in the configuration of an MCP server is not filled in."""
     for location, message, expected in server_near_misses(server) if server else ():
         yield _warning(UNFILLED, f"mcp.{dotted(location)}: {message}", path, expected)
 
 
-def _ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _find_ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
     """Warn of fields that other agents heed and this one does not."""
     fields = [name for name in map(str, front) if name not in DESCRIBING and name not in ("config", "mcp")]
     if not fields:

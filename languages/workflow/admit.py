@@ -88,7 +88,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
         definition=definition,
         input=given,
         arguments={},
-        options=_recorded(options, skills, shipped),
+        options=_recorded_options(options, skills, shipped),
         outline=outline(document),
         needs=needs(document, skills, shipped, options.config),
         warnings=(
@@ -183,18 +183,18 @@ def _config_warnings(skills: dict[str, Skill], config: dict[str, str]) -> list[P
     ]
 
 
-def _recorded(options: Options, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:
+def _recorded_options(options: Options, skills: dict[str, Skill], shipped: dict[str, Skill]) -> dict[str, Any]:
     return {
         "max_steps": options.max_steps,
         "offline": options.offline,
         "config": {key: key if value else "" for key, value in options.config.items()},
-        "skills": _dumped(skills),
-        **({"shipped": _dumped(shipped)} if shipped else {}),
+        "skills": _dump_skills(skills),
+        **({"shipped": _dump_skills(shipped)} if shipped else {}),
         RULES: LATEST,
     }
 
 
-def _dumped(skills: dict[str, Skill]) -> list[dict[str, Any]]:
+def _dump_skills(skills: dict[str, Skill]) -> list[dict[str, Any]]:
     return [skill.model_dump(mode="json", by_alias=True, exclude_none=True) for skill in skills.values()]
 
 

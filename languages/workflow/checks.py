@@ -76,11 +76,13 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     try:
         passing = _holding(match, found.values, rules, steps)
     except (regex.BadPattern, TooManySteps) as error:
-        return f"{_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
+        return (
+            f"{_describe_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
+        )
     if all(passing) if found.mode == "all" else any(passing):
         return None
     failing = [value for value, passed in zip(found.values, passing, strict=True) if not passed]
-    return f"{_wanted(match)}, got {_shown(failing)}"
+    return f"{_describe_wanted(match)}, got {_show_value(failing)}"
 
 
 def _holding(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
@@ -96,16 +98,16 @@ def _holding(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -
             return [pattern.found(read(as_text(value))) for value in values]
 
 
-def _wanted(match: OutputMatch) -> str:
+def _describe_wanted(match: OutputMatch) -> str:
     match match.operator:
         case "equals":
-            return f"equals {_shown(match.equals)}"
+            return f"equals {_show_value(match.equals)}"
         case "in":
-            return f"in {_shown(match.in_)}"
+            return f"in {_show_value(match.in_)}"
         case _:
             return f"matches /{match.matches}/"
 
 
-def _shown(value: JSON) -> str:
+def _show_value(value: JSON) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"

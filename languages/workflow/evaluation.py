@@ -91,7 +91,7 @@ async def evaluate(
     evaluators = spec.eval or []
     names = [evaluator.name for evaluator in evaluators]
     asked = {
-        index: stage.spawn(_judged(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name)))
+        index: stage.spawn(_ask_judge(node, evaluator, spec, workflow, result, names[:index].count(evaluator.name)))
         for index, evaluator in enumerate(evaluators)
         if isinstance(evaluator, JudgeEvaluator)
     }
@@ -113,7 +113,7 @@ async def evaluate(
     return evaluations
 
 
-async def _judged(
+async def _ask_judge(
     node: Node, evaluator: JudgeEvaluator, spec: doc.Node, workflow: doc.Workflow, result: Result, earlier: int
 ) -> Evaluation:
     """Ask one judge. ``earlier`` counts the evaluators of the same name before it, whose slots are taken."""

@@ -121,17 +121,17 @@ def evaluate_function(
     rule = evaluator.rule
     faults: list[str] = []
     if rule.any_tool_called and not any(called(name, succeeded=True) for name in rule.any_tool_called):
-        faults.append(f"any_tool_called wants one of {_listed(rule.any_tool_called)} to succeed")
+        faults.append(f"any_tool_called wants one of {_list_names(rule.any_tool_called)} to succeed")
     if rule.all_tools_called:
         missing = [name for name in rule.all_tools_called if not called(name, succeeded=True)]
         if missing:
-            faults.append(f"all_tools_called wants all of {_listed(rule.all_tools_called)} to succeed")
+            faults.append(f"all_tools_called wants all of {_list_names(rule.all_tools_called)} to succeed")
     if rule.no_tool_called:
         present = [name for name in rule.no_tool_called if called(name, succeeded=False)]
         if present:
-            faults.append(f"no_tool_called forbids {_listed(present)}")
+            faults.append(f"no_tool_called forbids {_list_names(present)}")
     made = [call.tool if call.succeeded else f"{call.tool} (failed)" for call in used]
-    return verdict(evaluator.name, "function", [f"{'; '.join(faults)}, called: {_listed(made)}"] if faults else [])
+    return verdict(evaluator.name, "function", [f"{'; '.join(faults)}, called: {_list_names(made)}"] if faults else [])
 
 
 def verdict(name: str, kind: Literal["value", "function", "judge"], faults: list[str]) -> Evaluation:
@@ -144,5 +144,5 @@ def shortened(text: str) -> str:
     return text if len(text) <= REASONING_CHARS_MAX else text[: REASONING_CHARS_MAX - 1] + "…"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return f"[{', '.join(names)}]" if names else "none"

@@ -87,12 +87,14 @@ def resolve_input(declared: Mapping[str, InputField] | None, given: JSON) -> dic
                 resolved[name] = field.default
             elif field.required:
                 message = "is required but was not provided"
-                problems.append(tree.problem("INPUT", message, ("input", name), expected=_expected(field)))
+                problems.append(tree.problem("INPUT", message, ("input", name), expected=_describe_expected(field)))
         elif not _fits(field.type, value):
             message = f"must be {_kind(field.type)}, but is {kind_of(value)}"
-            problems.append(tree.problem("INPUT", message, ("input", name), expected=_expected(field)))
+            problems.append(tree.problem("INPUT", message, ("input", name), expected=_describe_expected(field)))
         elif field.enum is not None and not any(same(value, allowed, Steps(sys.maxsize)) for allowed in field.enum):
-            problems.append(tree.problem("INPUT", "is not allowed", ("input", name), expected=_expected(field)))
+            problems.append(
+                tree.problem("INPUT", "is not allowed", ("input", name), expected=_describe_expected(field))
+            )
     return problems or resolved
 
 
@@ -129,7 +131,7 @@ def _kind(kind: str) -> str:
     return "a list of strings" if kind == "string[]" else f"a {kind}"
 
 
-def _expected(field: InputField) -> str:
+def _describe_expected(field: InputField) -> str:
     if field.enum is None:
         return _kind(field.type)
     return f"one of {', '.join(str(allowed) for allowed in field.enum)}"

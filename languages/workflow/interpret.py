@@ -86,7 +86,7 @@ class _Walk:
 
     async def end(self) -> End:
         try:
-            return self._ended(await self._walk())
+            return self._end_run(await self._walk())
         except Cancelled as cancelled:
             return End("cancelled", self._output(), self._records(), cancelled.cause)
 
@@ -110,7 +110,7 @@ class _Walk:
         message = f"step budget exceeded: workflow {self._document.id!r} made {steps_max} node visits without an end"
         return Failure("workflow.step_budget", message, details={"max_steps": steps_max, "next": current})
 
-    def _ended(self, failure: Failure | None) -> End:
+    def _end_run(self, failure: Failure | None) -> End:
         failed = {name: result for name, result in self._results.items() if result.status == "failed"}
         if failure is None and failed:
             name, result = next(reversed(failed.items()))

@@ -27,9 +27,9 @@ def near_misses(document: Workflow, tree: Tree) -> Iterator[Problem]:
         here: Location = ("skills", name)
         for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
             yield tree.problem(UNFILLED, message, (*here, "mcp", *below), expected=expected, warning=True)
-        yield from _unfilled(tree, (*here, "instruction"), skill.instruction or "", document)
+        yield from _find_unfilled(tree, (*here, "instruction"), skill.instruction or "", document)
     for location, text in _texts(tree.value, ()):
-        yield from _unfilled(tree, location, text, document)
+        yield from _find_unfilled(tree, location, text, document)
 
 
 def _texts(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
@@ -47,7 +47,7 @@ def _texts(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
             pass
 
 
-def _unfilled(tree: Tree, location: Location, text: str, document: Workflow) -> Iterator[Problem]:
+def _find_unfilled(tree: Tree, location: Location, text: str, document: Workflow) -> Iterator[Problem]:
     if "{" not in text:
         return
     plain = outside_code(text)

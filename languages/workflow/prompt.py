@@ -75,14 +75,14 @@ class Remembered(Struct, frozen=True):
         elif self.output_keys is None and not added:
             return [Recall(self.of, "/result/data")]
         shown = self.data if self.output_keys is None else self.output_keys
-        return _object(_told(added) | {key: self._of_key(key) for key in shown})
+        return _object(_to_parts(added) | {key: self._of_key(key) for key in shown})
 
     def _of_key(self, key: str) -> list[Part]:
         escaped = key.replace("~", "~0").replace("/", "~1")
         return _value(self.data.get(key), self.of, f"/result/data/{escaped}")
 
 
-def _told(values: dict[str, JSON]) -> dict[str, list[Part]]:
+def _to_parts(values: dict[str, JSON]) -> dict[str, list[Part]]:
     return {key: [Text(json_text(value))] for key, value in values.items()}
 
 

@@ -35,8 +35,8 @@ def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequenc
 
 def needs(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
     """Return ``Plan.needs``: see `callboard.languages.workflow.admit.admit`."""
-    asked = {name: env for name, env in _asked(own.values(), config) if env}
-    asked |= {f"{PREFIX}{name}": env for name, env in _asked(shipped.values(), config)}
+    asked = {name: env for name, env in _wanted_variables(own.values(), config) if env}
+    asked |= {f"{PREFIX}{name}": env for name, env in _wanted_variables(shipped.values(), config)}
     secret = {name for skill in (*own.values(), *shipped.values()) for name in secret_env(skill, config)}
     return Needs(skills=asked, environment=sorted(secret), subjects=list(_subjects(document, [own, shipped])))
 
@@ -50,7 +50,7 @@ def _subjects(document: Workflow, defined: Sequence[Skills]) -> Iterator[Address
                 yield Addressed(tool.nats, f"skills.{skill.id}.tools.{tool.name}.nats")
 
 
-def _asked(skills: Iterable[Skill], config: dict[str, str]) -> Iterable[tuple[str, list[str]]]:
+def _wanted_variables(skills: Iterable[Skill], config: dict[str, str]) -> Iterable[tuple[str, list[str]]]:
     for skill in skills:
         yield skill.id, required_env(skill, config)
         yield from ((name, [variable]) for name, variable in optional_env(skill, config).items())
@@ -91,7 +91,7 @@ def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, st
     for name in dict.fromkeys(name for node in document.nodes.values() for name in node.skills):
         skill = skills.get(name)
         if skill is None:
-            found[name] = "UNKNOWN_SKILL", _undefined(name)
+            found[name] = "UNKNOWN_SKILL", _undefined_reason(name)
         elif name in missing:
             need = f"{PREFIX}{name}" if skill is shipped.get(name) else name
             found[name] = "SKILL_UNAVAILABLE", _unavailable(name, skill, config, unset.get(need, []))
@@ -103,7 +103,7 @@ def anywhere(shipped: Skills) -> Environment:
     return Environment(skills={f"{PREFIX}{name}": True for name in shipped})
 
 
-def _undefined(name: str) -> str:
+def _undefined_reason(name: str) -> str:
     return (
         f"the skill {name!r} is not defined, and nodes run without it; define it in the workflow's skills, in a list "
         "beside it (skills.yaml) or in options.skills"

@@ -76,7 +76,7 @@ def captured(node: Node, said: Conversation) -> Result:
     """Make a result of a conversation; evaluators are still to come."""
     partial = _data(node, said)
     if said.error:
-        return failed({**partial, **_rescued(said.error)}, said.error, calls=said.calls)
+        return failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
         return Result("success", partial, said.calls, [])
     missing, fault = _violation(node.output, structured(said.reply, asked=True))
@@ -104,7 +104,7 @@ def _data(node: Node, said: Conversation) -> dict[str, Any]:
     return {**summary, "value": found}
 
 
-def _rescued(error: Failure) -> dict[str, Any]:
+def _rescue_result(error: Failure) -> dict[str, Any]:
     """Return what a failed turn has come to in spite of its failure."""
     match error.details:
         case {"data": dict(data)}:

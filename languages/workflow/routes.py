@@ -72,9 +72,9 @@ class Router:
 
     def live(self, node_id: str) -> list[Way]:
         """Return the edges out of a node that are not exhausted, in the document's order."""
-        return [way for way in self._ways.get(node_id, []) if not self._exhausted(way.edge)]
+        return [way for way in self._ways.get(node_id, []) if not self._is_exhausted(way.edge)]
 
-    def _exhausted(self, edge: Edge) -> bool:
+    def _is_exhausted(self, edge: Edge) -> bool:
         return edge.max_iterations is not None and self._taken[edge.source, edge.target] >= edge.max_iterations
 
     def decides(self, node_id: str) -> bool:
@@ -106,9 +106,9 @@ class Router:
         if isinstance(outcome, Ok) and outcome.value is not None:
             way = by_id[outcome.value]
             return self._follow(node, way, way.edge.condition or DEFAULT_PATH)
-        return self._undecided(node, outcome, default)
+        return self._take_default(node, outcome, default)
 
-    def _undecided(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
+    def _take_default(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
         """Nobody chose a way: the default holds. Without one an unclear answer ends the run, a failure fails it."""
         error = outcome.error if isinstance(outcome, Failed) else None
         why = f"the routing question failed: {error.message}" if error else "the answer names none of the choices"

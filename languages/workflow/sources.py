@@ -149,7 +149,7 @@ async def resolve(stage: Stage, sources: dict[str, Source], *, offline: bool) ->
     reading = [stage.spawn(_read(stage, k, *key)) for k, key in enumerate(wanted)]
     for fields, settled in zip(wanted.values(), await stage.join(*reading), strict=True):
         for field in fields:
-            resolved[field] = _recorded(sources[field], settled)
+            resolved[field] = _to_resolved(sources[field], settled)
     found = {field: resolved[field] for field in sources}
     failures = {field: failure for field, failure in found.items() if isinstance(failure, Failure)}
     for field, failure in failures.items():
@@ -166,7 +166,7 @@ async def _read(stage: Stage, k: int, kind: str, value: str) -> Ok[JSON] | Faile
     return await stage.root.call(f"source.{k}", "source", {"kind": kind, "value": value})
 
 
-def _recorded(source: Source, settled: Ok[Ok[JSON] | Failed] | Unwound) -> Resolved | Failure:
+def _to_resolved(source: Source, settled: Ok[Ok[JSON] | Failed] | Unwound) -> Resolved | Failure:
     if isinstance(settled, Unwound):
         return settled.cause
     if isinstance(settled.value, Failed):

@@ -35,13 +35,13 @@ def tool_sources(
     for skill in skills:
         tools = [tool for tool in skill.tools if tool.name not in taken and _passes(tool.name, allowed)]
         taken |= {tool.name for tool in tools}
-        sources += _served(tools, config.get(skill.id, {}))
+        sources += _tool_sources(tools, config.get(skill.id, {}))
         if skill.mcp:
             sources.append(_mcp(skill.id, skill.mcp, allowed))
     return sources
 
 
-def _served(tools: list[SkillTool], variables: dict[str, str]) -> Iterable[ToolSource]:
+def _tool_sources(tools: list[SkillTool], variables: dict[str, str]) -> Iterable[ToolSource]:
     if functions := {tool.name: tool.python for tool in tools if tool.python}:
         lent = {key: f"${{{variable}}}" for key, variable in variables.items()}
         yield PythonTools(functions, lent, limits=_limits(tool for tool in tools if tool.python))
@@ -94,7 +94,9 @@ def offer(listed: Sequence[ToolSpec], skills: Sequence[Skill], allowed: ToolFilt
                 spec = replace(spec, description=declared.description, input_schema=declared.input_schema)
             tools[spec.name] = spec
     names = {spec.name for spec in listed} | set(declarations)
-    return Offer(list(tools.values()), frozenset(own_schema), [*_doubled(doubled), *_unmatched(names, allowed)])
+    return Offer(
+        list(tools.values()), frozenset(own_schema), [*_find_doubled(doubled), *_find_unmatched(names, allowed)]
+    )
 
 
 def _passes(name: str, allowed: ToolFilter | None) -> bool:
@@ -103,12 +105,12 @@ def _passes(name: str, allowed: ToolFilter | None) -> bool:
     return (allowed.allow is None or name in allowed.allow) and name not in (allowed.deny or [])
 
 
-def _doubled(names: list[str]) -> Iterable[tuple[str, str, list[str]]]:
+def _find_doubled(names: list[str]) -> Iterable[tuple[str, str, list[str]]]:
     if names:
         yield "DUPLICATE_TOOL", f"several skills offer {', '.join(names)}; the first listed one is used", names
 
 
-def _unmatched(names: set[str], allowed: ToolFilter | None) -> Iterable[tuple[str, str, list[str]]]:
+def _find_unmatched(names: set[str], allowed: ToolFilter | None) -> Iterable[tuple[str, str, list[str]]]:
     listed = [*(allowed.allow or []), *(allowed.deny or [])] if allowed else []
     if unmatched := [name for name in listed if name not in names]:
         yield (

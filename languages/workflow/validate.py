@@ -44,7 +44,7 @@ def structure(tree: Tree) -> list[Problem]:
     if not isinstance(tree.value, dict):
         return []
     graph = _graph_of(tree.value)
-    problems = [*_moved(tree), *_reserved(tree, graph), *_references(tree, graph), *_loops(tree, graph)]
+    problems = [*_find_moved(tree), *_find_reserved(tree, graph), *_references(tree, graph), *_loops(tree, graph)]
     known = {arc.source for arc in graph.arcs} | {arc.target for arc in graph.arcs}
     if graph.whole and graph.entry in graph.nodes and known <= set(graph.nodes):
         problems += _unreachable(tree, graph)
@@ -70,7 +70,7 @@ def _graph_of(raw: dict[str, Any]) -> _Graph:
     )
 
 
-def _moved(tree: Tree) -> Iterator[Problem]:
+def _find_moved(tree: Tree) -> Iterator[Problem]:
     if "verify" in tree.value:
         yield tree.problem("SCHEMA", _MOVED, ("verify",), expected="eval, at a node")
     nodes = tree.value.get("nodes")
@@ -79,7 +79,7 @@ def _moved(tree: Tree) -> Iterator[Problem]:
             yield tree.problem("SCHEMA", f"{_MOVED} (node {name!r})", ("nodes", name, "verify"), expected="eval")
 
 
-def _reserved(tree: Tree, graph: _Graph) -> Iterator[Problem]:
+def _find_reserved(tree: Tree, graph: _Graph) -> Iterator[Problem]:
     for name in graph.nodes:
         if name in RESERVED_NODE_IDS:
             message = f"a node named {name!r} would hide the run's input from all other nodes"
@@ -88,15 +88,19 @@ def _reserved(tree: Tree, graph: _Graph) -> Iterator[Problem]:
 
 def _references(tree: Tree, graph: _Graph) -> Iterator[Problem]:
     if graph.entry is not None and graph.entry not in graph.nodes:
-        yield _unknown(tree, "MISSING_ENTRY", "entry node", graph.entry, ("entry",), graph)
+        yield _unknown_problem(tree, "MISSING_ENTRY", "entry node", graph.entry, ("entry",), graph)
     for arc in graph.arcs:
         if arc.source not in graph.nodes:
-            yield _unknown(tree, "UNKNOWN_EDGE_SOURCE", "edge source", arc.source, ("edges", arc.index, "from"), graph)
+            yield _unknown_problem(
+                tree, "UNKNOWN_EDGE_SOURCE", "edge source", arc.source, ("edges", arc.index, "from"), graph
+            )
         if arc.target not in graph.nodes:
-            yield _unknown(tree, "UNKNOWN_EDGE_TARGET", "edge target", arc.target, ("edges", arc.index, "to"), graph)
+            yield _unknown_problem(
+                tree, "UNKNOWN_EDGE_TARGET", "edge target", arc.target, ("edges", arc.index, "to"), graph
+            )
 
 
-def _unknown(tree: Tree, code: str, what: str, name: str, location: Location, graph: _Graph) -> Problem:
+def _unknown_problem(tree: Tree, code: str, what: str, name: str, location: Location, graph: _Graph) -> Problem:
     hint = hint_at(name, graph.nodes)
     return tree.problem(code, f"{what} {name!r} does not exist{hint}", location, expected="the id of a node")
 

@@ -88,11 +88,11 @@ class _Visit(Struct, frozen=True):
         instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
         sources = tool_sources(skills, self._environments(skills), self.spec.tools)
         if not sources:
-            return await self._attempts(instruction, self._offered(offer([], skills, self.spec.tools)))
+            return await self._attempts(instruction, self._make_offer(offer([], skills, self.spec.tools)))
         async with self.node.toolbox(sources) as opened:
             if isinstance(opened, Failed):
                 return self._soft(failed({}, opened.error), gated=False)
-            return await self._attempts(instruction, self._offered(offer(opened.value, skills, self.spec.tools)))
+            return await self._attempts(instruction, self._make_offer(offer(opened.value, skills, self.spec.tools)))
 
     def _skills(self) -> list[Skill]:
         """Return the node's skills that exist and are available, in its order, each once."""
@@ -113,7 +113,7 @@ class _Visit(Struct, frozen=True):
         config, missing = self.setting.config, self.setting.missing
         return {skill.id: config_variables(skill, config, missing) for skill in skills}
 
-    def _offered(self, offered: Offer) -> Offer:
+    def _make_offer(self, offered: Offer) -> Offer:
         for code, reason, names in offered.warnings:
             self.node.warn(code, reason, names)
         return offered

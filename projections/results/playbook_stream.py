@@ -65,7 +65,7 @@ class PlaybookStream:
         self._state.apply(event)
         match known(event):
             case ModelCall():
-                return self._asked(event)
+                return self._open_questions(event)
             case ModelResult() as result:
                 return self._complete_text(event, result)
             case NodeExit() as node_exit if node_exit.outcome != "cancelled":
@@ -73,7 +73,7 @@ class PlaybookStream:
             case _:
                 return []
 
-    def _asked(self, event: Event) -> list[Told]:
+    def _open_questions(self, event: Event) -> list[Told]:
         self._calls[event.key] = event.n
         turn = self._turns.setdefault(event.n, _Turn(last_id(event.path)))
         turn.called, turn.again = True, (event.path, event.iteration) in self._failed

@@ -155,7 +155,7 @@ async def run_cases(
             "run_id": run,
         }
         async with starts:
-            refused = await _refused(connection, message)
+            refused = await _publish_start(connection, message)
         if refused:
             wrong = [f"refused: {problem}" for problem in refused]
         else:
@@ -174,7 +174,7 @@ async def run_cases(
     return found
 
 
-async def _refused(connection: Connection, message: dict[str, Any]) -> list[Problem]:
+async def _publish_start(connection: Connection, message: dict[str, Any]) -> list[Problem]:
     """Publish a start; return what is wrong with it."""
     try:
         verdict = await connection.client.start(message)

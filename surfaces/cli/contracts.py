@@ -86,7 +86,7 @@ def show_provider(config: Config, wanted: str, *, as_json: bool) -> None:
         failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
         say(compact({"origin": one.origin, "document": one.document, "failures": failures}))
         return
-    for line in _told(one):
+    for line in _describe_contract(one):
         say(line)
 
 
@@ -108,10 +108,10 @@ def _found(known: list[Known], wanted: str) -> Known:
 # -- a contract in words ----------------------------------------------------------------------------------------------
 
 
-def _told(one: Known) -> Iterator[str]:
+def _describe_contract(one: Known) -> Iterator[str]:
     contract = one.contract
     yield style(contract.uri, bold=True)
-    yield from _wrapped(contract.description)
+    yield from _wrap_text(contract.description)
     yield f"\nOrigin: {one.origin}"
     if contract.is_call:
         yield from _members("with", contract.parameters)
@@ -120,13 +120,13 @@ def _told(one: Known) -> Iterator[str]:
         yield f"Attaches to: {', '.join(contract.attachment)}"
         for name, phase in contract.phases.items():
             yield f"\n{name}: {phase.kind}"
-            yield from _wrapped(phase.description, "  ")
+            yield from _wrap_text(phase.description, "  ")
             yield from _members(f"{name}.with", phase.parameters)
         yield from _members("middleware.metadata", contract.metadata)
     yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
     for code in contract.closed:
         yield f"  {code}"
-        yield from _wrapped(provider_contracts().failures.get(code, ""), "    ")
+        yield from _wrap_text(provider_contracts().failures.get(code, ""), "    ")
     for region in contract.open:
         yield f"  {region}  (open)"
 
@@ -148,7 +148,7 @@ def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
         member: dict[str, Any] = declared if isinstance(declared, dict) else {}
         default = f", default {compact(member['default'])}" if "default" in member else ""
         yield f"{indent}{name.ljust(width)}  {_type(member)}{', required' if name in required else default}"
-        yield from _wrapped(member.get("description", ""), indent + " " * (width + 2))
+        yield from _wrap_text(member.get("description", ""), indent + " " * (width + 2))
         yield from _rows(_inside(member), indent + "    ")
         for variant in member.get("oneOf", []):
             yield f"{indent}    {_kind(variant)}"
@@ -193,7 +193,7 @@ def _sentence(description: str) -> str:
     return first if len(first) <= SENTENCE_CHARS_MAX else first[: SENTENCE_CHARS_MAX - 1] + "…"
 
 
-def _wrapped(text: str, indent: str = "") -> Iterator[str]:
+def _wrap_text(text: str, indent: str = "") -> Iterator[str]:
     import textwrap
 
     yield from textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

@@ -44,7 +44,7 @@ def _sections(diff: RunDiff) -> Iterator[tuple[str, Iterable[str]]]:
     yield "Definition", _definition(diff.definition) if diff.definition else ()
     yield "Start", _differences(diff.start)
     yield "Sources", (line for drift in diff.sources for line in _source(drift))
-    yield "What they have in common, otherwise", _replaced(diff.shared) if diff.shared else ()
+    yield "What they have in common, otherwise", _mark_replaced(diff.shared) if diff.shared else ()
     yield "Path", _path(diff)
     yield "What the models saw", _sight(diff.sight) if diff.sight else ()
     yield "Nodes", (line for change in diff.nodes for line in _node(change))
@@ -125,7 +125,7 @@ def _both(left: object, right: object) -> str:
         if same > 40:
             left, right = f"…{left[same - 20 :]}", f"…{right[same - 20 :]}"
         return f"“{short(left)}” → “{short(right)}”"
-    return f"{_quoted(left)} → {_quoted(right)}"
+    return f"{_quote(left)} → {_quote(right)}"
 
 
 def _alike(left: str, right: str) -> int:
@@ -134,11 +134,11 @@ def _alike(left: str, right: str) -> int:
     return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     return f"“{short(value)}”" if isinstance(value, str) else short(value)
 
 
-def _replaced(common: Shared) -> Iterator[str]:
+def _mark_replaced(common: Shared) -> Iterator[str]:
     for event in common.replaced:
         yield _line("~", " ".join(["event", str(event.n), event.type, event.path]).rstrip())
         yield from _differences(event.payload, 2)

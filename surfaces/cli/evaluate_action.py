@@ -71,7 +71,7 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
         say(compact({"value": value, **(reads if explain else {})}))
         return
     if explain:
-        say(_explained(program, bindings), err=True)
+        say(_explain(program, bindings), err=True)
     say(compact(value))
 
 
@@ -112,7 +112,7 @@ def _bindings(given: str | None) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(found))
 
 
-def _explained(program: Program, bindings: dict[str, Any]) -> str:
+def _explain(program: Program, bindings: dict[str, Any]) -> str:
     reads = [f"{root}{'' if root in bindings else ' (not bound)'}" for root in sorted(program.roots)]
     lines = [f"reads: {', '.join(reads) or 'nothing'}"]
     if program.unknown_functions:

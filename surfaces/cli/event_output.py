@@ -139,7 +139,7 @@ def _any(_event: Event) -> bool:
     return True
 
 
-def _none(_event: Event) -> bool:
+def _show_nothing(_event: Event) -> bool:
     return False
 
 
@@ -148,7 +148,7 @@ async def follow(
     feed: AsyncIterator[Recorded],
     shower: Shower,
     wanted: Callable[[Event], bool] = _any,
-    last: Callable[[Event], bool] = _none,
+    last: Callable[[Event], bool] = _show_nothing,
 ) -> Event | None:
     """Show the events of a feed until a run ends or is quarantined, or the ``last`` one has come; return that one.
 

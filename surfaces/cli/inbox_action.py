@@ -84,9 +84,9 @@ async def list_inbox(config: Config, settings: Settings, kind: str | None, limit
         )
         links = await _links(config, connection, items, by) if by is not None else {}
     if settings.as_json:
-        say(compact([{**item.told(), **_linked(links, item)} for item in items]))
+        say(compact([{**item.told(), **_link_item(links, item)} for item in items]))
         return
-    texts = ["\n  ".join([item_text(item, settings), *_linked(links, item).values()]) for item in items]
+    texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
     say("\n\n".join(texts) if items else "Nobody is waited for.")
     if len(others) > limit:
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
@@ -113,7 +113,7 @@ async def _links(config: Config, connection: Connection, items: list[Item], by: 
     return {place: address(config.http_url or HERE, link) for place, link in made.items()}
 
 
-def _linked(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
+def _link_item(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
     found = links.get((item.waits.run, item.waits.key))
     return {"link": found} if found is not None else {}
 

@@ -95,10 +95,12 @@ class Answering(Quietly):
             self._guiding.guide(event)
 
     async def _ask(self, event: Event, stop: threading.Event) -> None:
-        while not await self._told(await to_thread.run_sync(self._said, event, stop, abandon_on_cancel=True)):
+        while not await self._tell_run(
+            await to_thread.run_sync(self._ask_at_terminal, event, stop, abandon_on_cancel=True)
+        ):
             pass
 
-    def _said(self, event: Event, stop: threading.Event) -> Tell:
+    def _ask_at_terminal(self, event: Event, stop: threading.Event) -> Tell:
         """Ask at the terminal, in a thread, and return what the run is to be told."""
         match known(event):
             case HumanAsked() as asked:
@@ -121,7 +123,7 @@ class Answering(Quietly):
             variables[name.strip()] = value
         return Resume(by="terminal", variables=variables, step=line == STEP)
 
-    async def _told(self, tell: Tell) -> bool:
+    async def _tell_run(self, tell: Tell) -> bool:
         """Tell the run; False if it has not understood and may be told again."""
         verb = "answer" if isinstance(tell, Answer) else "resume"
         try:

@@ -31,7 +31,7 @@ async def add_key(
     async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
         keys = Keys(connection.log, config.tenant, config.replicas)
         text, key = await keys.add(name, scopes_of(scopes), now, until)
-    say(compact({"key": text, **_told(key)}) if settings.as_json else text)
+    say(compact({"key": text, **_describe_key(key)}) if settings.as_json else text)
     if not settings.as_json:
         say("This is told once: keep it.", err=True)
 
@@ -44,7 +44,7 @@ async def list_keys(config: Config, settings: Settings) -> None:
     async with reach(config, reads=True, name="callboard keys") as connection:
         found = await Keys(connection.log, config.tenant, config.replicas).all()
     if settings.as_json:
-        say(compact([_told(key) for key in found]))
+        say(compact([_describe_key(key) for key in found]))
         return
     for key in found:
         until = f"until {local(key.expires_at)}" if key.expires_at is not None else ""
@@ -61,6 +61,6 @@ async def remove_key(name: str, config: Config, settings: Settings) -> None:
     say(compact({"removed": name}) if settings.as_json else f"{name} removed")
 
 
-def _told(key: ApiKey) -> dict[str, object]:
+def _describe_key(key: ApiKey) -> dict[str, object]:
     """What is told of a key: all but its hash."""
     return {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"}

@@ -69,7 +69,7 @@ class LiveTree:
         self._results = Results()
         self._intents = OpenIntents()
         self._open: dict[tuple[str, str], Payload] = {}
-        self._told: dict[str, str] = {}
+        self._progress_texts: dict[str, str] = {}
         self._retries: dict[str, str] = {}
         self._said: dict[int, str] = {}
         self._speaks = 0
@@ -104,7 +104,7 @@ class LiveTree:
             if isinstance(payload.data, dict) and "wait_s" in payload.data:
                 self._retries[event.key] = payload.message
             else:
-                self._told[event.path] = short(payload.message)
+                self._progress_texts[event.path] = short(payload.message)
 
     def delta(self, n: int, k: int, text: str) -> None:
         """Take a piece of what a model is saying; the first one begins anew."""
@@ -193,7 +193,7 @@ class LiveTree:
             case Node(entered_at=since) as node if since is not None:
                 busy = any(one.outcome is None for one in (*node.children, *node.effects))
                 mark, told, since_when = MARKS["running"] if busy else AT_WORK, row.text, since
-                more = self._told.get(node.path, "")
+                more = self._progress_texts.get(node.path, "")
             case Effect(started_at=since_when) as effect:
                 intent = self._open.get((effect.type, effect.key))
                 mark, told = doing(intent, effect.key, row.text, self._now()) if intent else (AT_WORK, row.text)

@@ -36,7 +36,7 @@ def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
     """
     type, _, subtype = name.upper().partition(".")
     if type not in types.names:
-        raise _unknown(name, types.names)
+        raise _unknown_type(name, types.names)
     specs = types.of(type).subtypes
     if not subtype:
         if as_json:
@@ -47,14 +47,14 @@ def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
             say(f"{spec.subtype.ljust(max(map(len, specs)))}  needs {', '.join(required) or 'nothing'}")
         return
     if subtype not in specs:
-        raise _unknown(name, [f"{type}.{known}" for known in specs])
+        raise _unknown_type(name, [f"{type}.{known}" for known in specs])
     if as_json:
         say(compact(_spec_object(specs[subtype])))
         return
     _show(specs[subtype], types.common)
 
 
-def _unknown(name: str, known: Iterable[str]) -> click.UsageError:
+def _unknown_type(name: str, known: Iterable[str]) -> click.UsageError:
     return click.UsageError(f"there is no node type {name}{hint_at(name.upper(), known)}")
 
 
@@ -66,10 +66,10 @@ def _show(spec: NodeSpec, common: Mapping[str, Field]) -> None:
         say(style(part, bold=True))
         width = max(map(len, fields), default=0)
         for key, field in fields.items():
-            say(f"  {key.ljust(width)}  {_told(field)}")
+            say(f"  {key.ljust(width)}  {_describe_field(field)}")
 
 
-def _told(field: Field) -> str:
+def _describe_field(field: Field) -> str:
     """Say in a line what a field is."""
     words = [field.type]
     if field.required:

@@ -30,7 +30,7 @@ async def send_sample(name: str, config: Config, settings: Settings) -> None:
     :raises UsageInvalid: if there is no such rule
     :raises CallboardError: ``notify.failed``
     """
-    rule = _chosen(config, [name])[name]
+    rule = _choose_rules(config, [name])[name]
     if not rule.complete:
         unset = [one.message for one in config.warnings if one.message.startswith(f"notify.{name} ")]
         remedy = "Set it where this command runs, and where workers run."
@@ -62,7 +62,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: Config, set
     :raises UsageInvalid: if there is no such rule, or none at all
     :raises CallboardError: whatever keeps the store from being used
     """
-    rules = _chosen(config, names)
+    rules = _choose_rules(config, names)
     now = dt.datetime.now(dt.UTC)
     async with reach(config, reads=True, name="callboard notify") as connection:
         since = now - dt.timedelta(seconds=since_s)
@@ -76,7 +76,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: Config, set
     say(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
 
 
-def _chosen(config: Config, names: Sequence[str]) -> dict[str, NotifyRule]:
+def _choose_rules(config: Config, names: Sequence[str]) -> dict[str, NotifyRule]:
     """The rules of these names, all if there are none."""
     if not config.notify:
         raise UsageInvalid("the configuration has no rules: there is no table `notify` in it", "notify")

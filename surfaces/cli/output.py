@@ -43,7 +43,7 @@ def confirmed(question: str) -> bool:
 def style(text: Any, *, fg: str | None = None, bold: bool | None = None, dim: bool | None = None) -> str:
     """Return a text in a colour or another weight, for `say`."""
     before, _, behind = click.style("\0", fg=fg, bold=bold, dim=dim).partition("\0")
-    return f"{_marked(before)}{text}{_marked(behind)}"
+    return f"{_mark_colours(before)}{text}{_mark_colours(behind)}"
 
 
 def shown(text: str) -> str:
@@ -51,5 +51,5 @@ def shown(text: str) -> str:
     return "\x1b".join(map(visible, text.split(_OURS)))
 
 
-def _marked(colours: str) -> str:
+def _mark_colours(colours: str) -> str:
     return colours.replace("\x1b", _OURS)

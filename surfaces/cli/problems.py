@@ -18,11 +18,11 @@ def problem_text(problem: Problem, file: str = "", source: str = "") -> str:
     where = f" {_cut(problem.where)}" if problem.where else ""
     expected = f"; expected {_cut(problem.expected)}" if problem.expected else ""
     text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {_cut(problem.message)}{expected}"
-    shown = _shown(problem, source)
+    shown = _show_problem(problem, source)
     return f"{text}\n{shown}" if shown else text
 
 
-def _shown(problem: Problem, source: str) -> str:
+def _show_problem(problem: Problem, source: str) -> str:
     # Lines end as YAML and JSON see it; `str.splitlines` would count more.
     lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if problem.line is None or not 0 < problem.line <= len(lines) or not source:

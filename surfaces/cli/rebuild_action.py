@@ -102,14 +102,14 @@ async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: S
     def note(rebuilt: Rebuilt) -> None:
         found.append(rebuilt)
         if not settings.as_json:
-            say(_told(rebuilt))
+            say(_describe_rebuilt(rebuilt))
 
     if run is not None and in_file(run) is not None:
         if spans:
             raise UsageInvalid("the spans of a run in a file are not sent: its log is not here", "--spans")
         async with source(config, run, name="callboard rebuild") as runs:
             ref, events = await runs.run(run)
-        note(_compared(ref, events, events))
+        note(_compare_views(ref, events, events))
     else:
         if spans:
             check_protocols(os.environ)
@@ -138,11 +138,11 @@ async def _rebuilt(connection: Connection, run: str, *, send: bool) -> Rebuilt:
         raise UnknownRun(ref)
     # What a fork has of its origin nobody is told as the fork's: it is read.
     followed = [await whole(connection.log, item) for item in await with_origin(connection.log, ref, own, 0, None)]
-    rebuilt = _compared(ref, read, followed)
+    rebuilt = _compare_views(ref, read, followed)
     return msgspec.structs.replace(rebuilt, spans_sent=await _send(connection, ref)) if send else rebuilt
 
 
-def _compared(ref: RunRef, read: Sequence[Event], followed: Sequence[Event]) -> Rebuilt:
+def _compare_views(ref: RunRef, read: Sequence[Event], followed: Sequence[Event]) -> Rebuilt:
     """Fold every view of the events at once, and one by one as they were followed."""
     views = views_of(result_of(read[:1]).language)
     at_once = {name: digest_of(made(), read) for name, made in views.items()}
@@ -199,7 +199,7 @@ async def _send(connection: Connection, ref: RunRef) -> int:
         exporter.close()
 
 
-def _told(rebuilt: Rebuilt) -> str:
+def _describe_rebuilt(rebuilt: Rebuilt) -> str:
     mark = style("✗", fg="red") if rebuilt.different else style("✓", fg="green")
     sent = f", {rebuilt.spans_sent} spans sent" if rebuilt.spans_sent is not None else ""
     lines = [f"{mark} {rebuilt.run}  {rebuilt.events} events{sent}"]

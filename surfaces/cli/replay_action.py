@@ -33,10 +33,10 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     if settings.as_json:
         say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
     else:
-        say(_told(replayed, settings))
+        say(_describe_replay(replayed, settings))
 
 
-def _told(replayed: Replayed, settings: Settings) -> str:
+def _describe_replay(replayed: Replayed, settings: Settings) -> str:
     standing = replayed.standing
     whole = replayed.at == replayed.events
     verified = "the interpreter asks for exactly what the log holds" if whole else "no difference so far"

@@ -59,7 +59,7 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
         question = chosen.question
         async with reach(config, reads=True, name="callboard replay") as connection:
             runs = await found_runs(connection, question)
-            found = await _replayed(Location(_there(connection), config.tenant, code=chosen.code), runs, chosen)
+            found = await _replay_chosen(Location(_there(connection), config.tenant, code=chosen.code), runs, chosen)
     else:
         file = in_file(chosen.file)
         if file is None or not file.is_archive or file.run is not None:
@@ -68,14 +68,14 @@ async def replay_runs(chosen: Chosen, config: Config, settings: Settings) -> int
             raise UsageInvalid("runs are found in the store; of an archive, --since and --definition choose", "--where")
         kept = Archive(file.path).runs
         runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
-        found = await _replayed(Location(config, config.tenant, str(file.path), chosen.code), runs, chosen)
+        found = await _replay_chosen(Location(config, config.tenant, str(file.path), chosen.code), runs, chosen)
     report = report_of(found)
     took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
     say(compact(msgspec.to_builtins(report)) if settings.as_json else _text(report, took_s))
     return exits.FAILED if report.failures else exits.OK
 
 
-async def _replayed(location: Location, runs: list[str], chosen: Chosen) -> list[Replaying]:
+async def _replay_chosen(location: Location, runs: list[str], chosen: Chosen) -> list[Replaying]:
     with progress(len(runs)) as done:
         return await replay_all(location, runs, chosen.jobs or os.cpu_count() or 1, done)
 

@@ -92,7 +92,7 @@ async def run_here(local: LocalRun) -> int:
         worker.listen(others.hear)
         run, warnings = await _start(connection, local, worker)
         others.leave_out(run)
-        code = await _watched(connection, run, local)
+        code = await _watch_run(connection, run, local)
         events = await connection.client.events(run)
         await _leave(worker, connection, others)
     _leave_files(local, events, warnings)
@@ -139,7 +139,7 @@ async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tup
     return verdict.run_id, warnings
 
 
-async def _watched(connection: Connection, run: str, local: LocalRun) -> int:
+async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
     """Follow the run to its end and show how it came out; a second interruption leaves it while it is cancelled."""
     shower = _shower(local)
     cancellation = Cancellation(connection.client, run)

@@ -50,7 +50,7 @@ async def list_costs(config: Config, settings: Settings, question: Where, by: By
         usage = sum((one.usage for one in found), Usage())
         cost = added([one.cost for one in found])
         lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
-    say(_aligned(lines) if found else "No run that has ended has any recorded use of a model.")
+    say(_align(lines) if found else "No run that has ended has any recorded use of a model.")
 
 
 def _sums(one: Spending) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def _sums(one: Spending) -> tuple[str, ...]:
     return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
 
 
-def _aligned(lines: list[tuple[str, ...]]) -> str:
+def _align(lines: list[tuple[str, ...]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

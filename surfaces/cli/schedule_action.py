@@ -86,14 +86,14 @@ def _schedule(wanted: Wanted, made: Message) -> Schedule:
     return Schedule(
         wanted.name or _name_of(wanted.request, made),
         Timetable(cron, zone or "UTC", wanted.every_s, wanted.jitter_s),
-        _said(made.message),
+        _describe_start(made.message),
         due_field=wanted.due_as,
         catch_up=catch_up,
         overlap=cast(Overlap, wanted.overlap),
     )
 
 
-def _said(message: dict[str, Any]) -> dict[str, Any]:
+def _describe_start(message: dict[str, Any]) -> dict[str, Any]:
     """A start message without what it does not say."""
     return {name: value for name, value in message.items() if value is not None}
 

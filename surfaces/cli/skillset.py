@@ -70,7 +70,7 @@ def at_hand(folder: Path, env: Mapping[str, str]) -> tuple[list[AtHand], list[Pr
             read.add(skill.id)
             origin.setdefault(skill.id, []).append(path)
     found = sorted(merged(ours, custom, {}).items())
-    return [_seen(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
+    return [_see_skill(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
 
 
 def _skill_files(folder: Path) -> tuple[dict[str, str], list[Problem]]:
@@ -88,7 +88,7 @@ def _skill_files(folder: Path) -> tuple[dict[str, str], list[Problem]]:
     return files, problems
 
 
-def _seen(skill: Skill, origin: list[str], env: Mapping[str, str]) -> AtHand:
+def _see_skill(skill: Skill, origin: list[str], env: Mapping[str, str]) -> AtHand:
     missing = [name for name in dict.fromkeys(required_env(skill, {})) if not env.get(name)]
     optional = [name for name in optional_env(skill, {}).values() if not env.get(name)]
     return AtHand(skill, origin, [*missing, *missing_config(skill, {})], optional)
@@ -104,7 +104,7 @@ def list_skills(folder: Path, *, as_json: bool) -> None:
     width, category, origin = (max(len(head[column]) for head in heads) for column in range(3))
     for one, head in zip(found, heads, strict=True):
         say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_state(one)}")
-        for line in textwrap.wrap(_offered(one.skill), LINE_CHARS, break_on_hyphens=False):
+        for line in textwrap.wrap(_describe_offer(one.skill), LINE_CHARS, break_on_hyphens=False):
             say(f"{'':{width}}  {line}")
     for warning in warnings:
         say(problem_text(warning), err=True)
@@ -151,7 +151,7 @@ def _state(one: AtHand) -> str:
     return style("available", fg="green")
 
 
-def _offered(skill: Skill) -> str:
+def _describe_offer(skill: Skill) -> str:
     parts = [tool.name for tool in skill.tools]
     parts += ["tools of an MCP server"] if skill.mcp else []
     return ", ".join([*parts, *(["expertise"] if skill.instruction else [])])

@@ -106,7 +106,7 @@ def found(name: str | None, language: str | None, template: str, *, force: bool,
     :raises click.BadParameter: if there is no such language or template, or nothing can be called like that
     :raises CallboardError: ``file.exists``, ``file.unwritable``
     """
-    chosen = _chosen(language, template)
+    chosen = _choose_template(language, template)
     folder = Path(name or chosen.name)
     if not _NAME.fullmatch(folder.name):
         raise click.BadParameter(f"{folder.name!r} is no name: letters, digits, - _ and . only", param_hint="NAME")
@@ -129,7 +129,7 @@ def found(name: str | None, language: str | None, template: str, *, force: bool,
         say(f"  {style(f'# {words}', dim=True)}\n  {command}")
 
 
-def _chosen(language: str | None, template: str) -> Template:
+def _choose_template(language: str | None, template: str) -> Template:
     """Return the template of that name; where several languages have one, the usual one unless one is named."""
     known = list(templates())
     languages = list(dict.fromkeys(one.language for one in known))

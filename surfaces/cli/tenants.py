@@ -39,7 +39,7 @@ def added(name: str, file: Path, prefix: str) -> Accounts:
     if name in accounts.tenants:
         raise TenantUnusable("this tenant has an account already", name, "Remove it first to give it another key.")
     _write_seeds({file.with_name(name): seed for name, seed in seeds.items()})
-    return _written(file, replace(accounts, tenants={**accounts.tenants, name: key}))
+    return _write_accounts(file, replace(accounts, tenants={**accounts.tenants, name: key}))
 
 
 def listed(file: Path) -> Accounts:
@@ -58,7 +58,7 @@ def refreshed(file: Path) -> Accounts:
 
     :raises OperatorError: if it cannot be read or written
     """
-    return _written(file, listed(file))
+    return _write_accounts(file, listed(file))
 
 
 def removed(name: str, file: Path) -> Accounts:
@@ -70,7 +70,9 @@ def removed(name: str, file: Path) -> Accounts:
     if name not in accounts.tenants:
         there = ", ".join(accounts.tenants) or "none"
         raise TenantUnusable("this tenant has no account", name, f"There are: {there}.")
-    return _written(file, replace(accounts, tenants={one: key for one, key in accounts.tenants.items() if one != name}))
+    return _write_accounts(
+        file, replace(accounts, tenants={one: key for one, key in accounts.tenants.items() if one != name})
+    )
 
 
 def told(accounts: Accounts, settings: Settings) -> None:
@@ -83,7 +85,7 @@ def told(accounts: Accounts, settings: Settings) -> None:
         say(f"{name.ljust(width)}  {key}")
 
 
-def _written(file: Path, accounts: Accounts) -> Accounts:
+def _write_accounts(file: Path, accounts: Accounts) -> Accounts:
     new = file.with_name(f"{file.name}.new")
     try:
         new.write_text(accounts.text(), encoding="utf-8")

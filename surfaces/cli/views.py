@@ -67,7 +67,7 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
 
 def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:
     """Say how to see the rest, if something of a listed node, or an ``output`` that is shown, is cut."""
-    shown = [output, *(node.error.message if node.error else product_of(node) for node in _listed(result))]
+    shown = [output, *(node.error.message if node.error else product_of(node) for node in _nodes_to_list(result))]
     cut = any(value is not None and is_cut(value) for value in shown)
     return [f"  (cut at {TEXT_CHARS_MAX} characters; {whole})"] if cut else []
 
@@ -90,13 +90,13 @@ def cause_lines(cause: Cause | None) -> list[str]:
 
     Below one that a tool raised stand its traceback, and what it had printed.
     """
-    found = list(_told(cause)) if cause is not None else []
+    found = list(_cause_lines(cause)) if cause is not None else []
     if len(found) > CAUSES_SHOWN_MAX:
         found = [*found[: CAUSES_SHOWN_MAX - 1], ("…", [])]
     return [line for told, evidence in found for line in [told, *evidence]]
 
 
-def _told(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[tuple[str, list[str]]]:
+def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[tuple[str, list[str]]]:
     """Yield the line of each failure, and the lines of what the tool left behind that raised it."""
     kind = f" ({cause.type})" if cause.type not in ("", "error") else ""
     told = f"{cause.code}{kind}: {' '.join(cause.message.split())}".removesuffix(": ")
@@ -106,13 +106,13 @@ def _told(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> It
     yield f"{indent}{lead}{told}{about}{place}", evidence
     for below in cause.causes:
         if below.dispatches:
-            yield from _told(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+            yield from _cause_lines(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
     if cause.more:
         yield f"{indent}  … and {cause.more} more", []
     for below in cause.causes:
         if not below.dispatches:
             lead = f"earlier, caught at {below.caught}: " if below.caught else "after "
-            yield from _told(below, lead, indent, below.caught or cause.place)
+            yield from _cause_lines(below, lead, indent, below.caught or cause.place)
 
 
 def _indices(dispatches: list[int]) -> str:
@@ -126,13 +126,13 @@ def node_lines(result: RunResult, *, full: bool = False) -> list[str]:
 
     ``full`` shows their results whole, below them.
     """
-    listed = _listed(result)
+    listed = _nodes_to_list(result)
     lines = [line for node in listed for line in [node_line(node, full=full), *(_product_lines(node) if full else [])]]
     left = len(result.nodes) - len(listed)
     return [*lines, f"  … and {left} more, which the trace shows"] if left else lines
 
 
-def _listed(result: RunResult) -> list[NodeState]:
+def _nodes_to_list(result: RunResult) -> list[NodeState]:
     telling = [node for node in result.nodes.values() if node.outcome != "ok" or not _WITHIN.search(node.path)]
     nodes = sorted(telling, key=lambda node: node.path.count("/"))[:NODES_SHOWN_MAX]
     shown = {node.path for node in nodes}

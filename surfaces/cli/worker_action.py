@@ -71,7 +71,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
             children.keep(ChildProcess(f"worker-{number}", work, _at(connection, standing)))
         if standing.config.retention:
             children.keep(ChildProcess("retention", tidy, _at(connection, standing)))
-        page = None if standing.joins else await _served(stack, children, connection, standing)
+        page = None if standing.joins else await _serve_http(stack, children, connection, standing)
         stack.enter_context(settled_collector())
         _say_where(connection, settings, page, standing)
         async for _first in signals:
@@ -90,7 +90,7 @@ def _at(connection: Connection, standing: Standing) -> Standing:
     return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
 
 
-async def _served(
+async def _serve_http(
     stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: Standing
 ) -> str | None:
     """Have a child process serve HTTP, if it is to be; return its URL.

@@ -82,8 +82,8 @@ class Executions:
         name = request.path_params["id"]
         kept = await meant(self._log, self._tenant, name)
         if kept is None or kept.language != self._language:
-            return _failed(f"Workflow {name} not found")
-        return await self._started(request, name, {"name": name}, await object_of(request))
+            return _failure_answer(f"Workflow {name} not found")
+        return await self._start_run(request, name, {"name": name}, await object_of(request))
 
     async def execute_inline(self, request: Request) -> Any:
         """``POST /v2/execute``: start a workflow that stands in the request."""
@@ -91,13 +91,13 @@ class Executions:
         try:
             workflow = msgspec.convert(body, Inline).workflow
         except msgspec.ValidationError as error:
-            return _failed(str(error))
+            return _failure_answer(str(error))
         source = {"language": self._language, "source": msgspec.json.encode(workflow).decode()}
         metadata: Any = workflow.get("metadata")
         name = str(metadata.get("id", "")) if isinstance(metadata, dict) else ""
-        return await self._started(request, name, source, body)
+        return await self._start_run(request, name, source, body)
 
-    async def _started(self, request: Request, name: str, definition: Any, body: dict[str, Any]) -> Any:
+    async def _start_run(self, request: Request, name: str, definition: Any, body: dict[str, Any]) -> Any:
         data = body.get("trigger_data", body.get("input_data"))
         chosen = {name: body.get(name) for name in OPTIONS}
         options = {name: value for name, value in chosen.items() if value is not None}
@@ -111,9 +111,9 @@ class Executions:
             message["by"] = by
         begun = await outcome(self._verbs["start"], self._tenant, msgspec.json.encode(message))
         if isinstance(begun, ApiError):
-            return _failed(said(begun))
+            return _failure_answer(said(begun))
         run = begun.run_id
-        warned = {"warnings": warnings} if (warnings := [*_unknown(body), *begun.warnings]) else {}
+        warned = {"warnings": warnings} if (warnings := [*_unknown_members(body), *begun.warnings]) else {}
         if body.get("async_execution", True) is not False:
             told = {"id": run, "workflow_id": name, "status": "RUNNING", "start_time": int(time.time() * 1000)}
             return {"success": True, "execution_id": run, "execution": {**told, "execution_id": run}, **warned}
@@ -141,12 +141,12 @@ class Executions:
         if await self._told_before(request, run, "answer") or await self._told_before(request, run, "signal"):
             return told
         question = await self._question(run, body.get("node_id"), _key_of(execution, body.get("interaction_id")))
-        by = _signed(request)
+        by = _signature_members(request)
         if question is not None:
             answer = {"interaction": question.key, "user_response": response, "channel": CHANNEL, **by}
             await self._tell(run, "answer", answer)
         else:
-            await self._tell(run, "signal", {"name": await self._awaited(run, body), "data": response, **by})
+            await self._tell(run, "signal", {"name": await self._awaited_node(run, body), "data": response, **by})
         return told
 
     async def milestone(self, request: Request) -> Any:
@@ -157,7 +157,7 @@ class Executions:
             raise ApiError(400, "api.malformed", "message is missing, or no text")
         await self._execution(run)
         told = {name: body[name] for name in ("message", "user_message", "data") if body.get(name) is not None}
-        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **_signed(request)})
+        await self._tell(run, "signal", {"name": MILESTONE, "data": told, **_signature_members(request)})
         return {"success": True, "execution_id": run}
 
     async def cancel(self, request: Request) -> Any:
@@ -167,7 +167,7 @@ class Executions:
         if not await self._told_before(request, run, "cancel"):
             if execution["status"] in ENDED:
                 return {"success": False, "message": f"Execution is {execution['status']}", "execution_id": run}
-            await self._tell(run, "cancel", _signed(request))
+            await self._tell(run, "cancel", _signature_members(request))
         return {"success": True, "message": "Execution cancelled", "execution_id": run}
 
     async def _question(self, run: str, node: Any, key: str | None) -> Question | None:
@@ -175,7 +175,7 @@ class Executions:
 
         :raises ApiError: if a ``key`` is given, and that question is not open
         """
-        found = await self._asked("questions", {"run_id": run})
+        found = await self._ask_service("questions", {"run_id": run})
         open: list[Question] = found.questions
         chosen = [one for one in open if node in (None, _node(one.path)) and key in (None, one.key)]
         if not chosen and key is not None:
@@ -183,12 +183,12 @@ class Executions:
             raise ApiError(409, "answer.no_question", f"the interaction {key!r}{where} is not open")
         return chosen[0] if chosen else None
 
-    async def _awaited(self, run: str, body: Mapping[str, Any]) -> str:
+    async def _awaited_node(self, run: str, body: Mapping[str, Any]) -> str:
         """The node that waits for a signal.
 
         :raises ApiError: if nothing waits there
         """
-        shown = await self._asked("show", {"run_id": run})
+        shown = await self._ask_service("show", {"run_id": run})
         waiting = [_node(one.path) for one in shown.open if one.type == "signal.awaited"]
         node = body.get("node_id")
         chosen = [one for one in waiting if node in (None, one)]
@@ -210,9 +210,9 @@ class Executions:
         return True
 
     async def _tell(self, run: str, verb: str, body: dict[str, Any]) -> None:
-        await self._asked("tell", {"run_id": run, "verb": verb, "body": body})
+        await self._ask_service("tell", {"run_id": run, "verb": verb, "body": body})
 
-    async def _asked(self, verb: str, asked: dict[str, Any]) -> Any:
+    async def _ask_service(self, verb: str, asked: dict[str, Any]) -> Any:
         found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
         if isinstance(found, ApiError):
             # What the run does not follow is a conflict, whoever of us finds out.
@@ -239,10 +239,10 @@ class Executions:
         """``GET /v2/workflows/{id}/executions``: the newest first."""
         limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
         of = {"definition": request.path_params["id"]}
-        found = await self._asked("runs", {**of, "limit": limit})
+        found = await self._ask_service("runs", {**of, "limit": limit})
         executions = [_head(await self._execution(row.run)) for row in found.runs]
         # Those that have been started since the list was read are counted too, and none that is listed is missing.
-        total = (await self._asked("count", of)).count if found.more else len(executions)
+        total = (await self._ask_service("count", of)).count if found.more else len(executions)
         return {"executions": executions, "total_count": total, "has_more": found.more}
 
     async def _execution(self, run: str) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Executions:
         return {**execution, "created_at": created, "updated_at": _ms(events[-1].time)}
 
 
-def _unknown(body: Mapping[str, Any]) -> list[Problem]:
+def _unknown_members(body: Mapping[str, Any]) -> list[Problem]:
     """Warn of the members of a request to execute that have no effect."""
     known = [*START, *Inline.__struct_fields__]
     return [
@@ -270,7 +270,7 @@ def _unknown(body: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def _failed(error: str) -> dict[str, Any]:
+def _failure_answer(error: str) -> dict[str, Any]:
     """How starts come to nothing: with an answer that says so."""
     return {"success": False, "execution_id": "", "error": error}
 
@@ -300,7 +300,7 @@ def _ms(time: Any) -> int:
     return int(time.timestamp() * 1000)
 
 
-def _signed(request: Request) -> dict[str, str]:
+def _signature_members(request: Request) -> dict[str, str]:
     """The members of a tell that say who sends it, and by which key the same request is recognised."""
     named = {"by": subject_of(request).name, "id": request.headers.get("idempotency-key", "")}
     return {member: value for member, value in named.items() if value}

@@ -93,7 +93,7 @@ class Logs:
 
     async def _frames(self, ref: RunRef, follow: bool) -> AsyncGenerator[bytes]:
         entries, told = ExecutionLog(), 0
-        async with aclosing(self._recorded(ref, follow)) as found:
+        async with aclosing(self._recorded_events(ref, follow)) as found:
             async for recorded in found:
                 _take(entries, recorded)
                 for one in entries.since(told):
@@ -104,7 +104,7 @@ class Logs:
                     return
         yield _frame(ref.run, "info", {"total_count": told})
 
-    async def _recorded(self, ref: RunRef, follow: bool) -> AsyncGenerator[Recorded]:
+    async def _recorded_events(self, ref: RunRef, follow: bool) -> AsyncGenerator[Recorded]:
         """A run's events, and if it is to be followed those that come."""
         after = 0
         for recorded in await read_run(self._log, ref):

@@ -79,7 +79,7 @@ class Workflows:
         document = {"metadata": metadata, **{name: body[name] for name in SHAPE if body.get(name) is not None}}
         document.setdefault("triggers", _triggers(document["nodes"]))
         await self._register(request, id, document)
-        return Made(_told(id, document))
+        return Made(_describe_workflow(id, document))
 
     async def change(self, request: Request) -> Any:
         """``PUT /v2/workflows/{id}``: register it anew, with what the request says otherwise, as its next version."""
@@ -94,7 +94,7 @@ class Workflows:
         if document != before and "version" not in about:
             metadata["version"] = _next_version(str(metadata.get("version") or FIRST_VERSION))
         await self._register(request, id, document)
-        return Changed(True, _told(id, document), "Workflow updated")
+        return Changed(True, _describe_workflow(id, document), "Workflow updated")
 
     async def delete(self, request: Request) -> Any:
         """``DELETE /v2/workflows/{id}``: withdraw it; its versions stay in the log, and so do its executions."""
@@ -115,7 +115,7 @@ class Workflows:
         document = await self._document(id)
         if document is None:
             return Found(False, None, f"Workflow {id} not found")
-        return Found(True, _told(id, document), "Workflow found")
+        return Found(True, _describe_workflow(id, document), "Workflow found")
 
     async def listed(self, request: Request) -> Any:
         """``GET /v2/workflows``: the registered workflows."""
@@ -125,7 +125,7 @@ class Workflows:
         for id in await names(self._log, self._tenant):
             document = await self._document(id)
             if document is not None and wanted <= set(document.get("metadata", {}).get("tags") or ()):
-                found.append(_told(id, document))
+                found.append(_describe_workflow(id, document))
         page = found[offset : offset + limit]
         return {"workflows": page, "total_count": len(found), "has_more": offset + limit < len(found)}
 
@@ -180,7 +180,7 @@ def _triggers(nodes: Any) -> list[Any]:
     return [one.get("id") for one in listed if isinstance(one, dict) and one.get("type") == "TRIGGER"]
 
 
-def _told(id: str, document: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_workflow(id: str, document: Mapping[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = document.get("metadata", {})
     return {
         "deployment_status": "UNDEPLOYED",

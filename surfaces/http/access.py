@@ -86,9 +86,9 @@ class Access:
 
     async def _whose(self, scope: Scope) -> Subject:
         brought = Headers(scope=scope).get("authorization")
-        return await self._known(brought) if brought is not None else await self._unknown()
+        return await self._find_subject(brought) if brought is not None else await self._unknown_subject()
 
-    async def _known(self, authorization: str) -> Subject:
+    async def _find_subject(self, authorization: str) -> Subject:
         kind, _, brought = authorization.partition(" ")
         if kind.lower() != "bearer":
             raise TokenRefused("what it brings is no bearer token")
@@ -103,7 +103,7 @@ class Access:
             return await self._tokens.subject(brought)
         raise TokenRefused("the token that it brings is none, or no longer")
 
-    async def _unknown(self) -> Subject:
+    async def _unknown_subject(self) -> Subject:
         if self._open and not (self._keys is not None and await self._keys.any()):
             return self._nobody
         raise TokenRefused("bring a bearer token")

@@ -66,10 +66,10 @@ class Answering:
                 link = await self._links.read(request.path_params["link"], dt.datetime.now(dt.UTC))
                 fate = await self._fate(link)
                 if fate.asked is None or fate.outcome:
-                    return _closed(fate)
+                    return _closed_page(fate)
                 if request.method != "POST":
                     return question_page(fate.asked, {})
-                return await self._answer(link, fate.asked, await _filled(request))
+                return await self._answer(link, fate.asked, await _read_form(request))
             except BadLink as error:
                 return _bad(error)
             except ApiError as error:
@@ -93,7 +93,7 @@ class Answering:
             return question_page(asked, filled, [str(error)])
         if isinstance(schema, dict) and (wrong := violations(schema, value)):
             return question_page(asked, filled, wrong)
-        found = await self._told(link, value, link.by, TELL_WAIT_S)
+        found = await self._tell_answer(link, value, link.by, TELL_WAIT_S)
         if isinstance(found, Told):
             taken = "was taken" if found.verdict == "accepted" else "is recorded"
             return notice("Thank you", f"Your answer {taken}.", 200)
@@ -101,10 +101,10 @@ class Answering:
             return question_page(asked, filled, [found.message])
         fate = await self._fate(link)
         if fate.outcome:
-            return _closed(fate)
+            return _closed_page(fate)
         raise found
 
-    async def _told(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
+    async def _tell_answer(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
         body = {"interaction": link.key, "user_response": value, "by": by, "channel": CHANNEL}
         said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": wait_s}
         return await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
@@ -127,7 +127,7 @@ class Answering:
         if not place.isascii() or not place.isdigit() or int(place[:4]) >= len(options):
             raise ApiError(400, "api.malformed", f"there is no option {place[:40]!r}")
         option = choice(options[int(place[:4])])
-        found = await self._told(link, option.value, by, PRESS_WAIT_S)
+        found = await self._tell_answer(link, option.value, by, PRESS_WAIT_S)
         if isinstance(found, Told):
             return f"{fate.asked.question}\n{option.label}, says {by}."
         fate = await self._fate(link)
@@ -136,7 +136,7 @@ class Answering:
         raise found
 
 
-async def _filled(request: Request) -> Mapping[str, Sequence[str]]:
+async def _read_form(request: Request) -> Mapping[str, Sequence[str]]:
     """Read what was filled in, all of it: a part of an answer is none.
 
     :raises ApiError: if it is too large or too slow, did not come to its end, or is no form
@@ -165,7 +165,7 @@ def question_page(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong:
     return page(asked.question[:80], "\n".join(parts), 422 if wrong else 200)
 
 
-def _closed(fate: Fate) -> Response:
+def _closed_page(fate: Fate) -> Response:
     return notice(*_why_closed(fate), 410)
 
 

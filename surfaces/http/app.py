@@ -73,7 +73,7 @@ def http_app(
             *more,
             *shell_routes(tenant, partial(access.still_may, wanted="read"), reads_only=access.reads_only),
         ],
-        exception_handlers={HTTPException: _unknown},
+        exception_handlers={HTTPException: _unknown_path},
     )
     guard = Guard(Login(Known(app, access), access), loopback=access.open)
 
@@ -102,7 +102,7 @@ def http_app(
     return Starlette(
         middleware=[Middleware(Traced)],
         routes=[*open_paths, Mount("/", guard)],
-        exception_handlers={HTTPException: _unknown},
+        exception_handlers={HTTPException: _unknown_path},
         lifespan=lambda _app: front.rings.open(),
     )
 
@@ -135,7 +135,9 @@ class Front:
     async def _answer(self, route: Route, request: Request) -> Response:
         self._check(request, route.scope)
         path = {name: value for name, value in request.path_params.items() if name != "tenant"}
-        asked = route.asked(path, request.query_params, _named(route, request, await _body(route, request)))
+        asked = route.asked(
+            path, request.query_params, _add_idempotency_key(route, request, await _body(route, request))
+        )
         asked = route.signed(asked, request.state.subject)
         work = partial(outcome, self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
         found = await while_there(request, work, 0.0 if route.method == "GET" else SAID_WAIT_S)
@@ -206,7 +208,7 @@ _IDENTIFIED = {"start": "run_id", "tell": "id"}
 """The member of a request's body, by verb, by which a request that is sent again is recognised."""
 
 
-def _named(route: Route, request: Request, body: Any) -> Any:
+def _add_idempotency_key(route: Route, request: Request, body: Any) -> Any:
     """Put the idempotency key of a request into its body, unless that has one: as the run id of a start or a fork, or
     as the id of a tell."""
     key = request.headers.get("idempotency-key")
@@ -254,7 +256,7 @@ def allowed(request: Request) -> list[str]:
     return sorted({method for methods in found for method in methods})
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _unknown_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allow = allowed(request)

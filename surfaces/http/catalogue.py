@@ -71,7 +71,7 @@ class Catalogue:
         counts = await names(self._log, tenant)
         kept = {name: await self._log.definition(tenant, name) for name in counts}
         found = [(name, one) for name, one in kept.items() if one is not None]
-        return Listing([_listed(name, one, counts[name]) for name, one in found])
+        return Listing([_list_definition(name, one, counts[name]) for name, one in found])
 
     async def wanted(self, tenant: str, body: bytes) -> Wanted:
         """Say what a registered definition wants to be given, and return its drawing."""
@@ -79,16 +79,16 @@ class Catalogue:
         kept = await meant(self._log, tenant, asked.name)
         if kept is None:
             raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")
-        return await to_thread.run_sync(_wanted, kept)
+        return await to_thread.run_sync(_describe_wanted, kept)
 
 
-def _listed(name: str, kept: Registration, count: int) -> Listed:
+def _list_definition(name: str, kept: Registration, count: int) -> Listed:
     definition = parsed(kept.source or "", named=kept.language)
     title = "" if isinstance(definition, list) else about(definition).title
     return Listed(name, kept.language or "", kept.hash or "", count, title)
 
 
-def _wanted(kept: Registration) -> Wanted:
+def _describe_wanted(kept: Registration) -> Wanted:
     definition = parsed(kept.source or "", named=kept.language)
     if isinstance(definition, list):
         raise ApiError(409, "definition.refused", "what is registered is not valid any more", definition)

@@ -82,18 +82,18 @@ def _field(name: str | None, schema: Any, title: str, *, required: bool) -> Fiel
 def _options(schema: Mapping[str, Any]) -> tuple[tuple[JSON, str], ...]:
     match schema:
         case {"enum": list(values)} if values:
-            return tuple((value, _shown(value)) for value in values)
+            return tuple((value, _show_value(value)) for value in values)
         case {"oneOf": list(each)} | {"anyOf": list(each)} if each and all(
             isinstance(one, dict) and "const" in one for one in each
         ):
-            return tuple((one["const"], str(one.get("title", _shown(one["const"])))) for one in each)
+            return tuple((one["const"], str(one.get("title", _show_value(one["const"])))) for one in each)
         case {"const": value}:
-            return ((value, _shown(value)),)
+            return ((value, _show_value(value)),)
         case _:
             return ()
 
 
-def _shown(value: JSON) -> str:
+def _show_value(value: JSON) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -120,12 +120,12 @@ def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> J
 
 def _value(field: Field, given: Sequence[str]) -> JSON:
     if field.kind == "choices":
-        return [_chosen(field, one) for one in given]
+        return [_choose_value(field, one) for one in given]
     text = given[0]
     try:
         match field.kind:
             case "choice":
-                return _chosen(field, text)
+                return _choose_value(field, text)
             case "integer":
                 return int(text)
             case "number":
@@ -140,7 +140,7 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
         raise Unreadable(f"{field.title}: {text[:80]!r} is not {kind}") from None
 
 
-def _chosen(field: Field, given: str) -> JSON:
+def _choose_value(field: Field, given: str) -> JSON:
     if not given.isascii() or not given.isdigit() or int(given[:6]) >= len(field.options):
         raise Unreadable(f"{field.title}: {given[:80]!r} is none of the options")
     return field.options[int(given[:6])][0]

@@ -51,7 +51,7 @@ class Login:
 
     async def _login(self, request: Request) -> Response:
         try:
-            token = (await _brought(request)).token.encode()
+            token = (await _read_login(request)).token.encode()
             if token:
                 await self._access.subject(_bringing(token, request.scope))
         except ApiError as error:
@@ -91,7 +91,7 @@ def _bringing(token: bytes, scope: Scope) -> Scope:
     return {**scope, "headers": [*others, (b"authorization", b"Bearer " + token)]}
 
 
-async def _brought(request: Request) -> _Login:
+async def _read_login(request: Request) -> _Login:
     """Read the body of a login.
 
     :raises ApiError: if it is too large or too slow, or none

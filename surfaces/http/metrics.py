@@ -71,7 +71,7 @@ class Metrics:
             *_of_questions(await self._listings.questions(self._tenant)),
             *_of_queue(await queue_of(self._log)),
             *_of_workers(await self._workers.live()),
-            *_of_store(await self._asked(f"STREAM.INFO.{self._log.stream}"), await self._asked("INFO")),
+            *_of_store(await self._ask_service(f"STREAM.INFO.{self._log.stream}"), await self._ask_service("INFO")),
         ]
 
     def _provider(self) -> "MeterProvider":
@@ -81,7 +81,7 @@ class Metrics:
         reader = self._reader = InMemoryMetricReader()
         return MeterProvider([reader], shutdown_on_exit=False)
 
-    async def _asked(self, verb: str) -> dict[str, Any]:
+    async def _ask_service(self, verb: str) -> dict[str, Any]:
         answer = await api(self._log.requests, verb, {})
         if "error" in answer:
             raise NoAnswer(str(answer["error"].get("description")))

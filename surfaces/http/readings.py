@@ -99,7 +99,7 @@ class Readings:
     async def geometry(self, tenant: str, body: bytes) -> Geometry:
         """Return where the nodes and edges of a run's definition stand in a drawing; what happened is told by `at`."""
         asked = read_body(body, OneGraph)
-        outline = _accepted((await self._histories.of(asked.run_id, 1)).events).outline
+        outline = _read_accepted((await self._histories.of(asked.run_id, 1)).events).outline
         key = outline_hash(outline), asked.direction
         if key not in self._drawings:
             self._drawings[key] = await self._apart(geometry, outline, asked.direction)
@@ -159,9 +159,9 @@ class Readings:
         asked = read_body(body, OneMoment)
         ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
-        await self._verified(require_sound, ref, [event for event in events if event.n <= n])
+        await self._verify(require_sound, ref, [event for event in events if event.n <= n])
         admission, secrets = await self._admission(events)
-        return await self._verified(replay_events, ref, events, admission, secrets, n)
+        return await self._verify(replay_events, ref, events, admission, secrets, n)
 
     async def seen(self, tenant: str, body: bytes) -> Seen:
         """Return what a model saw at one of its calls: the whole conversation, and what of it was new."""
@@ -175,10 +175,10 @@ class Readings:
             answered = [
                 row for row in history.rows if row.event.key == asked.key and row.event.type == ModelResult.type
             ]
-            reply = await self._joined(history, answered[0]) if answered else None
-            await self._verified(require_sound, RunRef(tenant, asked.run_id), events)
+            reply = await self._join_values(history, answered[0]) if answered else None
+            await self._verify(require_sound, RunRef(tenant, asked.run_id), events)
             admission, secrets = await self._admission(events)
-            found = await self._verified(seen, RunRef(tenant, asked.run_id), events, admission, secrets, reply)
+            found = await self._verify(seen, RunRef(tenant, asked.run_id), events, admission, secrets, reply)
             if found is not None:
                 return found
         raise ApiError(404, "replay.no_call", f"no model was called as {asked.key[:200]!r}", run_id=asked.run_id)
@@ -216,19 +216,19 @@ class Readings:
         """Return the events of a run, up to one of them, with their large values."""
         history = await self._histories.of(run, until)
         rows = [row for row in history.rows if until is None or row.event.n <= until]
-        return [await self._joined(history, row) for row in rows]
+        return [await self._join_values(history, row) for row in rows]
 
-    async def _joined(self, history: History, row: Row) -> Event:
+    async def _join_values(self, history: History, row: Row) -> Event:
         if not row.event.blobs:
             return row.event
         recorded = Recorded(row.sequence, history.ref, "", b"", row.event)
         return await whole(self._connection.log, recorded)
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
-        admission = await self._verified(admitted, events[0], language, adopted_digest(events))
+        admission = await self._verify(admitted, events[0], language, adopted_digest(events))
         return admission, secrets_of(self._connection.config, os.environ, admission)
 
-    async def _verified(self, function: Callable[..., R], *arguments: Any) -> R:
+    async def _verify(self, function: Callable[..., R], *arguments: Any) -> R:
         """Compute in a thread what a replay may contradict."""
         try:
             return await self._apart(function, *arguments)
@@ -258,7 +258,7 @@ def _svg(events: Sequence[Event]) -> Content:
 _FILES: Mapping[str, Callable[[Sequence[Event]], Content]] = {"jsonl": _jsonl, "jaeger": _jaeger, "svg": _svg}
 
 
-def _accepted(events: Sequence[Event]) -> RunAccepted:
+def _read_accepted(events: Sequence[Event]) -> RunAccepted:
     payload = payload_of(events[0])
     if not isinstance(payload, RunAccepted):
         raise ApiError(409, LogUnreadable.CODE, "the run does not begin with its admission", run_id=events[0].run)

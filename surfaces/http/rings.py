@@ -128,7 +128,7 @@ class Rings:
 
         :raises NoAnswer: if nothing can be read
         """
-        async with self._joined(filters) as ring:
+        async with self._join_ring(filters) as ring:
             at = await self._now(ring) if after is None else after
             yield Told(at, b"id: %d\n\n" % at)
             if ring is None:
@@ -161,7 +161,7 @@ class Rings:
                     return
 
     @asynccontextmanager
-    async def _joined(self, filters: Sequence[str]) -> AsyncGenerator[Ring | None]:
+    async def _join_ring(self, filters: Sequence[str]) -> AsyncGenerator[Ring | None]:
         key = tuple(filters)
         ring = self._rings.get(key)
         if ring is not None and ring.over:

@@ -62,10 +62,10 @@ class SlackButtons:
 
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/slack/<tenant>``."""
-        found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+        found = await outcome(lambda _tenant, _body: self._take_request(request), self._tenant, b"")
         return refusal(found) if isinstance(found, ApiError) else found
 
-    async def _taken(self, request: Request) -> Response:
+    async def _take_request(self, request: Request) -> Response:
         if request.path_params["tenant"] != self._tenant:
             raise ApiError(404, "webhook.unknown", "no trigger takes anything in here")
         secrets = await self._secrets(SECRET)
@@ -76,9 +76,9 @@ class SlackButtons:
             prove("slack", sent, secrets, time.time())
         except Unproven as reason:
             raise ApiError(401, "webhook.late" if reason.late else "webhook.unproven", str(reason)) from None
-        return await self._pressed(_payload(sent.body))
+        return await self._take_press(_payload(sent.body))
 
-    async def _pressed(self, payload: Any) -> Response:
+    async def _take_press(self, payload: Any) -> Response:
         match payload:
             case {"type": "block_actions", "actions": [{"value": str(value)}, *_], "user": dict(user)}:
                 link, _, place = value.partition("#")

@@ -80,7 +80,7 @@ class Webhooks:
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
         try:
-            found = await outcome(lambda _tenant, _body: self._taken(request), self._tenant, b"")
+            found = await outcome(lambda _tenant, _body: self._take_request(request), self._tenant, b"")
         except ApiError as error:
             return refusal(error)
         if isinstance(found, ApiError):
@@ -88,7 +88,7 @@ class Webhooks:
             return refusal(found)
         return found
 
-    async def _taken(self, request: Request) -> Response:
+    async def _take_request(self, request: Request) -> Response:
         name, place = request.path_params["definition"], request.path_params["trigger"]
         definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
         if request.method not in entrance.methods:
@@ -119,14 +119,14 @@ class Webhooks:
 
     async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
         kept = await meant(self._log, self._tenant, name) if tenant == self._tenant else None
-        definition = await self._parsed(kept) if kept is not None else None
+        definition = await self._parse_definition(kept) if kept is not None else None
         if definition is not None:
             for entrance in authoring(definition.language).entrances(definition.document):
                 if place == entrance.trigger or place == entrance.path.strip("/"):
                     return definition, entrance
         raise ApiError(404, "webhook.unknown", "no trigger takes anything in here")
 
-    async def _parsed(self, kept: Registration) -> Definition[Any] | None:
+    async def _parse_definition(self, kept: Registration) -> Definition[Any] | None:
         source = kept.source or ""
         read = await self._definitions.apart(partial(parse, self._definitions, source, kept.language), source=source)
         return read if isinstance(read, Definition) else None
@@ -152,7 +152,7 @@ class Webhooks:
         self, name: str, definition: Definition[Any], entrance: Entrance, made: Begun | PassedOver, by: str
     ) -> Response:
         if isinstance(made, PassedOver):
-            return _answered(entrance, {"status": "passed_over", "why": made.why}, 200)
+            return _answer_sender(entrance, {"status": "passed_over", "why": made.why}, 200)
         # By the name in the address, and not by that in the document: others may be registered with the same.
         message = begin({"definition": {"name": name}, **({"by": by} if by else {})}, made, definition, name)
         message.setdefault("run_id", new_run_id())
@@ -160,7 +160,7 @@ class Webhooks:
             problem = await self._client.store(message)
             if problem is not None:
                 raise ApiError(413, "http.too_large", problem.message)
-            return _answered(entrance, {"status": "stored", "run_id": message["run_id"]}, 202)
+            return _answer_sender(entrance, {"status": "stored", "run_id": message["run_id"]}, 202)
         raise ApiError(503, "log.unavailable", f"the stream did not answer within {STORE_WAIT_S:g} s")
 
 
@@ -191,7 +191,7 @@ def _read(sent: Sent) -> Any:
         return text
 
 
-def _answered(entrance: Entrance, told: dict[str, str], status: int) -> Response:
+def _answer_sender(entrance: Entrance, told: dict[str, str], status: int) -> Response:
     line = " ".join(told.values())
     if entrance.answer == "text":
         return PlainTextResponse(f"{line}\n", status, HEADERS)

@@ -109,9 +109,9 @@ class Library(Struct, frozen=True):
             return None  # it is not ours to read; whoever starts it is told why
         if isinstance(detect(source), list):
             return None
-        return described(source, file=self._shown(path), fallback=path.stem)
+        return described(source, file=self._show_path(path), fallback=path.stem)
 
-    def _shown(self, path: Path) -> str:
+    def _show_path(self, path: Path) -> str:
         first = self.folders[0]
         return str(path.relative_to(first)) if path.is_relative_to(first) else str(path)
 

@@ -46,7 +46,7 @@ class Prompts:
             raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name!r}")
         text = _text(found, params.arguments or {})
         message = PromptMessage(role="user", content=TextContent(type="text", text=text))
-        return GetPromptResult(description=_described(found), messages=[message])
+        return GetPromptResult(description=_describe_arguments(found), messages=[message])
 
     async def _workflows(self) -> Mapping[str, Workflow]:
         found = (await self._tools.workflows(None)).workflows
@@ -58,7 +58,7 @@ def _prompt(name: str, workflow: Workflow) -> Prompt:
     return Prompt(
         name=name,
         title=f"Start {workflow.title or workflow.id}",
-        description=_described(workflow),
+        description=_describe_arguments(workflow),
         arguments=[_argument(field, schema) for field, schema in fields.items()],
     )
 
@@ -69,7 +69,7 @@ def _argument(name: str, schema: Any) -> PromptArgument:
     return PromptArgument(name=name, description=text or None, required=bool(known.get("required", False)))
 
 
-def _described(workflow: Workflow) -> str:
+def _describe_arguments(workflow: Workflow) -> str:
     return workflow.description or f"Start the {workflow.language} {workflow.title or workflow.id}."
 
 

@@ -89,7 +89,7 @@ async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> P
     for recorded in await client.log.read(ref, after):
         event = recorded.event
         if not asked.types or any(matches(pattern, event.type) for pattern in asked.types):
-            one = await _seen(client, recorded, asked)
+            one = await _see_run(client, recorded, asked)
             size += len(msgspec.json.encode(one))
             if len(seen) == asked.limit or (seen and size > PAGE_BYTES_MAX):
                 return Page(events=seen, next_after=after, more=True, ended=False)
@@ -99,7 +99,7 @@ async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> P
     return Page(events=seen, next_after=after, more=False, ended=ended, status=status if ended else None)
 
 
-async def _seen(client: Client, recorded: Recorded, asked: WatchRun) -> Seen:
+async def _see_run(client: Client, recorded: Recorded, asked: WatchRun) -> Seen:
     event = await whole(client.log, recorded)
     payload = known(event)
     text = narrated(event, payload) if payload is not None else event.type

@@ -138,7 +138,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
             check(caller.subject, TOOL_SCOPES.get(params.name, "read"))
             asked = entry.takes.model_validate(params.arguments or {})
             if params.request_state is not None:
-                return answered(await _resumed(tools, asked, params, caller))
+                return answered(await _resume_call(tools, asked, params, caller))
             # Whoever takes tasks is given one at once, instead of waiting.
             as_task = isinstance(asked, arguments.StartWorkflow) and caller.tasks and asked.wait_s > 0
             answer = await entry.serve(asked.model_copy(update={"wait_s": 0.0}) if as_task else asked, caller)
@@ -166,7 +166,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
         on_get_prompt=prompts.get,
         on_completion=Completions(tools).complete,
     )
-    server.middleware.append(_permitted)
+    server.middleware.append(_check_permission)
     server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", OfTask, tasks.get)
     server.add_request_handler("tasks/update", UpdateTask, tasks.update)
@@ -174,7 +174,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
     return server
 
 
-async def _permitted(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def _check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Let a request through if whoever makes it may."""
     wanted = METHOD_SCOPES.get(ctx.method)
     if wanted is not None and not (subject := subject_of(ctx.request)).may(wanted):
@@ -182,7 +182,7 @@ async def _permitted(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
     return await call_next(ctx)
 
 
-async def _resumed(
+async def _resume_call(
     tools: Tools, asked: arguments.Arguments, params: CallToolRequestParams, caller: Caller
 ) -> answers.Run:
     """Go on with a call that was interrupted by a question: its run has been started, and may have been answered."""

@@ -83,7 +83,7 @@ class Tools:
             name, problems = await to_thread.run_sync(examined, source, _order(path, asked), permit)
         else:
             source = asked.source if asked.source is not None else await self.registered(asked.name or "")
-            name, problems, definition = _examined(source, asked)
+            name, problems, definition = _examine_source(source, asked)
         files: list[str] = []
         if isinstance(definition, Definition):
             known_files = authoring(definition.language).files(definition.document, asked.input)
@@ -197,25 +197,25 @@ class Tools:
     async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
         """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
         fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
-        return await self._told(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
+        return await self._tell_run(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
 
     async def signal_run(self, asked: arguments.SignalRun, caller: Caller) -> answers.Told:
         """Send a run a named signal."""
-        return await self._told(
+        return await self._tell_run(
             asked.run_id, "signal", caller, by=asked.by, id=asked.id, name=asked.name, data=asked.data
         )
 
     async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
         """Let a paused run go on, or go on by one node."""
-        return await self._told(
+        return await self._tell_run(
             asked.run_id, "resume", caller, by=asked.by, id=asked.id, variables=asked.variables, step=asked.step
         )
 
     async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
         """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
-        return await self._told(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
+        return await self._tell_run(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
 
-    async def _told(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
+    async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
         found = await received(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
         recorded = found.recorded.n if found.recorded is not None else None
         question = await answered_question(self._connection.client, run_id, found)
@@ -244,7 +244,7 @@ def _text(given: Any) -> str:
     return msgspec.json.encode(given).decode()
 
 
-def _examined(
+def _examine_source(
     source: str, asked: arguments.ValidateWorkflow
 ) -> tuple[str, list[Problem], Definition[Any] | list[Problem]]:
     """Return language, problems and definition of a text that lies in no folder."""

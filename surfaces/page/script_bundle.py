@@ -33,17 +33,17 @@ def _as_function(name: str, text: str) -> str:
     """The body of the function that a module is."""
 
     def imports(found: re.Match[str]) -> str:
-        used = f"use('{_named(name, found[2])}')"
+        used = f"use('{_export_name(name, found[2])}')"
         return used if found[1] is None else f"const {{{found[1].replace(' as ', ': ')}}} = {used}"
 
     exported = [one for _, one in _EXPORT.findall(text)]
     body = _EXPORT.sub(r"\1 \2", _IMPORT.sub(imports, text))
-    body = _LATER.sub(lambda found: f"Promise.resolve('{_named(name, found[1])}').then(use)", body)
+    body = _LATER.sub(lambda found: f"Promise.resolve('{_export_name(name, found[1])}').then(use)", body)
     # Where a module lies, it lies in the folder of the script.
     body = body.replace("import.meta.url", f"new URL('{name}', import.meta.url).href")
     return f"{body}\nreturn {{{', '.join(exported)}}}\n"
 
 
-def _named(module: str, written: str) -> str:
+def _export_name(module: str, written: str) -> str:
     """The name of a module as another one writes it."""
     return normpath(join(dirname(module), written))

@@ -17,10 +17,10 @@ async def run_definition(request: Dispatch) -> Reply:
     start: dict[str, Any] = {name: given[name] for name in _START if name in given}
     end = await request.node.child("child", definition, request.input, **start)
     metadata = {"status": end.status, "results": end.results}
-    return Reply(success(end.output) if end.status == "completed" else _failed(request, end), metadata)
+    return Reply(success(end.output) if end.status == "completed" else _failure_of_child(request, end), metadata)
 
 
-def _failed(request: Dispatch, end: End) -> Result:
+def _failure_of_child(request: Dispatch, end: End) -> Result:
     """The failure of a child run; its own envelope is what came before."""
     error = end.error
     given = request.arguments

@@ -76,12 +76,12 @@ def understood(kind: str, options: list[Any], response: JSON) -> JSON:
         case "confirm", _:
             return UNSET
         case "select", _:
-            return _selected(options, response)
+            return _select_option(options, response)
         case _:
             return response
 
 
-def _selected(options: list[Any], response: JSON) -> JSON:
+def _select_option(options: list[Any], response: JSON) -> JSON:
     choices = [_choice(option) for option in options]
     for value, _label in choices:
         if _same(value, response):

@@ -71,13 +71,13 @@ async def _converse(request: Dispatch, node: Node) -> Reply:
             tools = opened.value
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
         metered = Metered(node)
-        asked = _asked(request.arguments, request.input, tools)
+        asked = _to_request(request.arguments, request.input, tools)
         policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS)
         said = await converse(request.stage, cast(Node, metered), asked, policy)
-    return await computed(request.stage, lambda: _answered(request, said, metered.usage))
+    return await computed(request.stage, lambda: _to_reply(request, said, metered.usage))
 
 
-def _asked(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:
+def _to_request(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:
     prompt = arguments.get("prompt", input)
     text = prompt if isinstance(prompt, str) else msgspec.json.encode(prompt).decode()
     return ModelRequest(
@@ -92,7 +92,7 @@ def _asked(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> Mod
     )
 
 
-def _answered(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
+def _to_reply(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
     metadata = _metadata(said, usage)
     if said.error is not None:
         return Reply(translated(request, _failure(said.error), _CODES), metadata)

@@ -12,11 +12,11 @@ async def await_signal(request: Dispatch) -> Reply:
     stage, node = request.stage, request.node
     timeout = request.arguments.get("timeout")
     if timeout is None:
-        return _arrived(await _signal(request, None))
+        return _to_reply(await _signal(request, None))
     due = duration_of(timeout).after(stage.now())
     raced = await stage.within(due, _signal(request, due), node=node, slot="bound")
     if isinstance(raced, Ok):
-        return _arrived(raced.value)
+        return _to_reply(raced.value)
     message = f"no signal {request.arguments['name']!r} within {timeout}"
     return Reply(request.failed("Timeout", message, type="timeout"))
 
@@ -25,7 +25,7 @@ async def _signal(request: Dispatch, due: Instant | None) -> SignalArrived:
     return await request.node.signal("signal", request.arguments["name"], request.arguments.get("match"), due)
 
 
-def _arrived(signal: SignalArrived) -> Reply:
+def _to_reply(signal: SignalArrived) -> Reply:
     metadata: dict[str, JSON] = {"name": signal.name}
     if signal.by is not None:
         metadata["by"] = signal.by

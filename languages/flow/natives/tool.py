@@ -33,7 +33,7 @@ async def call_tool(request: Dispatch) -> Reply:
 
 
 async def _call(request: Dispatch, node: Node) -> Reply:
-    source, tool = _served(request.arguments)
+    source, tool = _tool_source(request.arguments)
     metadata: dict[str, Any] = {"tool": tool}
     async with node.toolbox([source]) as opened:
         if isinstance(opened, Failed):
@@ -46,7 +46,7 @@ async def _call(request: Dispatch, node: Node) -> Reply:
     return Reply(success(outcome.value), metadata)
 
 
-def _served(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
+def _tool_source(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
     """Return who serves the tool, and its name there."""
     timeout = arguments.get("timeout")
     timeout_s = None if timeout is None else max(TIMEOUT_MIN_S, duration_of(timeout).seconds())

@@ -51,9 +51,9 @@ def read(interaction: Interaction, response: JSON) -> Reading:
         case "input":
             return _filled_in(interaction, response)
         case "selection":
-            return _selected(interaction, response)
+            return _select_option(interaction, response)
         case _:
-            return _judged(interaction, response)
+            return _judge_answer(interaction, response)
 
 
 def label_of_default(interaction: Interaction, response: JSON) -> str:
@@ -92,27 +92,27 @@ def _filled_in(interaction: Interaction, response: JSON) -> Reading:
         wrong += [f"{name}: is empty" for name in blank]
     if wrong:
         return Unfit(tuple(wrong))
-    stated = _stated(response)
+    stated = _read_stated(response)
     return stated if isinstance(stated, Decided) else Decided(CONFIRMED)
 
 
-def _selected(interaction: Interaction, response: JSON) -> Reading:
+def _select_option(interaction: Interaction, response: JSON) -> Reading:
     chosen = response
     if isinstance(response, Mapping):
         chosen = next((response[name] for name in _SELECTED if response.get(name) is not None), None)
     if _is_option(interaction.options, chosen):
-        stated = _stated(response)
+        stated = _read_stated(response)
         return stated if isinstance(stated, Decided) else Decided(CONFIRMED)
-    return Unfit((f"{_shown(chosen)} is not {options_text(interaction.options)}",))
+    return Unfit((f"{_show_value(chosen)} is not {options_text(interaction.options)}",))
 
 
-def _judged(interaction: Interaction, response: JSON) -> Reading:
+def _judge_answer(interaction: Interaction, response: JSON) -> Reading:
     """Read an answer to a question that approves or reviews something."""
-    stated = _stated(response)
+    stated = _read_stated(response)
     if stated is not None:
         return stated
     if isinstance(response, str):
-        return _said(interaction, response)
+        return _read_text(interaction, response)
     if isinstance(response, Mapping):
         named = next((text for name in (*TEXTS, "action") if isinstance(text := response.get(name), str)), "")
         if (label := label_of_option(interaction.options, named)) is not None:
@@ -122,10 +122,10 @@ def _judged(interaction: Interaction, response: JSON) -> Reading:
             return FreeText("\n".join(texts))
     if interaction.type == "review" and response not in (None, {}, []):
         return Decided(CONFIRMED)
-    return Unfit((f"{_shown(response)} says neither `approved` nor {options_text(interaction.options)}",))
+    return Unfit((f"{_show_value(response)} says neither `approved` nor {options_text(interaction.options)}",))
 
 
-def _said(interaction: Interaction, text: str) -> Reading:
+def _read_text(interaction: Interaction, text: str) -> Reading:
     if (label := label_of_option(interaction.options, text)) is not None:
         return Decided(label)
     if text.strip():
@@ -133,7 +133,7 @@ def _said(interaction: Interaction, text: str) -> Reading:
     return Unfit((f"it is empty; answer with {options_text(interaction.options)}",))
 
 
-def _stated(response: JSON) -> Decided | Unfit | None:
+def _read_stated(response: JSON) -> Decided | Unfit | None:
     """Read ``approved`` or ``action`` of an answer; None if it has neither."""
     if isinstance(response, bool):
         return Decided(CONFIRMED if response else REJECTED)
@@ -145,10 +145,10 @@ def _stated(response: JSON) -> Decided | Unfit | None:
     if approved is None:
         return Decided(acted) if acted is not None else None
     if not isinstance(approved, bool):
-        return Unfit((f"approved is {_shown(response['approved'])}, expected true or false",))
+        return Unfit((f"approved is {_show_value(response['approved'])}, expected true or false",))
     label = CONFIRMED if approved else REJECTED
     if acted is not None and acted != label:
-        return Unfit((f"approved is {_shown(response['approved'])}, but action is {_shown(action)}",))
+        return Unfit((f"approved is {_show_value(response['approved'])}, but action is {_show_value(action)}",))
     return Decided(label)
 
 
@@ -201,6 +201,6 @@ def options_text(options: Sequence[JSON]) -> str:
     return f"one of: {', '.join(listed)}" if listed else "`approved` (true or false)"
 
 
-def _shown(value: JSON) -> str:
+def _show_value(value: JSON) -> str:
     text = repr(value) if isinstance(value, str) else text_of(value)
     return text if len(text) <= 200 else f"{text[:200]}…"

@@ -74,7 +74,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
         await _send(work, interaction, "confirmation", "confirmation", _confirmation(interaction, label), due, key)
     id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
     if answered is None:
-        return _expired(work, interaction, id, asked_at)
+        return _handle_expiry(work, interaction, id, asked_at)
     return _outputs(work, interaction, label, answered.user_response, _whole(answered), id, asked_at)
 
 
@@ -198,7 +198,7 @@ def _outputs(
     return Outputs({RESULT: payload, label: payload}, _details(interaction, raw, asked_at))
 
 
-def _expired(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
+def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
     """Do what the node wants done when nobody has answered."""
     match interaction.timeout_action:
         case "continue":

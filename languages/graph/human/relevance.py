@@ -69,7 +69,7 @@ async def relevance(work: Work, interaction: Interaction, answered: Answered, as
     )
     _slot, outcome = await patient_turn(work.metered, f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
-        return _unclassified(work, interaction, answered, asked_at, outcome.error)
+        return _score_without_model(work, interaction, answered, asked_at, outcome.error)
     score = read_score(outcome.value)
     if score is None:
         return UNCERTAIN if answered.channel is not None else 1.0
@@ -104,7 +104,9 @@ def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
     )
 
 
-def _unclassified(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure) -> float:
+def _score_without_model(
+    work: Work, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure
+) -> float:
     """Return what counts where no model has said anything."""
     if answered.channel is None:
         return 1.0
@@ -120,7 +122,7 @@ def read_score(reply: ModelReply) -> float | None:
         case bool():
             return None
         case int() | float():
-            return _bounded(data)
+            return _bound_score(data)
         case Mapping():
             return _score_in(data)
         case _:
@@ -131,16 +133,16 @@ def read_score(reply: ModelReply) -> float | None:
 def _score_in(data: Mapping[str, JSON]) -> float | None:
     for name in _SCORE:
         if isinstance(data.get(name), int | float):
-            return _bounded(number(data[name]))
+            return _bound_score(number(data[name]))
     for name in _LABEL:
         if (label := _WORDS.get(text_of(data.get(name)).lower())) is not None:
             return label
     factors = data.get("factors")
     scores = [number(one) for one in factors.values()] if isinstance(factors, Mapping) else []
-    return _bounded(sum(scores) / len(scores)) if scores else None
+    return _bound_score(sum(scores) / len(scores)) if scores else None
 
 
-def _bounded(score: float) -> float:
+def _bound_score(score: float) -> float:
     return max(0.0, min(float(score), 1.0))
 
 

@@ -44,7 +44,7 @@ async def agent(work: Work) -> Outputs:
     tools = [served(one, work.context) for one in attached if one.type == "TOOL"]
     remembered = await recall(work, memories, said)
     async with AsyncExitStack() as stack:
-        offered = await _opened(work, stack, tools)
+        offered = await _open_tools(work, stack, tools)
         request = await work.computed(_request, said, remembered, offered)
         since = work.rules
         policy = Policy(_turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS)
@@ -120,7 +120,7 @@ def _turns_max(work: Work) -> int:
     return max(1, int(work.number("max_tool_iterations", otherwise=TURNS_MAX)))
 
 
-async def _opened(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
+async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
     """Open what serves the tools; return those that are offered, each name once, of the node that is listed first."""
     offered: dict[str, ToolSpec] = {}
     for one in tools:
@@ -174,10 +174,10 @@ def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JS
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
     payload: dict[str, JSON] = {
-        "content": reply.data if reply.data is not None else _parsed(reply.text),
+        "content": reply.data if reply.data is not None else _parse_text(reply.text),
         "metadata": {"model": model, "stop_reason": reason, "finish_reason": reason, "iterations": talk.turns},
         "token_usage": tokens,
-        "function_calls": [_called(one) for one in talk.calls],
+        "function_calls": [_describe_call(one) for one in talk.calls],
     }
     details: dict[str, JSON] = {
         "ai_model": model,
@@ -188,7 +188,7 @@ def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JS
     return payload, details
 
 
-def _parsed(text: str) -> JSON:
+def _parse_text(text: str) -> JSON:
     """Return the value that a text is the JSON of; else the text."""
     try:
         return decode_json(text)
@@ -196,6 +196,6 @@ def _parsed(text: str) -> JSON:
         return text
 
 
-def _called(called: Called) -> JSON:
+def _describe_call(called: Called) -> JSON:
     result = called.output if called.error is None else {"success": False, "error_message": called.error.message}
     return {"id": called.use.id, "name": called.use.tool, "arguments": called.use.input, "result": result}

@@ -37,7 +37,7 @@ async def external(work: Work) -> Outputs:
     """EXTERNAL_ACTION: what a service answers."""
     service = SERVICES.get(work.spec.subtype)
     if service is None or (service == "email" and await work.computed(_url)):
-        return await _called(work)
+        return await _call_url(work)
     request = await work.computed(_request, service)
     outcome = await work.node.call("service", "service", request)
     if isinstance(outcome, Failed):
@@ -64,7 +64,7 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
     }
 
 
-async def _called(work: Work) -> Outputs:
+async def _call_url(work: Work) -> Outputs:
     """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
     arguments = await work.computed(_arguments)
     if not arguments["url"]:

@@ -32,10 +32,10 @@ Test = Callable[[JSON], bool]
 async def filter_items(work: Work) -> Outputs:
     """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
     items = work.items()
-    return await work.computed(_filtered, items, await _verdicts(work, items))
+    return await work.computed(_filter_items, items, await _verdicts(work, items))
 
 
-def _filtered(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
+def _filter_items(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
     work.budget.take(len(items))
     errors: list[JSON] = []
     passed: list[JSON] = []
@@ -48,7 +48,7 @@ def _filtered(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outp
         else:
             passes = verdict is not inverted
         (passed if passes else excluded).append(item)
-    return _outputs(work, _bounded(work, _sorted(work, passed)), excluded, errors, len(items))
+    return _outputs(work, _limit_items(work, _sort_items(work, passed)), excluded, errors, len(items))
 
 
 def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[JSON], total: int) -> Outputs:
@@ -79,11 +79,11 @@ async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
     function = work.setting("custom_filter_function")
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
         returned = await run_code(work.node, "filter", function, items)
-        return [_checked(work, one) for one in returned]
-    return await work.computed(_tested, items)
+        return [_check_verdict(work, one) for one in returned]
+    return await work.computed(_test_items, items)
 
 
-def _tested(work: Work, items: list[JSON]) -> list[bool | str]:
+def _test_items(work: Work, items: list[JSON]) -> list[bool | str]:
     test = _test(work)
     verdicts: list[bool | str] = []
     for item in items:
@@ -94,7 +94,7 @@ def _tested(work: Work, items: list[JSON]) -> list[bool | str]:
     return verdicts
 
 
-def _checked(work: Work, returned: Returned) -> bool | str:
+def _check_verdict(work: Work, returned: Returned) -> bool | str:
     return bool(returned.value) if returned.error is None else _invalid(work, returned.error)
 
 
@@ -164,7 +164,7 @@ class Condition(Struct, frozen=True):
         operator = _OPERATORS.get(self.operator)
         if operator is None:
             raise ExpressionInvalid(f"there is no operator {self.operator!r}, only {', '.join(_OPERATORS)}")
-        return operator(work.budget, _folded(value, work.budget) if self.folded else value, self.wanted)
+        return operator(work.budget, _fold_case(value, work.budget) if self.folded else value, self.wanted)
 
 
 class Range(Struct, frozen=True):
@@ -197,21 +197,21 @@ def _condition(work: Work, written: dict[str, Any]) -> Condition:
     return Condition(
         field=text_of(written.get("field")),
         operator=text_of(written.get("operator") or "equals").lower(),
-        wanted=_folded(wanted, work.budget) if folded else wanted,
+        wanted=_fold_case(wanted, work.budget) if folded else wanted,
         nulls=text_of(work.setting("null_handling")),
         folded=folded,
         range=_range(work, written),
     )
 
 
-def _folded(value: JSON, budget: Budget) -> JSON:
+def _fold_case(value: JSON, budget: Budget) -> JSON:
     budget.take(1)
     match value:
         case str():
             budget.take_text(len(value))
             return value.casefold()
         case list():
-            return [_folded(item, budget) for item in value]
+            return [_fold_case(item, budget) for item in value]
         case _:
             return value
 
@@ -239,7 +239,7 @@ _NAMED: dict[tuple[str, ...], Operator] = {
 _OPERATORS = {name: operator for names, operator in _NAMED.items() for name in names}
 
 
-def _sorted(work: Work, items: list[JSON]) -> list[JSON]:
+def _sort_items(work: Work, items: list[JSON]) -> list[JSON]:
     field = work.setting("sort_field")
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
@@ -248,6 +248,6 @@ def _sorted(work: Work, items: list[JSON]) -> list[JSON]:
     return items if indices is None else [items[i] for i in indices]
 
 
-def _bounded(work: Work, items: list[JSON]) -> list[JSON]:
+def _limit_items(work: Work, items: list[JSON]) -> list[JSON]:
     most = int(work.number("max_results", otherwise=-1))
     return items[:most] if most >= 0 else items

@@ -14,10 +14,10 @@ ROUNDS_MAX = 100_000
 
 async def loop(work: Work) -> Outputs:
     """LOOP: an item for each round on ``iteration``, a summary on ``completed`` and ``result``."""
-    return await work.computed(_looped)
+    return await work.computed(_run_loop)
 
 
-def _looped(work: Work) -> Outputs:
+def _run_loop(work: Work) -> Outputs:
     match work.setting("loop_type"):
         case "for_each":
             rounds = _each(work)

@@ -11,10 +11,10 @@ from callboard.lib.json_types import JSON
 
 async def merge(work: Work) -> Outputs:
     """Concatenate what arrived, lists spread; a union may drop what has equal keys."""
-    return await work.computed(_merged)
+    return await work.computed(_run_merge)
 
 
-def _merged(work: Work) -> Outputs:
+def _run_merge(work: Work) -> Outputs:
     merged: list[JSON] = []
     for value in work.arrivals:
         merged += value if isinstance(value, list) else [value]

@@ -42,16 +42,16 @@ async def wait(work: Work) -> Outcome:
     attempts = 1 if condition else 0
     now = work.stage.now()
     if isinstance(condition, str) and await work.computed(_met, condition):
-        return _waited(work, ["completed"], now, now, attempts, met=True)
+        return _run_pause(work, ["completed"], now, now, attempts, met=True)
     if (event := work.given("trigger_event")) is not None:
-        return _waited(work, ["completed"], now, now, attempts, met=True, data=event)
+        return _run_pause(work, ["completed"], now, now, attempts, met=True, data=event)
     if work.given("cancel_signal"):
-        return _waited(work, ["cancelled"], now, now, attempts, cancelled=True)
+        return _run_pause(work, ["cancelled"], now, now, attempts, cancelled=True)
     return Await(
         work.spec.id,
         number(work.setting("timeout_seconds")) or None,
-        lambda data, start, end: _waited(work, ["completed", RESULT], start, end, attempts, met=True, data=data),
-        lambda start, end: _waited(work, ["timeout", RESULT], start, end, attempts, expired=True),
+        lambda data, start, end: _run_pause(work, ["completed", RESULT], start, end, attempts, met=True, data=data),
+        lambda start, end: _run_pause(work, ["timeout", RESULT], start, end, attempts, expired=True),
     )
 
 
@@ -63,7 +63,7 @@ def _met(work: Work, condition: str) -> bool:
         return False
 
 
-def _waited(
+def _run_pause(
     work: Work,
     ports: list[str],
     start: Instant,

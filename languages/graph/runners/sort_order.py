@@ -10,10 +10,10 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 
 async def sort(work: Work) -> Outputs:
     """Sort items by a field, stably; what has no common order is left as it is."""
-    return await work.computed(_sorted)
+    return await work.computed(_run_sort)
 
 
-def _sorted(work: Work) -> Outputs:
+def _run_sort(work: Work) -> Outputs:
     items = work.items()
     override = work.given("sort_override")
     wanted = override if isinstance(override, dict) else {}

@@ -27,7 +27,7 @@ async def transform(work: Work) -> Outputs:
     items = work.items()
     listed = isinstance(whole, list) or (isinstance(whole, dict) and isinstance(whole.get("data"), list))
     if type is not None:
-        made = await work.computed(_each, _TYPES.get(operation, _unchanged), items)
+        made = await work.computed(_each, _TYPES.get(operation, _leave_unchanged), items)
     elif operation == "custom" or (operation == "map" and not _mapping(work) and _script(work)):
         made = await _custom(work, items)
     else:
@@ -57,7 +57,7 @@ def _script(work: Work) -> str:
     return script if isinstance(script, str) else ""
 
 
-def _mapped(work: Work, item: JSON) -> JSON:
+def _map_item(work: Work, item: JSON) -> JSON:
     """An object of targets and what their paths come to; without any, the item."""
     rules = _mapping(work)
     made = {
@@ -67,16 +67,16 @@ def _mapped(work: Work, item: JSON) -> JSON:
     return made if rules else item
 
 
-def _picked(work: Work, item: JSON) -> JSON:
+def _pick_members(work: Work, item: JSON) -> JSON:
     path = text_of(work.setting(*_PATHS))
     return work.value_in(item, path, item=item) if path.strip() else item
 
 
-def _templated(work: Work, item: JSON) -> JSON:
+def _fill_template(work: Work, item: JSON) -> JSON:
     return rendered(work.setting("template_map") or {}, work.scope(item, item=item))
 
 
-def _unchanged(_work: Work, item: JSON) -> JSON:
+def _leave_unchanged(_work: Work, item: JSON) -> JSON:
     return item
 
 
@@ -86,10 +86,10 @@ def _each(work: Work, one: Callable[[Work, JSON], JSON], items: Sequence[JSON]) 
 
 
 _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
-    "mapping": _mapped,
-    "jsonpath": _picked,
-    "path": _picked,
-    "template_map": _templated,
+    "mapping": _map_item,
+    "jsonpath": _pick_members,
+    "path": _pick_members,
+    "template_map": _fill_template,
 }
 
 
@@ -101,7 +101,7 @@ def _all(_work: Work, items: Sequence[JSON]) -> list[JSON]:
 
 
 def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    return _each(work, _mapped, items)
+    return _each(work, _map_item, items)
 
 
 def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:

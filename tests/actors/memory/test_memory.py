@@ -589,7 +589,7 @@ async def test_the_loop_waits_neither_for_vectors_nor_for_many_documents(monkeyp
     ask, values = Asking("VECTOR_DATABASE"), Asking("KEY_VALUE_STORE")
     await ask.own("store", items=TEXTS)
     await values.own("set", key="a", value=1)
-    monkeypatch.setattr(embedder, "_counted", noting(embedder._counted))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(embedder, "_count_words", noting(embedder._count_words))  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(store_port, "read", noting(read))
     await ask.own("search", query="chair")
     await values.own("keys")

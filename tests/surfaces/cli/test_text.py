@@ -268,7 +268,7 @@ def test_a_failure_of_an_expression_quotes_it() -> None:
 @pytest.mark.parametrize("column", [1, 40, 5_000, 9_990, 10_000])
 def test_of_a_long_line_what_stands_around_the_place_is_shown(column: int) -> None:
     source = "a" * (column - 1) + "X" + "b" * (10_000 - column)
-    _told, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
+    _title, shown, caret = problem_text(Problem("PARSE", "odd", line=1, column=column), "f", source).splitlines()
     assert shown[plain(caret).index("^")] == "X"
     assert len(shown) <= LINE_CHARS_MAX + len("     1 | ……")
     assert (shown.endswith("…"), "| …" in shown) == (column < 9_940, column > 60)
