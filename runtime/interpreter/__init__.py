@@ -1,1 +1,1 @@
-"""The interpreter: a run's definition carried out against its log, on the stage, by the driver; and replay."""
+"""The interpreter: executes a run's definition against its log, with the stage and the driver; and replay."""

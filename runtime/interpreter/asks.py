@@ -1,6 +1,7 @@
-"""Asks: what an interpreter awaits. Each effect, question or signal is announced, stands open, and wakes it at its end.
+"""Asks: the effects, questions and signals that an interpreter awaits.
 
-This is what node executions (`callboard.runtime.interpreter.nodes`) and the stage are made of; it knows neither.
+Each is announced, stays open until its outcome is delivered, and then wakes the interpreter. Node executions
+(`callboard.runtime.interpreter.nodes`) and the stage are built on this module; it depends on neither.
 """
 
 import hmac
@@ -23,7 +24,11 @@ from callboard.runtime.interpreter.waits import OpenEffect, OpenQuestion, Waits
 
 
 class Parting(Struct, frozen=True):
-    """Where a fork parts from its origin: what it has of it, when that was there, and when the fork went on."""
+    """The point where a fork parts from its origin.
+
+    ``forked`` describes the shared part, ``then`` is the time of its last event, ``gone_on`` the time at which the fork
+    continued.
+    """
 
     forked: ForkedFrom
     then: Instant
@@ -31,7 +36,7 @@ class Parting(Struct, frozen=True):
 
 
 class Asks:
-    """What one run's interpreter asks for. ``now`` is the time of the event being delivered."""
+    """The effects, questions and signals of one run's interpreter. ``now`` is the time of the event being delivered."""
 
     def __init__(
         self,
@@ -49,7 +54,7 @@ class Asks:
         self.driver = driver
         self.memory = Memory()
         self.entered: dict[tuple[str, int], Execution] = {}
-        """Nodes that were entered and not left, by path and iteration."""
+        """Nodes that have been entered but not left, by path and iteration."""
         self.now: Instant
         self._run = run
         self._forked = parting.forked if parting is not None else None
@@ -83,21 +88,21 @@ class Asks:
         return number
 
     def random_bits(self, key: str) -> bytes:
-        """Return 32 bytes that follow from the run's seed and the key."""
+        """Return 32 bytes derived from the run's seed and the key."""
         return hmac.digest(self._seed, key.encode(), "sha256")
 
     def child_id(self, key: str) -> str:
-        """The run id of a child: a function of this run and the key, so that a second start is the same run."""
+        """The run id of a child, derived from this run and the key, so that a repeated start is the same run."""
         return child_id(self._run, key)
 
     def child_named(self, key: str) -> str:
-        """The run id that a child's intent names: of what a fork has of its origin, that of the origin's child."""
+        """The run id that a child's intent names. In the shared part of a fork it is the id of the origin's child."""
         recorded = self._shared(key)
         intent = ev.payload_of(recorded) if recorded is not None else None
         return intent.child if isinstance(intent, ev.ChildStart) else self.child_id(key)
 
     def model_of(self, key: str, named: str | None) -> tuple[str, str]:
-        """The exact name of the model that a turn asks, and the stand-in that answers for it, if one does."""
+        """The exact name of the model for a turn, and the name of its stand-in, if it has one."""
         environment = self.info.environment
         default, stand_in = environment.default_model, environment.stand_in
         recorded = self._shared(key)
@@ -110,20 +115,22 @@ class Asks:
         return environment.models.get(model, model), stand_in
 
     def _shared(self, key: str) -> Event | None:
-        """The intent of a key, if a fork has it of its origin."""
+        """The recorded intent of a key, if it belongs to the part that a fork shares with its origin."""
         recorded = self.ledger.recorded(key) if self._forked is not None else None
         return recorded if recorded is not None and self._forked and recorded.n <= self._forked.n else None
 
     def leave(self, node: Execution, exit: ev.NodeExit, *, kept: bool = False) -> Instant:
-        """Leave a node; return the exit instant. Later messages may quote what a node leaves; of other constructs only
-        what is to be ``kept``."""
+        """Leave a node; return the instant of its exit.
+
+        Later messages may quote the exit of a node. The exit of any other construct is quotable only if ``kept``.
+        """
         if kept or node.kind == "node":
             self.memory.keep(f"{node.path}#{node.iteration}", node.name, exit)
         self.entered.pop((node.path, node.iteration), None)
         return self.ledger.state(exit, node.path, node.iteration, node.attempt).time
 
     def question(self, node: Execution, key: str, ask: Ask) -> OpenQuestion:
-        """Ask a person. The schema of the answer is a help to whoever answers, and stays as it was recorded."""
+        """Ask a person. The schema only helps the person to answer, so a replay keeps the recorded one."""
         recorded = self.ledger.recorded(key)
         asked = ev.payload_of(recorded) if recorded is not None else None
         schema = answer_schema(ask.options) if ask.schema is None else ask.schema
@@ -150,7 +157,7 @@ class Asks:
             self.ledger.close(question.node, key, closed)
 
     async def signal(self, node: Execution, key: str, awaited: ev.SignalAwaited) -> ev.SignalReceived:
-        """Wait for a signal; one that came before it was awaited is taken in log order."""
+        """Wait for a signal. Signals that arrived before they were awaited are taken first, in log order."""
         await self.driver.checkpoint()
         received = self.waits.take_signal(awaited.name, awaited.match)
         if received is None:

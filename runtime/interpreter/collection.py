@@ -1,8 +1,8 @@
-"""A collection: what a coroutine has spawned, taken up as it settles, in the order of the log.
+"""A collection: the tasks that a coroutine has spawned, returned one by one as they settle, in the order of the log.
 
-A language that schedules coroutines of its own has one coroutine on the stage. It spawns every effect beside itself and
-takes up one settled task after the other. Waiting for the first of many tasks again and again would look at all of them
-each time; a collection is told by each task once.
+A language with its own scheduler has a single coroutine on the stage. That coroutine spawns every effect as a task and
+handles the settled tasks one after the other. Waiting for the first of many tasks would check all of them each time;
+each task of a collection notifies it once.
 """
 
 from collections import deque
@@ -13,14 +13,14 @@ from callboard.bus.effects import Failure
 from callboard.languages.language import Cancelled
 from callboard.runtime.interpreter.driver import Driver, Shield, Task, Wait
 
-CLOSED = Failure(code="closed", message="nobody takes up what settles any more", type="cancellation")
+CLOSED = Failure(code="closed", message="the collection was closed", type="cancellation")
 
 
 class Collection(AbstractAsyncContextManager["Collection"]):
-    """`callboard.languages.language.Collection`: an async context manager, in which its task is not interrupted.
+    """`callboard.languages.language.Collection`: an async context manager in which its task is not interrupted.
 
-    Inside the block what is spawned is out of the reach of an interruption too. A cancellation of the task is told
-    once, by `next`, which returns it; what follows from it is up to the task.
+    Tasks spawned inside the block are not interrupted either. If the task is cancelled, `next` returns the cancellation
+    once, and the task decides what to do about it.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -32,7 +32,7 @@ class Collection(AbstractAsyncContextManager["Collection"]):
 
     async def __aenter__(self) -> "Collection":
         await self._driver.checkpoint()
-        # It is spawned outside of the shield, so that an interruption of the task reaches it.
+        # Spawned outside the shield, so that an interruption of the task reaches the sentry.
         self._sentry = self._driver.spawn(self._stand())
         self.add(self._sentry)
         self._shield = self._driver.shield()
@@ -60,13 +60,13 @@ class Collection(AbstractAsyncContextManager["Collection"]):
         task.on_settled(settled)
 
     async def next(self) -> Task[Any] | Cancelled:
-        """Return the task that has settled next, or, once, the cancellation of the task that has the collection."""
+        """Return the next settled task, or, once, the cancellation of the task that owns the collection."""
         if not self._settled:
             self._wait = Wait(self._driver)
             await self._wait
         task = self._settled.popleft()
         if task is self._sentry:
             interruption = self._driver.current.interruption
-            assert interruption is not None, "nobody else interrupts the sentry"
+            assert interruption is not None, "only an interruption of the task settles the sentry"
             return interruption
         return task

@@ -1,4 +1,4 @@
-"""Computations: what an interpreter computes at length, so that it can be carried out on a thread beside the loop."""
+"""Computations: long calculations of an interpreter, which may run on a thread other than the event loop's."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,8 +9,10 @@ T = TypeVar("T")
 
 
 class Computation:
-    """Work that a coroutine awaits: it takes long, and needs nothing of the driver. Its coroutine is resumed before any
-    other that is ready."""
+    """Long work that a coroutine awaits and that does not use the driver.
+
+    Its coroutine is resumed before any other that is ready.
+    """
 
     __slots__ = ("_error", "_value", "_work")
 
@@ -24,7 +26,7 @@ class Computation:
         return self.outcome()
 
     def outcome(self) -> Any:
-        """Return what the work has come to, or raise what it has raised."""
+        """Return the result of the work, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -46,7 +48,7 @@ _HOME: ContextVar[Home | None] = ContextVar("home", default=None)
 
 @contextmanager
 def at_home(home: Home) -> Generator[None]:
-    """Make ``home`` what `done_at_home` uses inside the block: it calls a function on the thread of the run's loop."""
+    """Set the ``home`` of `done_at_home` inside the block: it calls a function on the thread of the run's loop."""
     token = _HOME.set(home)
     try:
         yield
@@ -55,6 +57,6 @@ def at_home(home: Home) -> Generator[None]:
 
 
 def done_at_home(function: Callable[[], T]) -> T:
-    """Call a function where the run's events are numbered, also from a computation on another thread."""
+    """Call a function on the thread that numbers the run's events, even from a computation on another thread."""
     home = _HOME.get()
     return function() if home is None else home(function)

@@ -1,14 +1,14 @@
 """The driver: runs interpreter coroutines by hand, in FIFO order, to quiescence; no event loop is involved.
 
-A coroutine is suspended at a `Wait` that it yields; whoever has what it waits for calls `Wait.wake`. Because nothing
-but `Driver.run` resumes coroutines, the order in which they run is a function of the order of wakes alone, and the
-same in live runs and in replay (rule R1). In long work a coroutine may *draw breath* (`Driver.breathe`): it pauses
-without waiting for anything, `Driver.run` returns early, and its next call resumes that coroutine first. It may wait
-for a `Computation` (`Driver.compute`) in the same way; the caller of `Driver.run` may carry that out on another thread.
+A coroutine is suspended at a `Wait` that it yields, until `Wait.wake` is called. Because only `Driver.run` resumes
+coroutines, the order in which they run depends on the order of wakes alone and is the same in live runs and in replay
+(rule R1). In long work a coroutine may *draw breath* (`Driver.breathe`): it pauses without waiting for anything,
+`Driver.run` returns early, and its next call resumes that coroutine first. It may wait for a `Computation`
+(`Driver.compute`) in the same way; the caller of `Driver.run` may carry that out on another thread.
 
-Tasks form a tree. Cancelling one interrupts its subtree, leaves first: a task gets `Cancelled` raised at its await when
-everything it spawned has settled. A task under a shield is not interrupted until it leaves it, and a task that has been
-interrupted once is not interrupted again.
+Tasks form a tree. Cancelling one interrupts its subtree, leaves first: `Cancelled` is raised at the await of a task
+after all tasks that it spawned have settled. A task under a shield is not interrupted until it leaves the shield. A
+task is interrupted at most once.
 """
 
 from collections import deque
@@ -26,11 +26,11 @@ ORPHANED = Failure(code="orphaned", message="the task that spawned this one has 
 
 
 class Dropped(BaseException):
-    """The run is given up in this process, without clean-up: whatever a dropped coroutine still tries meets this."""
+    """Raised in a dropped coroutine whenever it uses the driver: this process no longer performs the run."""
 
 
 class Wait:
-    """Awaited by a coroutine to be suspended; `wake` lets it be resumed with a value, after all that are ready now."""
+    """Suspends the coroutine that awaits it. `wake` queues the coroutine after all that are already ready."""
 
     __slots__ = ("_abandon", "_driver", "_task")
 
@@ -44,7 +44,7 @@ class Wait:
         return (yield self)
 
     def wake(self, value: Any = None) -> None:
-        """Resume the coroutine with a value, once; a wait that was given up takes no value any more."""
+        """Resume the coroutine with a value, once. After `give_up` this does nothing."""
         task, self._task = self._task, None
         if task is not None:
             self._driver.resume(task, value)
@@ -53,14 +53,14 @@ class Wait:
         self._task = task
 
     def give_up(self, cause: Failure) -> None:
-        """The waiting task is being interrupted: nobody stands here any more."""
+        """Detach the waiting task, which is being interrupted, and call ``abandon``."""
         self._task = None
         if self._abandon is not None:
             self._abandon(cause)
 
 
 class _Breath:
-    """Yielded by a coroutine that draws breath: it is resumed before any other that is ready."""
+    """Yielded by a coroutine that draws breath; that coroutine is resumed before any other that is ready."""
 
     def __await__(self) -> Generator["_Breath", None, None]:
         yield self
@@ -70,12 +70,12 @@ _BREATH = _Breath()
 
 
 def never_pressed() -> bool:
-    """The ``pressed`` of a driver that has no other runs beside it."""
+    """The ``pressed`` of a driver that shares its process with no other run."""
     return False
 
 
 class Task(Generic[T]):
-    """A coroutine with its place in the tree: its parent and children, what it waits for, how it has settled."""
+    """A coroutine and its place in the tree: its parent, its children, its current wait and its result."""
 
     __slots__ = (
         "_on_settled",
@@ -103,12 +103,12 @@ class Task(Generic[T]):
         self.interruption: Cancelled | None = None
         self.interrupted = False
         self.shields = 0
-        # Spawned inside a shield: an interruption of the parent does not reach it before the shield is left.
+        # Spawned inside a shield: an interruption of the parent does not reach this task until the shield is left.
         self.sheltered = parent is not None and parent.shields > 0
         self._on_settled: list[Callable[[], None]] = []
 
     def exposed(self) -> "Iterator[Task[Any]]":
-        """Iterate over what it has spawned by now and what an interruption of it reaches."""
+        """Iterate over the children that an interruption of this task reaches now."""
         return (child for child in list(self.children) if not child.sheltered)
 
     def on_settled(self, callback: Callable[[], None]) -> None:
@@ -125,7 +125,7 @@ class Task(Generic[T]):
 class Shield:
     """An async context manager in which its task is not interrupted.
 
-    A class, as all context managers that interpreters use: an async generator would tie itself to the event loop.
+    Like all context managers that interpreters use, it is a class: an async generator would be tied to the event loop.
     """
 
     def __init__(self, driver: "Driver", task: Task[Any]) -> None:
@@ -147,7 +147,8 @@ class Driver:
     def __init__(self, pressed: Callable[[], bool] = never_pressed) -> None:
         self._pressed = pressed
         self.computation: Computation | None = None
-        """What a coroutine waits for since `run` has returned; the next `run` carries it out if the caller has not."""
+        """The computation a coroutine has awaited since `run` returned. The next `run` carries it out if the caller has
+        not."""
         self._breathing = False
         self._ready: deque[tuple[Task[Any], Any, BaseException | None]] = deque()
         self._current: Task[Any] | None = None
@@ -165,13 +166,13 @@ class Driver:
 
     @property
     def unfinished(self) -> bool:
-        """Whether `run` has returned early, because a coroutine draws breath: call it again before the next event."""
+        """Whether `run` has returned early because a coroutine draws breath: call it again before the next event."""
         return bool(self._ready)
 
     def run(self) -> None:
-        """Resume the coroutines that are ready, until none is or one draws breath or waits for a computation.
+        """Resume ready coroutines until none is left, or until one draws breath or waits for a computation.
 
-        Any exception of a coroutine but `Cancelled` passes through: a fault of the interpreter.
+        Any exception of a coroutine other than `Cancelled` is a fault of the interpreter and propagates.
         """
         self._breathing = False
         computation, self.computation = self.computation, None
@@ -186,8 +187,8 @@ class Driver:
         self._ready.append((task, value, None))
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
-        """Interrupt a task and everything below it, leaves first. A second interruption does nothing."""
-        # By hand, as everything that walks the tree: tasks nest deeper than Python's stack goes.
+        """Interrupt a task and all its descendants, leaves first. A second interruption does nothing."""
+        # Not recursive, like every walk of the tree: tasks may nest deeper than Python's stack allows.
         open_ways: list[tuple[Task[Any], Iterator[Task[Any]]]] = []
         found: Task[Any] | None = task
         while found is not None or open_ways:
@@ -200,10 +201,10 @@ class Driver:
             found = next(open_ways[-1][1], None) if open_ways else None
 
     def drop(self) -> None:
-        """Give all coroutines up: the run goes on elsewhere, later, or not at all.
+        """Abandon all coroutines: the run continues on another worker, later, or not at all.
 
-        Python closes a suspended coroutine by raising in it; that its ``finally`` blocks cannot do anything then is
-        what `check_alive` is for.
+        Python closes a suspended coroutine by raising in it, which runs its ``finally`` blocks; `check_alive` keeps
+        them from having any effect.
         """
         root, self._root = self._root, None
         self.computation = None
@@ -216,13 +217,13 @@ class Driver:
                 self._dropping = False
 
     def _drop(self, root: Task[Any]) -> None:
-        # Each task before what it spawned, the younger ones first; so backwards, what it spawned before it.
+        # The list has each task before its children. Reversed, each task is closed after its children.
         tasks, unseen = list[Task[Any]](), [root]
         while unseen:
             tasks.append(unseen.pop())
             unseen += tasks[-1].children
         for task in reversed(tasks):
-            # What a coroutine raises while it is being closed concerns nobody any more: its run is not decided here.
+            # Exceptions of a coroutine that is being closed are ignored: they must not decide its run.
             with suppress(Dropped, Exception):
                 task.coro.close()
 
@@ -242,9 +243,9 @@ class Driver:
         return self._current
 
     async def checkpoint(self) -> None:
-        """Raise the interruption that waits for the current task, before it begins something new.
+        """Raise the pending interruption of the current task before it begins something new.
 
-        :raises Cancelled: if the task has been cancelled, once everything it spawned has settled
+        :raises Cancelled: if the task has been cancelled, after all tasks that it spawned have settled
         """
         task = self.current
         if task.interruption is not None and self.is_pending(task):
@@ -254,14 +255,17 @@ class Driver:
             raise task.interruption
 
     async def breathe(self) -> None:
-        """Pause, if ``pressed`` says so, for other runs of the process; what this run does is the same either way."""
+        """Pause for other runs of the process if ``pressed`` returns true. This run behaves the same either way."""
         self.check_alive()
         if self._pressed():
             await _BREATH
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Return what a function returns, which takes long and needs nothing of the driver: `run` returns early, and
-        its caller may carry the computation out on another thread. What this run does is the same either way."""
+        """Return the result of a long-running function that does not use the driver.
+
+        `run` returns early, so its caller may carry the computation out on another thread. This run behaves the same
+        either way.
+        """
         self.check_alive()
         if self._pressed is never_pressed:
             return work()
@@ -278,7 +282,7 @@ class Driver:
         return task
 
     async def join(self, *tasks: Task[Any]) -> list[Settled[Any]]:
-        """Wait until all tasks have settled; return how, in the order of the arguments."""
+        """Wait until all tasks have settled; return their results in the order of the arguments."""
         pending = sum(task.settled is None for task in tasks)
         if pending:
             wait = Wait(self)
@@ -297,7 +301,7 @@ class Driver:
         return [task.settled for task in tasks if task.settled is not None]
 
     async def first(self, *tasks: Task[T]) -> Task[T]:
-        """Wait until one task has settled; of several, the one that settled first."""
+        """Wait until a task has settled; of several settled tasks return the one that settled first."""
         if not tasks:
             raise ValueError("first() needs at least one task")
         if all(task.settled is None for task in tasks):
@@ -314,7 +318,7 @@ class Driver:
         return min((task for task in tasks if task.settled is not None), key=lambda task: task.order)
 
     def shield(self) -> "Shield":
-        """A block that no interruption enters."""
+        """A block in which the current task is not interrupted."""
         return Shield(self, self.current)
 
     # -- the machinery ------------------------------------------------------------------------------------------------
@@ -342,7 +346,7 @@ class Driver:
             self._current = None
 
     def _finish(self, task: Task[Any], result: Settled[Any]) -> None:
-        """The coroutine has ended; the task settles when everything it spawned has."""
+        """Store the result of a coroutine that has ended. The task settles once all tasks that it spawned have."""
         task.result = result
         for child in list(task.children):
             self.cancel(child, ORPHANED, task)
@@ -352,8 +356,7 @@ class Driver:
         while task is not None and task.result is not None and not task.children and task.settled is None:
             parent = task.parent
             if parent is not None:
-                # Before the callbacks: an interrupted parent that stands in a join gets `Cancelled` there, not the
-                # results.
+                # Before the callbacks: an interrupted parent that waits in a join gets `Cancelled`, not the results.
                 parent.children.pop(task, None)
                 self._interrupt(parent)
             self._settled += 1
@@ -361,11 +364,11 @@ class Driver:
             task = parent
 
     def is_pending(self, task: Task[Any]) -> bool:
-        """Whether a task is about to be interrupted: it waits for nothing but what it spawned."""
+        """Whether a task is about to be interrupted: only tasks that it spawned delay it."""
         return task.interruption is not None and not task.interrupted and not task.shields
 
     def unshielded(self, task: Task[Any]) -> None:
-        """A shield was left: an interruption that came meanwhile reaches what was spawned in it."""
+        """Deliver an interruption that arrived under a shield to the tasks that were spawned under it."""
         if not task.shields:
             for child in task.children:
                 child.sheltered = False
@@ -377,7 +380,7 @@ class Driver:
         return self.is_pending(task) and not task.children
 
     def _interrupt(self, task: Task[Any]) -> None:
-        """Deliver a pending interruption if the task stands at a wait; a running or woken one gets it at its next."""
+        """Deliver a pending interruption if the task is waiting; a running or woken task gets it at its next wait."""
         if task.wait is None or task.interruption is None or not self._may_interrupt(task):
             return
         wait, task.wait = task.wait, None

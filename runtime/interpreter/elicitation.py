@@ -1,8 +1,8 @@
 """Elicitation: a tool that asks a person for input before it answers, and the answers with which it is called again.
 
-The outcome of such a call has ``asks``: the requests by the server's names for them, as MCP has them (MCP
-specification, *Elicitation*), and the server's own state. Each request becomes a question of the node. Its answer is an
-object that fits the requested schema, or one of the words `DECLINE` and `CANCEL`.
+The outcome of such a call has ``asks``: the requests in MCP's format (MCP specification, *Elicitation*), keyed by the
+names that the server gave them, and the server's own state. Each request becomes a question of the node. Its answer is
+an object that fits the requested schema, or one of the words `DECLINE` and `CANCEL`.
 """
 
 from functools import partial
@@ -19,11 +19,11 @@ from callboard.lib.json_types import JSON
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
 
 PROBLEMS_MAX = 5
-"""How many problems of an answer are named."""
+"""Maximum number of problems listed for one answer."""
 
 
 async def elicited(node: Node, slot: str, tool: str, asks: dict[str, Any]) -> dict[str, JSON]:
-    """Ask a person for everything that a tool asks for, one question after the other; return its responses."""
+    """Ask a person everything that a tool requests, one question after the other; return the responses."""
     responses: dict[str, JSON] = {}
     for k, (name, request) in enumerate(asks["requests"].items()):
         params: dict[str, Any] = request["params"]
@@ -36,7 +36,7 @@ async def elicited(node: Node, slot: str, tool: str, asks: dict[str, Any]) -> di
 
 
 def _schema(params: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the schema of the input that is asked for; None if it is only whether the person agrees."""
+    """Return the schema of the requested input; None if the request only asks whether the person agrees."""
     schema = params.get("requestedSchema")
     return schema if isinstance(schema, dict) and schema.get("properties") else None
 
@@ -54,11 +54,11 @@ def _ask(tool: str, params: dict[str, Any], schema: dict[str, Any] | None) -> As
 
 
 def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
-    """Say why a response is not an answer; None if it is one."""
+    """Return why a response is not a valid answer; None if it is valid."""
     if _word(response) in (DECLINE, CANCEL):
         return None
     if schema is None:
-        return None if _word(response) == ACCEPT or response is True else f"the answer has to be {ACCEPT} or {DECLINE}"
+        return None if _word(response) == ACCEPT or response is True else f"the answer must be {ACCEPT} or {DECLINE}"
     try:
         found = check.violations({"type": "object", **schema}, _value(schema, response))
     except check.Inapplicable:
@@ -66,11 +66,11 @@ def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
     if not found:
         return None
     problems = "; ".join(told(one) for one in found[:PROBLEMS_MAX])
-    return f"the answer has to be {DECLINE}, or an object that fits the requested schema: {problems}"
+    return f"the answer must be {DECLINE}, or an object that fits the requested schema: {problems}"
 
 
 def response_of(schema: dict[str, Any] | None, response: JSON) -> dict[str, JSON]:
-    """Return what the tool gets for an answer."""
+    """Return the response that the tool receives for an answer."""
     if (word := _word(response)) in (DECLINE, CANCEL):
         return {"action": word}
     return {"action": ACCEPT} if schema is None else {"action": ACCEPT, "content": _value(schema, response)}

@@ -1,4 +1,4 @@
-"""Node executions as data: address, and the conversation with models."""
+"""Node executions as data: their address and their conversation with models."""
 
 from dataclasses import dataclass, field
 
@@ -9,10 +9,10 @@ from callboard.languages.language import Instant
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One node execution, or a place that is no node: its address, and the conversation that it has with models.
+    """One node execution, or a place that is not a node: its address and its conversation with models.
 
-    ``calls`` and ``replies`` are its model turns and ``outputs`` its tool results, by effect key; ``toolboxes`` are
-    those that stand open in it. ``source`` is where in the code its next effect is asked for.
+    ``calls`` and ``replies`` are its model turns and ``outputs`` its tool results, by effect key; ``toolboxes`` are its
+    open toolboxes. ``source`` is the place in the code that requests its next effect.
     """
 
     path: str

@@ -1,7 +1,7 @@
-"""The journal: what a run's log already says, found by address, so that a replay states nothing twice.
+"""The journal: a run's recorded events, indexed by address, so that a replay states nothing twice.
 
 Facts are found by type and node execution, in the order in which they were stated; intents and outcomes by effect key.
-Matching is by address and not by position (rule R4): a crash may have cut a turn anywhere.
+Events are matched by address, not by position (rule R4), because a crash may have cut a turn off anywhere.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ RUNTIME_FACTS = frozenset(
         "human.answered",
     }
 )
-"""Facts that the runtime states itself, from outside the interpreter; a replay does not ask for them again."""
+"""Facts that the runtime states from outside the interpreter; a replay does not request them again."""
 
 _SHOWN_BYTES_MAX = 2_000
 
@@ -36,14 +36,14 @@ FactAddress = tuple[str, str, int, int, str]
 
 
 class Journal:
-    """What one run's log holds, as far as replay has not asked for it yet."""
+    """The recorded events of one run that its replay has not requested yet."""
 
     def __init__(self, ref: RunRef, events: Iterable[Event] = (), places: Collection[int] = ()) -> None:
-        """``places`` are numbers of events; it is told when everything up to one of them has been asked for again."""
+        """``places`` are event numbers. `reached` is called when the replay has requested all events up to one."""
         self._ref = ref
         self._left = dict.fromkeys(places, 0)
         self.reached: Callable[[int], None] = _nothing
-        """Is called at each of those places."""
+        """Called with each of those places when the replay reaches it."""
         self._facts: dict[FactAddress, deque[Event]] = {}
         self._intents: dict[str, Event] = {}
         self._outcomes: dict[str, Event] = {}
@@ -66,15 +66,15 @@ class Journal:
             self._count(event, 1)
 
     def close(self, key: str, outcome: Event) -> None:
-        """Note that an outcome of this key has been numbered: no other may follow (rule R2)."""
+        """Record that an outcome of this key has been numbered: no other may follow (rule R2)."""
         self._outcomes[key] = outcome
 
     def outcome(self, key: str) -> Event | None:
-        """The outcome of a key that stands in the log, or has been numbered, whether delivered or not."""
+        """The outcome of a key that is in the log or has been numbered, whether delivered or not."""
         return self._outcomes.get(key)
 
     def forget(self, key: str) -> None:
-        """Drop an outcome that can not be asked about any more."""
+        """Drop an outcome that is not needed again."""
         self._outcomes.pop(key, None)
 
     def take_fact(self, address: FactAddress) -> Event | None:
@@ -89,7 +89,7 @@ class Journal:
         return event
 
     def intent(self, key: str) -> Event | None:
-        """The recorded intent of a key that has not been asked for again."""
+        """The recorded intent of a key, if the replay has not requested it yet."""
         return self._intents.get(key)
 
     def take_intent(self, key: str) -> Event | None:
@@ -100,7 +100,7 @@ class Journal:
         return event
 
     def has_reached(self, place: int) -> bool:
-        """Whether nothing up to a place is left to be asked for."""
+        """Whether the replay has requested every event up to a place."""
         return not self._left[place]
 
     def _asked_for(self, event: Event) -> None:
@@ -109,7 +109,7 @@ class Journal:
                 self.reached(place)
 
     def _count(self, event: Event, more: int) -> list[int]:
-        """Count what is left up to each place; return those that an event does not lie behind."""
+        """Adjust the number of events left up to each place; return the places at or after the event."""
         if not self._left:
             return []
         places = [place for place in self._left if event.n <= place]
@@ -127,9 +127,9 @@ class Journal:
         return event
 
     def verify(self, recorded: Event, event_type: str, payload: bytes, source: str = "") -> None:
-        """Check that what is asked for now, at ``source`` if that is known, is what was recorded.
+        """Check that the requested event, at ``source`` in the code if known, equals the recorded one.
 
-        :raises ReplayDiverged: if type or payload differ; shows both
+        :raises ReplayDiverged: if type or payload differ; its message shows both events
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
             stated = payload if recorded.type == event_type else None
@@ -145,13 +145,13 @@ class Journal:
         raise error
 
     def unasked(self) -> list[Event]:
-        """Return the recorded intents that nobody has asked for again and that have no outcome."""
+        """Return the recorded intents without an outcome that the replay has not requested."""
         return [event for key, event in self._intents.items() if key not in self._outcomes]
 
     def verify_spent(self) -> None:
-        """Check, at the end of a replay, that everything recorded has been asked for again.
+        """Check, at the end of a replay, that it has requested every recorded event.
 
-        :raises ReplayDiverged: if the log holds a fact or intent that this replay did not come to
+        :raises ReplayDiverged: if the log holds a fact or intent that the replay did not reach
         """
         if self._diverged is not None:
             raise self._diverged
@@ -165,11 +165,11 @@ class Journal:
 
 
 def _nothing(_place: int) -> None:
-    """The ``reached`` of a run that is no fork."""
+    """The ``reached`` of a run that is not a fork."""
 
 
 def is_actors_own(event: Event) -> bool:
-    """Progress and warnings of a carried effect bear its key; those of the interpreter do not."""
+    """Whether an event is progress or a warning of an effect, which has a key, and not of the interpreter."""
     return event.type in ("node.progress", "node.warning") and bool(event.key)
 
 

@@ -1,7 +1,7 @@
-"""The ledger: what an interpreter states, found in the journal where the log holds it, written to the sink where not.
+"""The ledger: takes each event that an interpreter states from the journal, or writes it to the sink if it is new.
 
-Whatever is stated twice, live and in replay, is stated through here: it is verified (rule R4), and an intent is closed
-once (rule R2).
+Everything that is stated both live and in replay passes through the ledger, which verifies it (rule R4) and closes
+each intent only once (rule R2).
 """
 
 from typing import NoReturn, Protocol
@@ -19,33 +19,36 @@ from callboard.runtime.interpreter.usage import UsageFold
 
 
 class Sink(Protocol):
-    """Where events go that the log does not hold yet."""
+    """Receives the events that are not in the log yet."""
 
     def seal(self, payload: Payload, /) -> bytes:
-        """Encode a payload in its recorded form: secrets replaced."""
+        """Encode a payload in its recorded form, with secrets replaced."""
         ...
 
     def write(
         self, event_type: str, payload: bytes, path: str, iteration: int, attempt: int, key: str, source: str, /
     ) -> Event:
-        """Number an event and queue it for its append."""
+        """Number an event and queue it to be appended."""
         ...
 
     def clock(self) -> Instant:
-        """Read the run's clock, never before the last event's time."""
+        """Read the run's clock, which is never before the time of the last event."""
         ...
 
     def abandon(self, key: str) -> None:
-        """Stop carrying an effect out: its scope was cancelled."""
+        """Stop carrying out an effect whose scope was cancelled."""
         ...
 
     def close_toolbox(self, key: str) -> None:
-        """The block of this toolbox has ended; its sessions may go."""
+        """Allow the sessions of a toolbox to be closed: its block has ended."""
         ...
 
 
 class Ledger:
-    """Makes events of what one run's interpreter states: returns the recorded one, verified, or writes a new one."""
+    """Turns the statements of one run's interpreter into events.
+
+    Each statement returns the recorded event, after verifying it, or writes a new one.
+    """
 
     def __init__(self, journal: Journal, sink: Sink, driver: Driver) -> None:
         self._journal = journal
@@ -56,7 +59,7 @@ class Ledger:
         self.warned = WarnedFold()
 
     def state(self, payload: Payload, path: str, iteration: int, attempt: int) -> Event:
-        """State a fact: the recorded one, verified, or a new one."""
+        """State a fact; return its event, recorded and verified or new."""
         self._driver.check_alive()
         self.warned.apply(path, payload)
         sealed = self._sink.seal(payload)
@@ -67,23 +70,23 @@ class Ledger:
         return recorded
 
     def announce(self, node: Execution, key: str, intent: Payload) -> Event:
-        """Announce an effect: the recorded intent, verified, or a new one."""
+        """Announce an effect; return its intent, recorded and verified or new."""
         self._driver.check_alive()
         self.use(key)
         sealed = self._sink.seal(intent)
         recorded = self._journal.intent(key)
         if recorded is not None:
-            # What does not agree is not taken: a run that ends with that closes it.
+            # A diverging intent stays in the journal, so that `close_unasked` can close it when the run ends.
             self._journal.verify(recorded, intent.type, sealed, node.source)
             return self._journal.take_intent(key) or recorded
         return self._recorded_or_new(None, node, key, intent.type, sealed)
 
     def recorded(self, key: str) -> Event | None:
-        """Return the intent of a key that the log holds and nobody has announced again."""
+        """Return the recorded intent of a key that the interpreter has not announced again."""
         return self._journal.intent(key)
 
     def close(self, node: Execution, key: str, outcome: Payload) -> Event:
-        """State an outcome that the interpreter itself decides on: the recorded one, verified, or a new one."""
+        """State an outcome that the interpreter itself decides; return its event, recorded and verified or new."""
         self._driver.check_alive()
         sealed = self._sink.seal(outcome)
         return self._recorded_or_new(self._journal.outcome(key), node, key, outcome.type, sealed)
@@ -107,7 +110,7 @@ class Ledger:
         self._sink.abandon(key)
 
     def read_clock(self, node: Execution, key: str) -> Instant:
-        """Read the unpinned clock: as it was recorded, or now. A computation on another thread may do so too."""
+        """Return the recorded time, or read the clock now. A computation on another thread may call this too."""
         return done_at_home(lambda: self._read_clock(node, key))
 
     def _read_clock(self, node: Execution, key: str) -> Instant:
@@ -131,16 +134,16 @@ class Ledger:
         self._used.add(key)
 
     def numbered(self, key: str, outcome: Event) -> None:
-        """Note that an outcome of this key has been numbered from outside: no other may follow."""
+        """Record that an outcome of this key has been numbered from outside: no other may follow."""
         self._journal.close(key, outcome)
         self.usage.count(outcome)
 
     def has_outcome(self, key: str) -> bool:
-        """Whether an outcome of this key stands in the log, or has been numbered, delivered or not."""
+        """Whether an outcome of this key is in the log or has been numbered, delivered or not."""
         return self._journal.outcome(key) is not None
 
     def take_outcome(self, key: str) -> Event | None:
-        """Return the outcome of a key that is being delivered; it cannot be asked about any more."""
+        """Return, and forget, the outcome of a key that is being delivered."""
         recorded = self._journal.outcome(key)
         self._journal.forget(key)
         return recorded
@@ -150,12 +153,12 @@ class Ledger:
         self._journal.diverged(recorded, asked)
 
     def close_toolbox(self, key: str) -> None:
-        """The block of a toolbox has ended."""
+        """Allow the sessions of a toolbox to be closed: its block has ended."""
         self._driver.check_alive()
         self._sink.close_toolbox(key)
 
     def close_unasked(self, cause: Failure) -> None:
-        """Close what the log has announced and this replay has not come to."""
+        """Close the recorded intents that this replay has not reached."""
         for event in self._journal.unasked():
             cancelled = ev.EffectCancelled(of=event.type, cause=cause)
             sealed = self._sink.seal(cancelled)
@@ -164,7 +167,7 @@ class Ledger:
             self._sink.abandon(event.key)
 
     def verify_replayed(self) -> None:
-        """Check that a replay has come to everything that the log records.
+        """Check that a replay has reached every recorded event.
 
         :raises ReplayDiverged: if it has not
         """

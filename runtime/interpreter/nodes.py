@@ -1,6 +1,6 @@
-"""Node executions as an interpreter holds them: each call becomes an event or an effect, under a key only they build.
+"""Node executions as the interpreter uses them: each call becomes an event or an effect.
 
-`StageNode` is the run's side of `callboard.languages.language.Node`.
+`StageNode` implements `callboard.languages.language.Node`. Effect keys are built only here.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _RANDOM_SCALE = float(1 << 53)
 
 
 class StageNode(Execution):
-    """A node execution as the interpreter holds it."""
+    """A node execution as the interpreter uses it."""
 
     __slots__ = ("_asks", "_opened")
 
@@ -103,7 +103,7 @@ class StageNode(Execution):
         model, stand_in = asks.model_of(key, request.model)
         base = self.calls.get(request.base) if request.base else None
         if request.base and base is None:
-            raise ValueError(f"turn {key} continues {request.base}, which is no turn of this node")
+            raise ValueError(f"turn {key} continues {request.base}, which is not a turn of this node")
         call = ev.ModelCall(
             purpose=request.purpose,
             model=model,
@@ -183,7 +183,7 @@ class StageNode(Execution):
 
 
 class ToolboxBlock:
-    """A toolbox for the length of a block: the listing is an effect, the sessions are the node actor's."""
+    """A toolbox that is open during a block. Listing its tools is an effect; the node actor owns its sessions."""
 
     def __init__(self, asks: Asks, node: StageNode, slot: str, sources: list[ToolSource]) -> None:
         self._asks = asks
@@ -208,7 +208,7 @@ class ToolboxBlock:
 
 
 class QuestionBlock:
-    """A question for the length of a block; if nobody closed it, it is closed as cancelled."""
+    """A question that is open during a block. If the block does not close it, it is closed as cancelled."""
 
     def __init__(self, asks: Asks, node: StageNode, key: str, ask: Ask) -> None:
         self._asks = asks
@@ -230,7 +230,7 @@ class QuestionBlock:
 
 
 class AskedQuestion:
-    """`callboard.languages.language.Question`: an open question as the interpreter holds it."""
+    """`callboard.languages.language.Question`: an open question as the interpreter uses it."""
 
     def __init__(self, asks: Asks, node: StageNode, key: str, question: OpenQuestion) -> None:
         self._asks = asks

@@ -1,7 +1,7 @@
 """Replay: rebuild a run's stage by running its interpreter over its log.
 
-Live runs start with this, and so does everything that wants to know what a run was thinking: it is the same driver, fed
-with recorded events instead of new ones.
+Live runs start with a replay, and so does every tool that inspects the state of a run. It uses the same driver as a
+live run, fed with recorded events instead of new ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,10 @@ from callboard.runtime.interpreter.stage import Stage
 
 
 class Admitted(Struct, frozen=True):
-    """What the first event of a run says: the plan, its language, and the start it came from, which ``accepted`` has no
-    more: as long as the run is active it need not be there twice."""
+    """The contents of a run's first event: the plan, its language and the start message.
+
+    ``accepted`` no longer has the start message, so that an active run holds it only once in memory.
+    """
 
     accepted: ev.RunAccepted
     start: StartRun
@@ -43,7 +45,7 @@ LanguageOf = Callable[[str], Language[Any]]
 def admitted(first: Event, language_of: LanguageOf, code: str = "") -> Admitted:
     """Read a run's ``run.accepted`` back into a plan. ``code`` is the digest of the code that has adopted the run.
 
-    :raises CallboardError: if this version no longer accepts what was accepted
+    :raises CallboardError: if this version no longer accepts the recorded start
     """
     accepted = ev.payload_of(first)
     assert isinstance(accepted, ev.RunAccepted)
@@ -55,7 +57,7 @@ def admitted(first: Event, language_of: LanguageOf, code: str = "") -> Admitted:
     except KeyError as error:
         raise _not_admitted(first, f"the language {error} is not installed here") from error
     parsed = spoken.parse(accepted.definition.source)
-    # It may have got its name with the start.
+    # The start may have given the definition its name.
     named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
     if code and not isinstance(named, list):
         named = replace(named, document=hosting().with_digest(named.document, code))
@@ -70,7 +72,7 @@ def _not_admitted(first: Event, why: object) -> CallboardError:
 
 
 def start_of(events: Sequence[Event]) -> ev.RunStart:
-    """Read a run's ``run.start``; with a large input that takes long, and may be done on any thread."""
+    """Read a run's ``run.start``. This takes long for a large input and may be done on any thread."""
     payload = ev.payload_of(_started(events))
     assert isinstance(payload, ev.RunStart)
     return payload
@@ -88,10 +90,10 @@ def build_stage(
     pressed: Callable[[], bool] | None = None,
     start: ev.RunStart | None = None,
 ) -> tuple[Stage, Event]:
-    """Make the stage of a started run over its log; return it with the run's ``run.start``.
+    """Build the stage of a started run over its log; return it with the run's ``run.start``.
 
-    ``pressed`` says whether its interpreter is to draw breath; without it, it never does. ``start`` is the payload of
-    ``run.start``, if the caller has read it.
+    ``pressed`` returns whether the interpreter should draw breath; without it, the interpreter never does. ``start`` is
+    the payload of ``run.start``, if the caller has read it already.
     """
     started = _started(events)
     payload = start or start_of(events)
@@ -123,7 +125,7 @@ def build_stage(
 
 
 def _so_far(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
-    """What a fork takes over, without the variables that are set behind the last event that is looked at."""
+    """The data that a fork shares with its origin, without variables set after the event ``last``."""
     if forked is None or not forked.variables:
         return forked
     variables = {n: values for n, values in forked.variables.items() if n <= last}
@@ -131,7 +133,7 @@ def _so_far(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
 
 
 def _parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
-    """When a fork's origin was where they part, and when the fork went on; as long as it has not, that is then."""
+    """Return the point where a fork parts from its origin. ``gone_on`` equals ``then`` until the fork continues."""
     then = next(event.time for event in reversed(events) if event.n <= forked.n)
     gone_on = next((event.time for event in events if event.n == forked.n + 1), then)
     return Parting(forked, then, gone_on)
@@ -140,7 +142,7 @@ def _parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
 def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
     """Run the interpreter over recorded events, from ``run.start`` on.
 
-    :raises ReplayDiverged: if it asks for something else than was recorded
+    :raises ReplayDiverged: if it requests anything that differs from the recorded events
     """
     for _ in replaying(stage, admission, started, events):
         pass
@@ -149,12 +151,12 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
 def replaying(
     stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]
 ) -> Iterator[Computation | None]:
-    """Replay likewise, piece by piece."""
-    # As it was recorded: what a newer version would make of the same start message does not concern a run under way.
+    """Do the same as `replay`, piece by piece."""
+    # A newer version may read the same start message differently; the run continues with the recorded values.
     recorded = stage.info
     plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
     last = events[-1].n
-    # What follows from the last event may be new: nobody knows how far a worker that died had come.
+    # After the last recorded event the interpreter may state new events: a crashed worker may not have stored them.
     stage.replaying = started.n < last
     yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:
@@ -165,12 +167,12 @@ def replaying(
 
 
 def delivering(stage: Stage, event: Event) -> Iterator[Computation | None]:
-    """Deliver one event, piece by piece; between them its interpreter draws breath, or waits for a computation."""
+    """Deliver one event, piece by piece; between pieces the interpreter draws breath or waits for a computation."""
     yield from to_rest(stage, lambda: stage.deliver(event))
 
 
 def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[Computation | None]:
-    """Take a step, and go on until the interpreter is at rest; yield what it waits for in between."""
+    """Take a step and continue until the interpreter is at rest; yield each computation that it waits for."""
     step()
     yield stage.computation
     while stage.unfinished:

@@ -1,4 +1,4 @@
-"""Endings: how a run's last events follow from how its interpreter settled, live and in replay.
+"""Endings: state the last events of a run, depending on how its interpreter settled, live and in replay.
 
 Emits: run.failed, run.end
 """
@@ -10,9 +10,9 @@ from callboard.runtime.interpreter.stage import Stage
 
 
 def conclude(stage: Stage) -> bool:
-    """State the run's end if there is one: the interpreter has settled or stands still for ever, or the run was killed.
+    """State the end of a run whose interpreter has settled or can never be woken, or that was killed.
 
-    Call it when the interpreter is at rest; returns whether the run is over.
+    Call it when the interpreter is at rest; returns whether the run has ended.
     """
     if stage.killed is not None:
         _give_up(stage, stage.killed, "cancelled")
@@ -23,7 +23,7 @@ def conclude(stage: Stage) -> bool:
         case None if stage.waits:
             return False
         case None:
-            # At rest, with nothing that could ever wake it.
+            # At rest, and nothing can ever wake it.
             message = "the interpreter waits for something that is no effect"
             conclude_failed(stage, Failure(code="internal", message=message))
         case Ok(end):
@@ -34,13 +34,13 @@ def conclude(stage: Stage) -> bool:
 
 
 def conclude_failed(stage: Stage, failure: Failure) -> None:
-    """State the end of a run whose interpreter failed as it never should."""
+    """State the end of a run whose interpreter failed with an unexpected error."""
     _give_up(stage, failure, "failed")
     _state(stage, End("failed", error=failure))
 
 
 def conclude_diverged(stage: Stage, failure: Failure) -> None:
-    """State the end of a run whose definition does otherwise in a replay, in which it has come to nothing."""
+    """State the end of a run whose replay diverged, so that its interpreter cannot continue."""
     _give_up(stage, failure, "failed")
     stage.ledger.close_unasked(failure)
     _state(stage, End("failed", error=failure))
@@ -52,7 +52,7 @@ def _give_up(stage: Stage, failure: Failure, outcome: ev.NodeOutcome) -> None:
 
 
 def _state(stage: Stage, end: End) -> None:
-    """What a crash has left of the end in the log is matched, not stated again."""
+    """State the run's last events. Those that are in the log already, because of a crash, are matched instead."""
     if end.status == "failed":
         error = end.error or Failure(code="failed", message="the run failed")
         stage.state_of_run(ev.RunFailed(error=error))

@@ -1,8 +1,8 @@
-"""The stage: what an interpreter may ask, answered from the journal where the log knows, stated anew where it does not.
+"""The stage: the interface between an interpreter and its run.
 
-The stage is pure machinery: it turns calls of the interpreter into events (through the ledger, `…interpreter.ledger`)
-and delivered events into wakes of the driver (through the waits, `…interpreter.waits`). It performs no I/O and reads no
-clock; carrying effects out is the run's affair.
+The stage turns calls of the interpreter into events (through the ledger, `…interpreter.ledger`), recorded or new, and
+delivered events into wakes of the driver (through the waits, `…interpreter.waits`). It performs no I/O and reads no
+clock; the run carries effects out.
 """
 
 import datetime as dt
@@ -64,7 +64,7 @@ class Stage:
         self.replaying = False
         self.killed: Failure | None = None
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
-        """What is wrong with variables that a resume sets."""
+        """Returns the problems of the variables that a resume sets."""
         self.main: Task[End] | None = None
         self._breakpoints = frozenset(breakpoints)
         self._parting = parting
@@ -93,27 +93,27 @@ class Stage:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the interpreter draws breath: `go_on` before the next event is delivered."""
+        """Whether the interpreter draws breath: call `go_on` before the next event is delivered."""
         return self.driver.unfinished
 
     @property
     def computation(self) -> Computation | None:
-        """What the interpreter waits for while it is unfinished, if that can be carried out on another thread."""
+        """The computation that an unfinished interpreter waits for, which may be carried out on another thread."""
         return self.driver.computation
 
     def go_on(self) -> None:
-        """Let the interpreter go on where it has drawn breath."""
+        """Continue an interpreter that has drawn breath."""
         self.driver.run()
 
     def deliver(self, event: Event) -> None:
         """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
 
-        Facts of the run itself change nothing here.
+        Facts that the interpreter has stated itself are ignored.
         """
         kind = ev.TYPES.get(event.type)
         self.ledger.usage.count(event)
         if is_actors_own(event) or event.type == ev.ChildEnd.type:
-            # What the interpreter warns of was taken when it was stated.
+            # The interpreter's own warnings were counted when it stated them.
             self.ledger.warned.apply(event.path, ev.payload_of(event), self._child_of(event))
         if self.killed is not None or kind is None or (kind.kind != "outcome" and event.type not in _DELIVERED_FACTS):
             return
@@ -130,20 +130,20 @@ class Stage:
             self.driver.run()
 
     def _reached(self, place: int) -> None:
-        """A fork has stated all that it has of an origin up to some event."""
+        """The replay of a fork has stated all events of its origin up to ``place``."""
         assert self._parting is not None
-        # The next gate has them.
+        # The next gate returns them.
         self.waits.brought |= self._set.pop(place, {})
         if place == self._parting.forked.n:
             self._part(self._parting)
 
     def _part(self, parting: Parting) -> None:
-        """What follows, follows now."""
+        """Continue at the current time: the shared part of the fork is complete."""
         self.asks.now = max(self.asks.now, parting.gone_on)
         self.waits.delay = dt.timedelta()
 
     def _child_of(self, event: Event) -> str:
-        """The child run that an event of one tells of: one that a fork has of its origin is of the origin's child."""
+        """The run id of the child that an event reports on. In the shared part of a fork it is the origin's child."""
         effect = self.waits.effects.get(event.key)
         shared = self._parting is not None and event.n <= self._parting.forked.n
         if shared and effect is not None and isinstance(effect.intent, ev.ChildStart):
@@ -251,16 +251,16 @@ class Stage:
     async def _stop(
         self, holder: StageNode, slot: str, reason: Literal["breakpoint", "step"], step: str, due: Instant | None
     ) -> None:
-        """Stand still at a pause of this node's own, until it is ended."""
+        """Wait at a pause of this node until it is resumed."""
         key = holder.key(slot)
-        # A node may come here again without having been entered: it was cancelled here, and is tried again.
+        # A node may reach the same gate again without being entered: it was cancelled here and is retried.
         times = self._stops[key] = self._stops.get(key, 0) + 1
         pause = ev.RunPaused(reason=reason, step=step, timeout_at=due)
         outcome: ev.RunResumed = await self.asks.effect(holder, key if times == 1 else f"{key}.{times}", pause)
         self.waits.brought |= outcome.variables
 
     def _coming(self, path: str, name: str) -> StageNode:
-        """The node execution that is about to be entered, as the holder of its breakpoint's pause."""
+        """The node execution that is about to be entered; it holds the pause of its breakpoint."""
         return StageNode(self.asks, path, self._iterations.get(path, 0) + 1, name, self.asks.now)
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
@@ -306,7 +306,7 @@ class Stage:
                 assert task.settled is not None
                 return Expired(task.settled)
         except Cancelled as cancelled:
-            # The work unwound first; what it came to meanwhile is what goes on.
+            # The work has unwound already: raise its cause, which may differ from the one it was given.
             if isinstance(task.settled, Unwound) and task.settled.owner == cancelled.owner:
                 raise Cancelled(task.settled.cause, cancelled.owner) from None
             raise
@@ -314,7 +314,7 @@ class Stage:
             case Ok() as ok:
                 return ok
             case Unwound(cause, owner):
-                # The work was cancelled by somebody else: that is this await's fate too.
+                # Another owner cancelled the work; this await is cancelled with it.
                 raise Cancelled(cause, owner)
             case None:
                 raise AssertionError("a settled task has a result")
@@ -324,4 +324,4 @@ class Stage:
 
 
 _DELIVERED_FACTS = frozenset({ev.CancelRequested.type, ev.HumanAnswered.type, ev.RunPaused.type})
-"""Events that are no outcomes and come from outside."""
+"""Events that come from outside and are not outcomes."""

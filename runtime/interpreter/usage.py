@@ -1,4 +1,4 @@
-"""Usage: what a run's model turns, other effects and child runs have used of which model; a fold of their outcomes."""
+"""Usage: what a run's model turns, other effects and child runs have used, per model; a fold of their outcomes."""
 
 import msgspec
 
@@ -6,11 +6,11 @@ from callboard.bus.effects import ModelUsage, Tally, Usage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelResult
 
 COSTING = frozenset({ModelResult.type, EffectResult.type, ChildEnd.type})
-"""Outcomes that say what something has used."""
+"""Outcomes that report usage."""
 
 
 class _Outcome(msgspec.Struct):
-    """The members of such an outcome that are decoded; its large values need not be there."""
+    """The members of such an outcome that are decoded. Large values are skipped."""
 
     usage: Usage = Usage()
     model: str = ""
@@ -20,9 +20,9 @@ class _Outcome(msgspec.Struct):
 
 
 class UsageFold:
-    """Adds up each outcome once: when it is numbered, whether or not it is ever delivered.
+    """Counts each outcome once: when it is numbered, whether or not it is ever delivered.
 
-    ``models`` has what was used behind event ``shared``: what a fork has of its origin, that has paid for.
+    ``models`` has the usage after event ``shared``: the origin of a fork has paid for the events up to it.
     """
 
     def __init__(self, shared: int = 0) -> None:
@@ -32,7 +32,7 @@ class UsageFold:
         self._counted: set[str] = set()
 
     def count(self, event: Event) -> list[ModelUsage]:
-        """Count an event; return what it says was used, if it is such an outcome that was not counted before."""
+        """Count an event; return its usage if it is an outcome that reports usage and was not counted before."""
         if event.type not in COSTING or event.key in self._counted:
             return []
         self._counted.add(event.key)

@@ -1,7 +1,7 @@
-"""Waits: everything that stands open in a run, and how a delivered event wakes whoever waits for it.
+"""Waits: everything that is open in a run; a delivered event wakes the coroutine that waits for it.
 
-Effects without an outcome, bounds around work, questions and their answers, signals that nobody has awaited yet, and
-the gates of a run that is paused.
+These are effects without an outcome, bounds around work, questions and their answers, signals that have not been
+awaited yet, and the gates of a paused run.
 """
 
 import datetime as dt
@@ -24,10 +24,10 @@ from callboard.runtime.interpreter.ledger import Ledger
 
 
 class OpenEffect(Struct):
-    """An intent that has no outcome yet, and who waits for it.
+    """An intent that has no outcome yet; ``wake`` resumes the coroutine that waits for it.
 
-    ``ordinal`` counts like calls of the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in one id;
-    ``work`` is the function that a step calls.
+    ``ordinal`` counts calls of the same kind in the run from 0, ``ordinal_of_id`` those of all nodes whose paths end in
+    the same id. ``work`` is the function that a step calls.
     """
 
     event: Event
@@ -73,26 +73,26 @@ class OpenQuestion(Struct):
 
 
 class Waits:
-    """What stands open in one run."""
+    """Everything that is open in one run."""
 
     def __init__(self, ledger: Ledger, driver: Driver) -> None:
         self.effects: dict[str, OpenEffect] = {}
         self.bounds: dict[str, Bound] = {}
         self.questions: dict[str, OpenQuestion] = {}
         self.answered: dict[str, str] = {}
-        """Questions and calls that take no more answers: key to how each was closed, for the refusal of later ones."""
+        """How each question or call that takes no more answers was closed, by key; used to refuse later answers."""
         self.paused = False
         self.paused_at: Instant | None = None
         self.stepping = False
-        """Whether every node is stopped at: the run was last resumed for a step."""
+        """Whether the run stops at every node: it was last resumed for a step."""
         self.delay = dt.timedelta()
-        """How much later bounds elapse that are set now: a fork's, by as much as it has gone on after its origin."""
+        """How much later the bounds that are set now elapse: the time between a fork's origin and its continuation."""
         self.brought: dict[str, Any] = {}
-        """Variables that came with resumes, or that a fork sets; the next gate returns them to the interpreter."""
+        """Variables set by resumes or by a fork; the next gate returns them to the interpreter."""
         self._ledger = ledger
         self._driver = driver
         self._due: list[tuple[Instant, str]] = []
-        """A heap of all deadlines that there have been; those that are no longer open leave it when they come first."""
+        """A heap of all deadlines so far; one that is no longer open is removed when it reaches the top."""
         self._signals: dict[str, deque[ev.SignalReceived]] = {}
         self._gates: list[Wait] = []
 
@@ -100,7 +100,7 @@ class Waits:
         """Whether anything could wake the interpreter."""
         return bool(self.effects or self.questions or self.bounds or self.held)
 
-    # -- what opens ---------------------------------------------------------------------------------------------------
+    # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, key: str, effect: OpenEffect) -> None:
         self.effects[key] = effect
@@ -112,21 +112,21 @@ class Waits:
         heappush(self._due, (bound.due + self.delay, key))
 
     async def at_gate(self) -> bool:
-        """Stand still until the run is resumed by command; return whether this one goes on: of a step only one does."""
+        """Wait until a command resumes the run; return whether this gate opens. A step opens only one gate."""
         wait = Wait(self._driver, lambda _cause: self._gates.remove(wait))
         self._gates.append(wait)
         return await wait
 
     def take_brought(self) -> dict[str, Any]:
-        """Return, once, what resumes have brought."""
+        """Return, and forget, the variables that resumes have set."""
         brought, self.brought = self.brought, {}
         return brought
 
-    # -- what is asked about it ---------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def held(self) -> bool:
-        """Whether something stands at a gate because the run is paused."""
+        """Whether anything waits at a gate because the run is paused."""
         return bool(self._gates)
 
     def is_open(self, key: str) -> bool:
@@ -134,11 +134,11 @@ class Waits:
         return (key in self.effects or key in self.bounds) and not self._ledger.has_outcome(key)
 
     def keys(self) -> list[str]:
-        """Keys of everything that could wake the interpreter; ``pause`` stands for a resume by command."""
+        """Keys of everything that could wake the interpreter; ``pause`` is the key of a resume by command."""
         return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
 
     def intents(self) -> list[Payload]:
-        """What has been announced and has no outcome yet: effects and questions."""
+        """The intents without an outcome: effects and questions."""
         asked = [ev.payload_of(question.event) for question in self.questions.values()]
         return [*(effect.intent for effect in self.effects.values()), *asked]
 
@@ -148,9 +148,10 @@ class Waits:
         return [*keys, ""] if self.paused else keys
 
     def step(self) -> list[str]:
-        """Keys of the pauses that a step ends, so that one node goes on: what has stood still the longest.
+        """Keys of the pauses that a step ends, so that the node that has been paused longest continues.
 
-        A pause by command holds all, so it goes first; with nothing at its gates it alone would move none.
+        A pause by command holds all nodes, so it ends first. If nothing waits at its gates, ending it alone would move
+        no node, so a breakpoint ends with it.
         """
         held = [key for key in self.pauses() if key][:1]
         if not self.paused:
@@ -158,14 +159,14 @@ class Waits:
         return [""] if self._gates else ["", *held]
 
     def deadlines(self) -> list[tuple[Instant, str]]:
-        """All open deadlines, of sleeps and of bounds, earliest first."""
+        """All open deadlines of sleeps and bounds, earliest first."""
         timers = [
             (effect.intent.due, key) for key, effect in self.effects.items() if isinstance(effect.intent, ev.TimerSet)
         ]
         return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
 
     def due_of(self, key: str) -> Instant:
-        """The deadline of something open as it was set."""
+        """The deadline of an open timer or bound, as it was set."""
         bound = self.bounds.get(key)
         if bound is not None:
             return bound.due
@@ -174,13 +175,13 @@ class Waits:
         return intent.due
 
     def next_deadline(self) -> tuple[Instant, str] | None:
-        """The earliest open deadline that has no outcome yet, found without a look at them all."""
+        """The earliest open deadline without an outcome, found without scanning all of them."""
         while self._due and not self.is_open(self._due[0][1]):
             heappop(self._due)
         return self._due[0] if self._due else None
 
     def for_signal(self, name: str, data: JSON = None) -> str | None:
-        """Key of the oldest open wait that a signal of this name, with this data, is for."""
+        """Key of the oldest open wait that matches a signal of this name with this data."""
         for key, effect in self.effects.items():
             intent = effect.intent
             if isinstance(intent, ev.SignalAwaited) and intent.name == name and is_meant(data, intent.match):
@@ -188,17 +189,17 @@ class Waits:
         return None
 
     def address_of(self, key: str) -> tuple[str, int, int]:
-        """Path, iteration and attempt of the node that something open belongs to; without a key, the run's."""
+        """Path, iteration and attempt of the node that an open key belongs to; the run's own if the key is not open."""
         holder = self.effects.get(key) or self.bounds.get(key) or self.questions.get(key)
         return (holder.node.path, holder.node.iteration, holder.node.attempt) if holder is not None else ("", 0, 0)
 
-    # -- what is delivered --------------------------------------------------------------------------------------------
+    # -- delivery -----------------------------------------------------------------------------------------------------
 
     def deliver(self, event: Event, payload: Payload) -> None:
-        """Wake whoever waits for an event of the log."""
+        """Wake the coroutine that waits for an event of the log."""
         match payload:
             case ev.RunPaused():
-                # With a key it is a breakpoint's own intent, which its gate knows of.
+                # With a key it is the intent of a breakpoint, which its gate has announced.
                 if not event.key and not self.paused:
                     self.paused, self.paused_at = True, event.time
             case ev.RunResumed():
@@ -218,14 +219,14 @@ class Waits:
 
     def _open_gates(self, resumed: ev.RunResumed) -> None:
         self.paused = False
-        # The next gate has them, also if nothing stood at one when the run was resumed.
+        # The next gate returns them, even if nothing waited at a gate when the run was resumed.
         self.brought |= resumed.variables
         gates, self._gates = self._gates, []
         for place, gate in enumerate(gates):
             gate.wake(place == 0 or not resumed.step)
 
     def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
-        """Return, and remove, the oldest signal that came before anybody awaited it, and is meant."""
+        """Return, and remove, the oldest matching signal that arrived before it was awaited."""
         kept = self._signals.get(name, ())
         received = next((signal for signal in kept if is_meant(signal.data, match)), None)
         if received is not None:
