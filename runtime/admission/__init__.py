@@ -1,1 +1,1 @@
-"""Admission: start messages and definitions looked at before anything begins."""
+"""Admission: checks start messages, commands and definitions before any of them takes effect."""

@@ -1,7 +1,8 @@
-"""Admission: the door. Checks starts and tells whole, records what is admitted, refuses the rest with every problem.
+"""Admission: checks each start and each command to a run, records those it admits, refuses others with all problems.
 
-Every step may be repeated after a crash: the run's first event is guarded, a routed command of a start does nothing to
-a run that has begun, and that of a tell is deduplicated by the server.
+A *tell* is a command to a run in the form in which its sender publishes it. Every step may be repeated after a crash:
+the run's first event is guarded, the routed command of a start does nothing to a run that has begun, and the server
+deduplicates all other routed commands.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,29 +61,29 @@ from callboard.runtime.run.log import RunLog, utc_now
 log = structlog.get_logger(__name__)
 
 ADMISSION = "admission"
-"""Name of the durable consumer that all workers admit from."""
+"""Name of the durable consumer from which all workers admit messages."""
 
 USABLE = f"names whose tokens have at most {TOKEN_BYTES_MAX} bytes and are UTF-8"
 
 PURGED = "run.purged"
 
 _RESTING = (*ev.AT_REST, ev.RunParked.type, ev.RunDiverged.type)
-"""Events after which a run is not performed until something else happens."""
+"""Events after which a run is not performed until a new event or command activates it."""
 
 GATHERED_AT_ONCE = 2
-"""Starts with large values that are held in memory at once before they are admitted."""
+"""Maximum number of starts with large values that are held in memory at the same time before they are admitted."""
 
 ROOM_RETRY_S = 1.0
 ROOM_RETRY_MAX_S = 10.0
-"""What waits for room in a full store is looked at again so soon, at first and at last."""
+"""First and longest delay before a message that waits for space in a full store is tried again."""
 
 UNKNOWN_RUN_RETRY_S = 0.05
 UNKNOWN_RUN_RETRY_MAX_S = 1.0
-"""A tell to a run that is not there waits for the starts before it, and is looked at again ever less often."""
+"""First and longest delay before a command to an unknown run is retried: the start of that run may still be waiting."""
 
 
 class _Call(Struct, frozen=True):
-    """The command that calls for an admitted run to be performed: its message id, and by which worker, if by one."""
+    """The command that activates an admitted run. ``worker`` is the one that must perform it, empty for any."""
 
     message_id: str
     worker: str = ""
@@ -110,7 +111,7 @@ class CodeElsewhere(Exception):
 
 
 class Admission:
-    """Admits what arrives at one worker; at a guest, child runs are to stay with their parents."""
+    """Admits the messages that arrive at one worker. Child runs of a ``guest`` worker stay with it."""
 
     def __init__(
         self,
@@ -140,8 +141,10 @@ class Admission:
         self._code: CodeHosts | None = None
 
     def performed_by(self, perform: Callable[[Recorded, str], None]) -> None:
-        """Have a function told of the first event of each run that is admitted and about to be called for, and by which
-        worker, if by one: whose it is may begin with it already."""
+        """Call a function with the first event of each admitted run and its worker (empty for any) before routing it.
+
+        The worker that owns the run can then begin before the routed command arrives.
+        """
         self._perform = perform
 
     def code_from(self, hosts: CodeHosts) -> None:
@@ -158,7 +161,7 @@ class Admission:
             for name in (tenant, run or ""):
                 token(name)
         except ValueError as error:
-            # No name that a run, or even a refusal, could have: only the sender can be told.
+            # Neither a run nor a refusal can have this name, so nothing is recorded; only the sender gets an answer.
             problem = Problem(code="subject.unusable", message=str(error), where="subject", expected=USABLE)
             self._answer(Verdict("rejected", problems=[problem]), delivery)
             return
@@ -187,7 +190,7 @@ class Admission:
         The sender gets a verdict, and ``cb.reject`` keeps the reason.
 
         :raises NoAnswer: if the log does not answer
-        :raises Full: if it has no room
+        :raises Full: if the store is full
         """
         message = f"admission failed with {type(error).__name__}: {error}"
         problem = Problem("internal", message, expected="a report of this error; the worker's log has the traceback")
@@ -197,8 +200,8 @@ class Admission:
         self._answer(verdict, delivery)
 
     def _put_off(self, error: StoreFull, run: str | None, verb: str, delivery: Delivery) -> None:
-        """Say that there is no room. The message is stored, so it stays in the queue until there is."""
-        expected = f"room in the store; the {verb} is looked at again by itself"
+        """Report that the store is full. The message stays in the queue and is tried again later."""
+        expected = f"space in the store; the {verb} is retried automatically"
         problem = Problem(error.code, error.reason, expected=expected)
         self._send(Verdict("waiting", run or named_run_id(delivery.data), problems=[problem]), delivery)
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
@@ -208,7 +211,7 @@ class Admission:
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
-        """Publish a verdict where the sender wants it, if answers may go there."""
+        """Publish a verdict to the sender's reply subjects, if answers may be sent there."""
         reply = delivery.headers.get(REPLY_HEADER, "")
         for subject in self._outgoing.answer_subjects(self._tenant_of(delivery), reply):
             self._outbox.send(subject, msgspec.json.encode(verdict))
@@ -225,8 +228,11 @@ class Admission:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     async def _start(self, tenant: str, delivery: Delivery) -> Verdict:
-        """Admit or refuse a start. Of one with a key nothing is left but what is encrypted; of one whose run is there
-        already, or has been purged, nothing: a purge would not find it."""
+        """Admit or refuse a start.
+
+        The message of a start with an encryption key is erased afterwards, so that only encrypted content remains. The
+        message of a start whose run exists already or has been purged is erased too, because a purge would not find it.
+        """
         document = decoded(delivery.data)
         secret = await is_secret(self._log, tenant, delivery.data, document)
         if secret:
@@ -255,8 +261,10 @@ class Admission:
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
 
     async def _admitted(self, ref: RunRef, sequence: int) -> Verdict | None:
-        """The verdict of a start that has been admitted, if it has been: whoever did so was broken off before they
-        could say it. It is not looked at again: by now it might be refused."""
+        """Return the verdict of a start that a worker has admitted without answering it; None if it was not admitted.
+
+        Such a start is not checked again, because a second check might refuse it.
+        """
         first = await self._log.last_of_type(ref, ev.RunAccepted.type) if is_name(ref.run) else None
         if first is None or first.event.cause != sequence:
             return None
@@ -266,7 +274,7 @@ class Admission:
         return Verdict("accepted", ref.run, warnings=warnings)
 
     async def _examined(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
-        """Look at a start message, with what stands beside it."""
+        """Check a start message together with its detached parts."""
         if isinstance(document, list):
             return Examined(document)
         if BLOBS not in document:
@@ -278,23 +286,23 @@ class Admission:
             return await self._examined_whole(tenant, whole, START_BYTES_MAX)
 
     async def _examined_whole(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
-        """Look at a start message that is whole; a fork is completed from its origin."""
+        """Check a complete start message; a fork is completed from its origin first."""
         if document.get("fork") is not None:
             completed = await self._forks.completed(tenant, document)
             if isinstance(completed, list):
                 return Examined(completed, run_id=named if isinstance(named := document.get("run_id"), str) else None)
-            # Its origin has been admitted; how large it may be was looked at then.
+            # The size of the origin was checked when the origin was admitted.
             document, size = completed, START_BYTES_MAX
         return await self._definitions.apart(partial(examine_object, document, size), size=size)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a child run, without calling for it; every problem if it is refused. Repeating it is harmless.
+        """Admit a child run without activating it; return every problem if it is refused. Repeating it is harmless.
 
-        One that is to go on from where another run was begins anew where that cannot be, and bears a warning of it.
+        A child that cannot be forked from its predecessor starts from the beginning, with a warning.
 
         :raises NoAnswer: if the log does not answer
-        :raises LogUnavailable: if the log gave no answer for long
-        :raises StoreFull: if it has no room
+        :raises LogUnavailable: if the log has not answered for a long time
+        :raises StoreFull: if the store is full
         """
         document = await self._definitions.apart(partial(decoded, message), size=len(message))
         if isinstance(document, list):
@@ -318,7 +326,7 @@ class Admission:
         return problems
 
     async def call_child(self, child: RunRef) -> None:
-        """Route a child run that is admitted; the command does nothing to a run that has begun.
+        """Route the command that activates an admitted child run; it does nothing to a run that has begun.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -334,7 +342,7 @@ class Admission:
         parent: ev.Parent | None = None,
         bears: Sequence[Problem] = (),
     ) -> Verdict:
-        """Admit a run, or refuse it. The warnings that it ``bears`` anyway are recorded, and refuse no strict run."""
+        """Admit or refuse a run. The warnings in ``bears`` are recorded; even a strict run is not refused for them."""
         start = examined.start
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
@@ -377,7 +385,7 @@ class Admission:
         runlog.state(accepted, cause=cause)
         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
         if origin:
-            # Whoever purges it meanwhile meets with the note, or the fork with the mark.
+            # If the origin is purged concurrently, either the purge finds this note or the fork finds the purge mark.
             runlog.queue[0].beside = Shares(RunRef(ref.tenant, origin))
         duplicate = False
         first = None
@@ -390,27 +398,29 @@ class Admission:
         except OriginGone:
             return Verdict("rejected", run, problems=[no_origin(origin)])
         except RunLost as error:
-            # The id is taken: by this very start, before a crash, or by an earlier one with the same key.
+            # The run id is taken: by this start, before a crash, or by an earlier start with the same id.
             before = await self._log.last_of_type(ref, ev.RunAccepted.type)
             duplicate = before is None or before.event.cause != cause
             if duplicate and error.found is not None and error.found.n > 1:
                 warnings = await self._differences(before, accepted)
                 if error.found.type in _RESTING:
                     return Verdict("accepted", run, duplicate, warnings=warnings)
-                # Nothing may be performing it: a damaged store can have lost the end of a run that had ended.
-            # That this very start has been begun does not say that its run was called for.
+                # Perhaps no worker performs it: a damaged store can lose the last event of a run that had ended.
+            # An earlier attempt at this start may have crashed before it routed the command.
         return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
 
     async def _damaged(self, ref: RunRef) -> Problem | None:
-        """Return the problem of a run id whose last event is damaged. The server takes such a run for one that does not
-        exist, so the guard of the first event would not hold."""
+        """Return the problem of a run id whose last event is damaged, else None.
+
+        The server treats such a run as one that does not exist, so the guard of the first event would not protect it.
+        """
         if await self._log.next_sequence(self._log.subjects.run(ref), 1) is None:
             return None
         last = await self._log.last(ref)
         return illegible(unreadable(last).reason) if last is not None and not last.readable else None
 
     async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
-        """The budgets that leave a new run nothing; one that is there already is not refused afterwards."""
+        """Return a problem for each exhausted budget that applies to a new run; none for a run that exists already."""
         definition, now = definition_token(plan.definition), utc_now()
         found = self._allowances.exhausted(ref.tenant, definition, now) if self._allowances is not None else []
         if not found or await self._log.last(ref) is not None:
@@ -424,7 +434,7 @@ class Admission:
     async def _forked(
         self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
     ) -> ev.RunAccepted | list[Problem]:
-        """Return the first event of a fork: it parts from its origin where it is to, and agrees with it until then."""
+        """Return the first event of a fork, or the reasons why it cannot share the events of its origin."""
         parting = await self._forks.parted(ref, start, plan)
         if isinstance(parting, list):
             return parting
@@ -438,7 +448,7 @@ class Admission:
         return msgspec.structs.replace(accepted, forked_from=forked)
 
     async def _differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
-        """Warn whoever starts a run again with something else: the run of that id stays what it is."""
+        """Return a warning if a repeated start differs from the existing run of its id, which is not changed."""
         event = await whole(self._log, first) if first is not None else None
         before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
         if not isinstance(before, ev.RunAccepted):
@@ -448,14 +458,14 @@ class Admission:
         differs += ["definition"] if before.definition.hash != asked.definition.hash else []
         if not differs:
             return []
-        message = f"there is a run of this id already, with another {', another '.join(differs)}; it stays as it is"
+        message = f"a run with this id exists already, with another {', another '.join(differs)}; it is not changed"
         expected = "another run_id for another run"
         return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
     async def _planned(self, tenant: str, start: StartRun, size: int) -> tuple[StartRun, Plan[Any] | list[Problem]]:
-        """Return a start, with what was registered with its definition if that is a registered one, and its plan.
+        """Return a start and its plan. The start includes the files, skills and children of a registered definition.
 
-        The start has so many bytes.
+        ``size`` is the size of the start in bytes.
         """
         wanted = start.definition
         if wanted.source is not None:
@@ -500,10 +510,10 @@ class Admission:
     async def _called(
         self, ref: RunRef, call: _Call | None, verdict: Verdict, first: Recorded | None = None
     ) -> Verdict:
-        """Have a run performed that is admitted, if it is called for; unless it is one that was purged after its id had
-        been looked at, and all that the first event would have met with was gone.
+        """Activate an admitted run with ``call``, if given, and return its verdict.
 
-        ``first`` is the first event of a run that has just been admitted, and is neither encrypted nor a fork.
+        A run that was purged after the check of its id is refused instead: nothing was left for the guard of its first
+        event to meet. ``first`` is the first event of a run that was just admitted and is neither encrypted nor a fork.
         """
         if (mark := await gone(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
@@ -514,7 +524,7 @@ class Admission:
         return verdict
 
     async def _refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:
-        """Refuse a start of a run that has been purged, and take out what has been admitted of it since."""
+        """Refuse a start of a purged run and purge everything that was admitted for its id since."""
         await purge_again(self._log, ref, mark)
         return Verdict("rejected", ref.run, problems=[_purged(ref.run)])
 
@@ -523,17 +533,17 @@ class Admission:
 
 
 def _forgotten(key: str) -> Problem:
-    message = f"the key {key!r} has been forgotten, and its name is not used again"
+    message = f"the key {key!r} has been forgotten, and its name cannot be used again"
     return Problem("key.forgotten", message, "encryption_key", expected="another name")
 
 
 def _purged(run: str) -> Problem:
-    message = f"the run {run!r} has been purged, and its id is not used again"
+    message = f"the run {run!r} has been purged, and its id cannot be used again"
     return Problem(PURGED, message, "run_id", expected="another run_id")
 
 
 def distinct(warnings: Sequence[Problem]) -> list[Problem]:
-    """Of warnings of one kind about one place keep the last: whoever knows more speaks later."""
+    """Keep only the last of several warnings with one code about one place: later checks know more."""
     return list({(one.code, one.where or one.message): one for one in warnings}.values())
 
 
@@ -554,7 +564,7 @@ def accepted_event(
     warnings: Sequence[Problem] = (),
     trace: ev.Traced | None = None,
 ) -> ev.RunAccepted:
-    """Make the first event of a run."""
+    """Build the first event of a run."""
     definition = plan.definition
     normalised = msgspec.structs.replace(start, definition=DefinitionSource(definition.language), run_id=ref.run)
     return ev.RunAccepted(
@@ -573,7 +583,7 @@ def accepted_event(
 
 
 def definition_token(definition: Definition[Any]) -> str:
-    """The name that a definition has in subjects: its own, or 12 digits of its hash."""
+    """The token of a definition in subjects: its name if it fits, or 12 digits of its hash."""
     name = definition.name
     try:
         token(name)

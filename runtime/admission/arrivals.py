@@ -1,7 +1,7 @@
-"""Arrivals: finds the tells that the server has stored and the worker of their run has not yet received.
+"""Arrivals: finds the tells that the server has stored but the worker of their run has not received yet.
 
-An elapsed deadline is recorded only after the tells that were stored before it. Such a tell may still wait for
-admission, or be routed and not delivered: after a time without workers the alarm of the run is delivered first.
+An elapsed deadline is recorded only after the messages that were stored before it. Such a message may still wait for
+admission, or be routed but not delivered yet: after a time without workers, the alarm of a run is delivered before it.
 """
 
 import datetime as dt
@@ -16,26 +16,26 @@ from callboard.runtime.run.activation import Heard
 
 
 class StoredTells:
-    """`callboard.runtime.run.activation.Arrivals` as the stream has them."""
+    """`callboard.runtime.run.activation.Arrivals`, read from the stream."""
 
     def __init__(self, log: JetStreamLog) -> None:
         self._log = log
 
     async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """Return when the oldest tell that is still on its way to a run was stored; None without such a tell.
+        """Return the time at which the oldest undelivered message to a run was stored; None without one.
 
         :raises NoAnswer: if the log does not answer
         """
-        # In this order: a tell that is admitted in between is found among the commands.
+        # In this order, so that a message admitted in between is found among the commands.
         times = [await self._unadmitted(ref, heard), await self._undelivered(ref, heard)]
         return min((time for time in times if time is not None), default=None)
 
     async def _unadmitted(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """When the first tell was stored that is neither routed nor refused."""
+        """Return the time at which the first tell without a verdict was stored."""
         filter = self._log.subjects.tells(ref)
         if await self._log.next_sequence(filter, heard.tells + 1) is None:
             return None
-        # All tells up to there are admitted or refused. Those after it may be, too.
+        # All tells up to there are admitted or refused. Later ones may be, too.
         heard.tells = max(heard.tells, await ack_floor(self._log.requests, self._log.stream, ADMISSION))
         while (tell := await self._log.next_message(filter, heard.tells + 1)) is not None:
             verb = tell.subject.rpartition(".")[2]
@@ -45,7 +45,7 @@ class StoredTells:
         return None
 
     async def _undelivered(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """When the first tell was stored that is routed and has not been delivered."""
+        """Return the time at which the first tell that is routed but not delivered was stored."""
         filter = self._log.subjects.commands(partition_of(ref, self._log.partitions), ref)
         while (command := await self._log.next_message(filter, heard.commands + 1)) is not None:
             if command.subject.rpartition(".")[2] in TELLS:

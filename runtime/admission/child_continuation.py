@@ -1,4 +1,4 @@
-"""Continuing: a child run of a retried run goes on from where its predecessor was, or begins anew where it cannot."""
+"""Continuation: a child run of a retried run continues its predecessor or, if it cannot, starts from the beginning."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from callboard.bus.events import Problem
 
 _TRAVELS = ("source",)
-"""Members of a definition by which it has come along with the parent. Any other stays as the predecessor had it,
-whatever is registered by now."""
+"""Members of a definition that came along with the parent. A definition without them is taken from the predecessor,
+even if a newer one is registered."""
 
 
 def going_on_or_anew(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the start message of a child, as it is to be tried: as a fork, if it is to be one, and then without."""
+    """Yield the start messages to try for a child: first as a fork, if it is one, then without the fork."""
     plain = {name: value for name, value in document.items() if name != "fork"}
     if document.get("fork") is not None:
         definition = plain.get("definition")
@@ -22,11 +22,11 @@ def going_on_or_anew(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_no_fork(problems: Sequence[Problem]) -> bool:
-    """Whether all that stands against a start is that it goes on from another run."""
+    """Whether a start would be admitted if it were not a fork."""
     return all(problem.where.partition(".")[0] == "fork" or problem.code.startswith("fork.") for problem in problems)
 
 
 def begun_anew(problem: Problem) -> Problem:
-    """Warn of a child that begins anew."""
-    message = f"the run begins anew, and not where its predecessor was: {problem.code}: {problem.message}"
+    """Return the warning of a child that starts from the beginning."""
+    message = f"the run starts from the beginning and not from its predecessor: {problem.code}: {problem.message}"
     return Problem("fork.begun_anew", message, expected=problem.expected, severity="warning")

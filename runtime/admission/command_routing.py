@@ -1,8 +1,8 @@
-"""Routing: commands on their way from admission to the workers, and which tells have been routed before.
+"""Routing: passes commands from admission to the workers, each tell only once.
 
-A tell is routed once. One without an id is recognised by its stream sequence, which is the message id of its command.
-One with an id is noted in one batch with its command, on a subject made of run, verb and id: the server refuses a
-second note, however much later it comes and whatever has become of the run.
+A tell without an id is recognised by its stream sequence, which is the message id of its command. For a tell with an id
+a note is published in one batch with its command, on a subject made of run, verb and id. The server refuses a second
+note, no matter how much later it arrives and whether the run still exists.
 """
 
 from hashlib import sha256
@@ -29,7 +29,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Routed(Struct, frozen=True):
-    """The command that a tell was routed as: its stream sequence, and the note about it if the tell has an id."""
+    """The command of a routed tell: its stream sequence, and the note about it if the tell has an id."""
 
     cause: int
     note: Note = Note()
@@ -40,12 +40,12 @@ class _Identified(Struct, frozen=True):
 
 
 def tell_id(sequence: int) -> str:
-    """The message id of the command that the tell of a stream sequence is routed as."""
+    """The message id of the command for the tell with a stream sequence."""
     return f"tell-{sequence}"
 
 
 def id_in(body: bytes) -> str:
-    """The id that the body of a tell has; empty if it has none, or cannot be read."""
+    """The id in the body of a tell; empty if it has none or the body cannot be read."""
     try:
         return decode_json(body or b"{}", type=_Identified).id or ""
     except JSON_ERRORS:
@@ -53,14 +53,14 @@ def id_in(body: bytes) -> str:
 
 
 def digest_of(body: bytes) -> str:
-    """The digest of a tell's body in its note."""
+    """The digest of a tell's body, as its note has it."""
     return sha256(body).hexdigest()[:32]
 
 
 async def route(log: JetStreamLog, ref: RunRef, verb: str, body: bytes, message_id: str, worker: str = "") -> int:
-    """Pass a command on to the workers; return its stream sequence, the same however often this is done.
+    """Pass a command on to the workers; return its stream sequence, which is the same if the call is repeated.
 
-    :raises Full: if there is no room
+    :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
@@ -74,7 +74,7 @@ async def route_tell(
 
     The workers receive ``body``; ``note`` is stored under the id.
 
-    :raises Full: if there is no room
+    :raises Full: if the store is full
     :raises NoAnswer: if the log does not answer
     """
     subject = log.subjects.command(partition_of(ref, log.partitions), ref, verb)
@@ -86,14 +86,14 @@ async def route_tell(
         last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guarded(0, noted))])
     except Refused:
         if (before := await routed_as(log, ref, verb, id)) is None:
-            # Something else was published there: the sequence of the tell identifies it, as if it had no id.
+            # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
             return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
         return before
     return Routed(last - 1, note)
 
 
 async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
-    """Return the command that the first tell of an id was routed as; None for an unused id.
+    """Return the command of the first tell with an id; None for an unused id.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -110,7 +110,7 @@ async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Route
 
 
 async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
-    """Return the stream sequence of the command that a tell was routed as, None if it was not.
+    """Return the stream sequence of the command of a tell, None if the tell has not been routed.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -122,6 +122,6 @@ async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> in
 
 
 def _is_of(command: Stored, tell: int) -> bool:
-    """Whether a command is what the tell of a stream sequence was routed as."""
+    """Whether a command belongs to the tell with a stream sequence."""
     told = command.headers.get(TOLD_HEADER, "").partition(" ")[0]
     return told == str(tell) or command.headers.get(MESSAGE_ID, "").partition("+")[0] == tell_id(tell)

@@ -1,7 +1,7 @@
-"""What the log says of a start or a tell that was published: the verdict, for whoever may have missed it.
+"""Decisions: read the verdict on a published start or tell from the log, for a sender that missed the answer.
 
-A verdict is told once, on a plain subject. What it says is in the stream by then: a run's first event names the start
-that it comes from, a routed command the tell, a refusal either. All of them name it by its stream sequence.
+A verdict is published once, on a plain subject, and is not stored. The stream holds the decision before that: a run's
+first event names its start, a routed command names its tell, and a refusal names either, all by stream sequence.
 """
 
 from callboard.bus import events as ev
@@ -17,7 +17,7 @@ from callboard.runtime.admission.verdicts import Verdict
 
 
 async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:
-    """Return what has been decided about a start of this run, None if nothing has been decided yet.
+    """Return the verdict on a start of this run, None if it is not decided yet.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -26,14 +26,14 @@ async def verdict_of_start(log: JetStreamLog, ref: RunRef, sequence: int) -> Ver
         event = await whole(log, first)
         accepted = ev.payload_of(event) if event.type != UNREADABLE else None
         return Verdict("accepted", ref.run, warnings=accepted.warnings if isinstance(accepted, ev.RunAccepted) else [])
-    # Before refusals are looked for: one that is recorded in between is found.
+    # Read before the refusals, so that a refusal recorded in between is found.
     answered = first is not None and await _is_answered(log, sequence)
     refused = await _refusal(log, ref, sequence)
     return Verdict("accepted", ref.run, duplicate=True) if refused is None and answered else refused
 
 
 async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> Verdict | None:
-    """Return what has been decided about a tell, None if nothing has been decided yet.
+    """Return the verdict on a tell, None if it is not decided yet.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -49,15 +49,17 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
 
 
 async def _is_answered(log: JetStreamLog, sequence: int) -> bool:
-    """Whether a start of a run that is there already has been answered: it is acknowledged, or gone, since it is erased
-    before. Where the consumer was reset in between, acknowledging one that is gone does not move its floor."""
+    """Whether a start of an existing run has been answered: its message is acknowledged, or erased, which comes first.
+
+    If the consumer was reset in between, acknowledging an erased message does not move the consumer's floor.
+    """
     if await ack_floor(log.requests, log.stream, ADMISSION) >= sequence:
         return True
     return await log.message(sequence) is None
 
 
 async def _refusal(log: JetStreamLog, ref: RunRef, sequence: int) -> Verdict | None:
-    # Told under the run's id, or under the message's sequence where that could not be read.
+    # A refusal is stored under the run's id, or under the message's sequence if the id could not be read.
     for run, told_as in ((ref.run, ref.run), (None, str(sequence))):
         subject = log.subjects.reject(ref.tenant, told_as)
         found = await log.next_message(subject, sequence + 1)

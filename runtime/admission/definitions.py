@@ -1,7 +1,7 @@
-"""Definitions: finding a text's language, and its meaning, parsed once and remembered for a while.
+"""Definitions: find the language of a text, parse it, and cache the parsed definition.
 
-What takes long is done in a thread beside the event loop: reading a definition that is new here, and checking a start
-that is large. Each has a thread to itself, so that whoever reads has one processor's worth of time at most.
+Parsing a definition that is new to this worker and checking a large start take long, so they are done in a thread
+beside the event loop. Only one such thread runs at a time, so this work uses at most one processor.
 """
 
 from collections import OrderedDict
@@ -25,17 +25,17 @@ from callboard.lib.threads import quick_turns
 T = TypeVar("T")
 
 REMEMBERED_MAX = 256
-"""Definitions of each language that are kept parsed."""
+"""Number of parsed definitions that are cached per language."""
 
 SOURCE_CHARS_MAX = 1_000_000
 """Longest text of a definition."""
 
 AT_ONCE_BYTES_MAX = 16 * 1024
-"""A start, or a definition that is known here, larger than this is looked at in a thread."""
+"""A start, or a cached definition, larger than this is checked in a thread."""
 
 
 class Remembering:
-    """A language that remembers what it parsed: many runs of one definition cost one parse."""
+    """A language with a cache of parsed definitions: many runs of one definition need one parse."""
 
     def __init__(self, spoken: Language[Any]) -> None:
         self.name = spoken.name
@@ -47,14 +47,14 @@ class Remembering:
         if parsed is None:
             with hints_within():
                 parsed = self._spoken.parse(source)
-        # The newest last. Threads may get in each other's way here, but no more than so that one parses again.
+        # The newest comes last. If two threads do this at the same time, at worst a definition is parsed twice.
         self._parsed[source] = parsed
         while len(self._parsed) > REMEMBERED_MAX:
             self._parsed.popitem(last=False)
         return parsed
 
     def knows(self, source: str) -> bool:
-        """Whether a text has been parsed, and costs nothing."""
+        """Whether a text has been parsed already."""
         return source in self._parsed
 
     def admit(self, definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
@@ -66,14 +66,14 @@ class Remembering:
 
 
 class Definitions:
-    """The languages of this process, each with its memory."""
+    """The languages of this process, each with its cache."""
 
     def __init__(self) -> None:
         self._languages: dict[str, Remembering] = {}
         self._reading = anyio.Lock()
 
     async def apart(self, work: Callable[[], T], *, size: int = 0, source: str | None = None) -> T:
-        """Do work that looks at so many bytes, and parses a source: at once, or in a thread if it may take long."""
+        """Do work that reads ``size`` bytes and parses ``source``: directly, or in a thread if it may take long."""
         known = source is None or any(spoken.knows(source) for spoken in self._languages.values())
         if known and size + len(source or "") <= AT_ONCE_BYTES_MAX:
             return work()
@@ -84,7 +84,7 @@ class Definitions:
     def language(self, name: str) -> Language[Any]:
         """Return a language by name.
 
-        :raises KeyError: if there is none of that name
+        :raises KeyError: if no language has this name
         """
         from callboard.languages import registry
 
@@ -94,7 +94,7 @@ class Definitions:
         return found
 
     def plan(self, source: DefinitionSource, start: StartRun) -> Plan[Any] | list[Problem]:
-        """Make the plan of a start whose definition's text is known."""
+        """Make the plan of a start whose definition has its text."""
         from callboard.languages import registry
 
         text = source.source
@@ -119,13 +119,13 @@ class Definitions:
             return list(plan.objections)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):
             return plan
-        message = f"the definition has a name of its own, {plan.definition.name!r}, which holds"
+        message = f"the definition already has the name {plan.definition.name!r}, which is used instead"
         unused = Problem("start.name", message, "name", severity="warning")
         return replace(plan, warnings=(*plan.warnings, unused))
 
 
 def called(definition: Definition[Any], name: str | None) -> Definition[Any]:
-    """Call a definition that has no name of its own by this one, or else by the title that its comment gives it."""
+    """Give an unnamed definition this name, or else the title in its comment."""
     name = definition.name or name or title_of(definition.comment)
     try:
         token(name)

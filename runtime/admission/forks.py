@@ -1,7 +1,7 @@
-"""Forks at the door: what a start that goes on from another run takes over from it, and whether that can be.
+"""Admission of forks: complete a start that continues another run, and check that it agrees with the shared events.
 
-Where something is asked for otherwise that the shared events may have seen (a definition, an input …), the interpreter
-is run over them once more: it must state them as they stand.
+If the fork changes anything that the shared events may depend on (a definition, an input …), its interpreter replays
+them and must state the same events.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,14 +30,14 @@ from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.run.replay_observer import Observer
 
 OWN = frozenset({"definition", "run_id", "by", "scheduled", "fork"})
-"""Members of a start that are never taken over; the definition is put together."""
+"""Members of a start that are never taken over from the origin; the definition is merged."""
 
 SEEN = ("input", "arguments", "options")
-"""Members of a start that stand in ``run.start`` as well."""
+"""Members of a start that ``run.start`` has too."""
 
 
 class Forks:
-    """Answers for forks at one worker's door; ``environment`` and ``secrets`` are what this worker lends a run."""
+    """Checks forks at one worker; ``environment`` and ``secrets`` return what this worker provides to a run."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Forks:
         self._secrets = secrets
 
     async def completed(self, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
-        """Return a start message that is a fork with all that it does not give itself, as its origin was started.
+        """Return the start message of a fork, with every member that it omits taken from the start of its origin.
 
         :raises NoAnswer: if the log does not answer
         """
         try:
             fork = msgspec.convert(document["fork"], Fork)
         except msgspec.ValidationError as error:
-            expected = "run, at, and perhaps outcome, variables and children"
+            expected = "run and at; optionally outcome, variables and children"
             return [Problem("start.fork", str(error), "fork", expected=expected)]
         if problems := await place_problems(self._log, tenant, fork):
             return problems
@@ -86,7 +86,7 @@ class Forks:
         if wrong := plan.check_variables(fork.variables):
             return [msgspec.structs.replace(one, where=f"fork.{one.where}") for one in wrong]
         before = accepted.forked_from
-        # Those that an origin has set are set where it did, as far as that is shared.
+        # Variables that the origin set are set at the same events, if those are shared.
         earlier = before.variables if before is not None else {}
         variables = {n: values for n, values in earlier.items() if n <= fork.at}
         if fork.variables:
@@ -125,9 +125,10 @@ class Forks:
     async def following(
         self, ref: RunRef, forked: ForkedFrom, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
     ) -> ForkedFrom | Problem:
-        """Run the fork's interpreter over the shared events: what it states otherwise is a problem.
+        """Replay the shared events with the fork's interpreter; return a problem if it states a different event.
 
-        But for what its sources say: what of them has been used stands in the calls of models, which are compared too.
+        The content of its sources may differ: the parts of them that were used are in the model calls, which are
+        compared too.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -139,7 +140,7 @@ class Forks:
             admission = Admitted(now, start, language, plan)
             again = partial(_replay, ref, admission, events, self._secrets(admission))
             try:
-                # Other runs of this worker go on meanwhile.
+                # In a thread, so that other runs of this worker continue.
                 await self._definitions.apart(again, size=sum(len(event.payload) for event in events))
             except ReplayDiverged as error:
                 type_of = {event.n: event.type for event in events}
@@ -149,8 +150,8 @@ class Forks:
                 otherwise = {**forked.replaced, error.n: decode_json(error.stated)}
                 forked = msgspec.structs.replace(forked, replaced=otherwise)
             except Exception as error:
-                # What the interpreter of the one does not expect may well be what the other has recorded.
-                return _diverges(f"the interpreter fails at what was recorded: {type(error).__name__}: {error}")
+                # The origin may have recorded events that the fork's interpreter cannot handle.
+                return _diverges(f"the interpreter fails on the recorded events: {type(error).__name__}: {error}")
             else:
                 return forked
 
@@ -161,19 +162,19 @@ class Forks:
         if first is not None and first.missing:
             return key_missing(ref.run, "fork.run")
         if first is not None and first.encrypted:
-            return Problem("log.unreadable", f"run {ref.run} is encrypted, and its key is not there", "fork.run")
+            return Problem("log.unreadable", f"run {ref.run} is encrypted, and its key is missing", "fork.run")
         if isinstance(payload, ev.RunAccepted):
             return payload
         return Problem("log.unreadable", f"the beginning of run {ref.run} cannot be read", "fork.run")
 
     async def _outcome(self, origin: RunRef, n: int, members: dict[str, Any]) -> dict[str, Any] | Problem:
-        """Check what an outcome is to be instead; return the members that it has otherwise."""
+        """Check the replacement of an outcome; return the members that it changes."""
         found = next((one for one in await self._log.read(origin, limit=n) if one.event.n == n), None)
         event = await whole(self._log, found) if found is not None else None
         kind = ev.TYPES.get(event.type) if event is not None else None
         if event is None or kind is None or kind.kind != "outcome":
             told = event.type if event is not None else "nothing"
-            message = f"event {n} of run {origin.run} is {told}, and no outcome"
+            message = f"event {n} of run {origin.run} is {told}, not an outcome"
             return Problem("fork.no_outcome", message, "fork.outcome", expected="an event such as tool.result")
         before = decode_json(event.payload)
         if "error" in before and "error" not in members:
@@ -185,7 +186,7 @@ class Forks:
             return Problem("fork.outcome", str(error), "fork.outcome", expected=f"members of {event.type}")
         if unknown:
             expected = f"members of {event.type}: {', '.join(kind.__struct_encode_fields__)}"
-            return Problem("fork.outcome", "there is no such member", f"fork.outcome.{unknown[0]}", expected=expected)
+            return Problem("fork.outcome", "unknown member", f"fork.outcome.{unknown[0]}", expected=expected)
         return members
 
     async def _find(self, origin: RunRef, until: int, event_type: str) -> Recorded | None:
@@ -202,13 +203,13 @@ class Forks:
 
 
 def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a start message with what is ``given``, and for the rest as a run was started; options one by one."""
+    """Return a start message with the ``given`` members and all others as a run was started. Options are merged."""
     kept = {name: value for name, value in accepted.start.items() if name not in OWN}
     options = given.get("options", {})
-    if isinstance(options, dict):  # what it is else, is told by whoever looks at the message
+    if isinstance(options, dict):  # any other type is reported when the message is checked
         options = {**kept.get("options", {}), **options}
     if given.get("definition") is not None:
-        # These travelled with the other one.
+        # These members belong to the definition that is replaced.
         kept = {name: value for name, value in kept.items() if name not in ("name", "files", "children")}
         return {**kept, **given, "options": options}
     known = accepted.definition
@@ -223,21 +224,19 @@ def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[st
 
 
 def _other_key(key: str) -> Problem:
-    had = f"the key {key!r}, and the fork has it too" if key else "no key, and what it shares with the fork is readable"
-    expected = "no encryption_key with a fork; another run, for another key"
-    return Problem(
-        "fork.encryption_key", f"the run that it goes on from has {had}", "encryption_key", expected=expected
-    )
+    had = f"the key {key!r}, which the fork must share" if key else "no key, so the events that they share are readable"
+    expected = "no encryption_key in a fork; start a new run to use another key"
+    return Problem("fork.encryption_key", f"the origin of the fork has {had}", "encryption_key", expected=expected)
 
 
 def _no_variables(language: str) -> Problem:
     having = ", ".join(kit.name for kit in kits().values() if kit.variables)
-    expected = f"a run of a language that has some: {having}; of this one replace an outcome, or give another input"
+    expected = f"a run of a language with variables ({having}); for this one, replace an outcome or change the input"
     return Problem("fork.variables", f"a {language} has no variables", "fork.variables", expected=expected)
 
 
 class Parting(msgspec.Struct, frozen=True):
-    """How a fork parts from its origin; ``differs`` if the shared events may have seen what it has otherwise."""
+    """How a fork parts from its origin; ``differs`` if the shared events may depend on anything that it changes."""
 
     forked_from: ForkedFrom
     seed: str
@@ -245,7 +244,7 @@ class Parting(msgspec.Struct, frozen=True):
 
 
 def _by_its_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:
-    """Return a fork's options with the rules that its origin goes by: what they share was decided by these."""
+    """Return a fork's options with the rules of its origin: the shared events were produced under these rules."""
     recorded = ev.payload_of(begun)
     assert isinstance(recorded, ev.RunStart)
     kept = {name: recorded.options[name] for name in (RULES,) if name in recorded.options}
@@ -260,14 +259,14 @@ def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -
 
 
 def _diverges(message: str) -> Problem:
-    expected = "what those events follow from; fork at an earlier one, or start another run"
+    expected = "a start that leads to the same events; fork at an earlier event, or start a new run"
     return Problem("fork.diverges", message, "fork", expected=expected)
 
 
 def _replay(ref: RunRef, admission: Admitted, events: Sequence[Event], secrets: dict[str, str]) -> None:
-    """Run the interpreter over events, to itself.
+    """Replay events with an interpreter, without storing anything.
 
-    :raises ReplayDiverged: if it states something else
+    :raises ReplayDiverged: if it states a different event
     """
     if not any(event.type == ev.RunStart.type for event in events):
         return

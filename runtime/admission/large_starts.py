@@ -1,8 +1,8 @@
-"""Large starts: parts of a start message that travel beside it, as large values of its run.
+"""Large starts: parts of a start message that are detached and stored as large values of its run.
 
-The message names them by their places, ``{"blobs": {"input": <sha256>, "files.rules.md": <sha256>}}``. So nothing that
-is in it has to be looked through for references, and no value can be taken for one: a start brings in what it names
-there, each once, bounded together, and only what has the digest that it says. Definitions stay in the message.
+The message lists them by place, ``{"blobs": {"input": <sha256>, "files.rules.md": <sha256>}}``. Because references are
+only in that list, the message is not searched for them and no value can be mistaken for one. Each part is loaded once,
+their total size is limited, and each must have the given digest. Definitions stay in the message.
 """
 
 import re
@@ -26,15 +26,15 @@ BLOBS = "blobs"
 BLOB_MISSING = "start.blob_missing"
 
 MEMBERS = ("input", "arguments", "script", "files", "children", "state")
-"""What may stand beside its start message; so may a single file, as ``files.<path>``."""
+"""Members that may be detached from a start message. A single file may be detached too, as ``files.<path>``."""
 
 FILE = "files."
 
 START_BYTES_MAX = 16 * 1024 * 1024
-"""All that may stand beside one start message."""
+"""Maximum total size of the detached parts of one start message."""
 
 VALUES_MAX = 250_000
-"""Values that one part may consist of, counted generously: by its commas and brackets. A text is one value."""
+"""Maximum number of values in one part, estimated by its commas and brackets. A string is one value."""
 
 PARTS_MAX = 1_000
 
@@ -48,7 +48,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Detached(Struct):
-    """A start message without its largest parts, and these by digest. ``size`` is what they have together."""
+    """A start message without its largest parts, and these parts by digest. ``size`` is their total size in bytes."""
 
     message: dict[str, Any]
     parts: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -67,7 +67,7 @@ class Detached(Struct):
 
 
 def detached(message: Mapping[str, Any], bytes_max: int) -> Detached:
-    """Take as much out of a start message, its largest parts first, as is needed for it to fit."""
+    """Detach parts from a start message, the largest first, until the message fits into ``bytes_max``."""
     found = Detached(dict(message))
     size = len(msgspec.json.encode(message))
     parts = [(place, data) for place, data in _parts(message) if len(data) >= PART_BYTES_MIN]
@@ -77,7 +77,7 @@ def detached(message: Mapping[str, Any], bytes_max: int) -> Detached:
         found.detach(place, data)
         size = len(msgspec.json.encode(found.message))
     if size > bytes_max and found.message.get("files"):
-        # Many small ones.
+        # The rest is many small files.
         found.detach("files", msgspec.json.encode(found.message["files"]))
     return found
 
@@ -95,7 +95,7 @@ def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
-    """Return a start message with what stands beside it put in; every problem if that cannot be.
+    """Return a start message with its detached parts inserted, or every problem with them.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -110,10 +110,10 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
         try:
             data = await log.get_blob(ref, digest, left)
         except KeyError:
-            problems.append(_problem(BLOB_MISSING, place, "there is no such large value of this run", digest))
+            problems.append(_problem(BLOB_MISSING, place, "this run has no such large value", digest))
             continue
         except TooLarge:
-            return [too_large(f"what stands beside the message has more than {START_BYTES_MAX} bytes", place)]
+            return [too_large(f"the detached parts have more than {START_BYTES_MAX} bytes in total", place)]
         left -= len(data)
         value = await to_thread.run_sync(_value, place, digest, data)
         if isinstance(value, Problem):
@@ -126,13 +126,13 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
 
 
 def beside(document: dict[str, Any]) -> set[str]:
-    """The digests of what stands beside a start message; none if what it says of that is wrong."""
+    """The digests of the detached parts of a start message; empty if its list of parts is invalid."""
     return set(document[BLOBS].values()) if BLOBS in document and not _check(document) else set()
 
 
 def too_large(message: str, where: str = "message") -> Problem:
-    """The problem of a start that has too much beside its message."""
-    expected = f"at most {START_BYTES_MAX} bytes; URLs or addresses of files instead of files"
+    """The problem of a start whose detached parts are too large."""
+    expected = f"at most {START_BYTES_MAX} bytes; pass URLs or paths instead of the files themselves"
     return Problem("start.too_large", message, where, expected=expected)
 
 
@@ -141,45 +141,45 @@ class _Value(Struct, frozen=True):
 
 
 def _value(place: str, digest: str, data: bytes) -> _Value | Problem:
-    """Read a large value, or say what is wrong with it."""
+    """Read a large value; return a problem if it is invalid."""
     if sha256(data).hexdigest() != digest:
-        return _problem(BLOB_MISSING, place, "what is stored there has another digest", digest)
+        return _problem(BLOB_MISSING, place, "the stored value has another digest", digest)
     if data[:1] != b'"' and sum(data.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
-        message = "the large value consists of too many values"
+        message = "the large value contains too many values"
         return Problem("start.too_large", message, place, expected=f"at most {VALUES_MAX} commas and brackets")
     try:
         value = decode_json(data)
     except JSON_ERRORS as error:
         return Problem("start.malformed", f"the large value is not JSON: {error}", place)
     if place == "files" and not isinstance(value, dict):
-        return Problem("start.type", "the large value is no object", place, expected="texts by path")
+        return Problem("start.type", "the large value is not an object", place, expected="an object of texts by path")
     return _Value(value)
 
 
 def _check(document: dict[str, Any]) -> list[Problem]:
-    """Check the names of what stands beside a message."""
+    """Check the list of detached parts of a message."""
     run_id, blobs = document.get("run_id"), document[BLOBS]
     if not isinstance(run_id, str) or not run_id:
-        return [_problem("start.blobs", "", "large values belong to a run, and no run_id is given")]
+        return [_problem("start.blobs", "", "no run_id is given, but large values belong to a run")]
     try:
         token(run_id)
     except ValueError:
         return [Problem("start.run_id", "the run id is too long", "run_id")]
     if not isinstance(blobs, dict) or len(blobs) > PARTS_MAX:
-        return [_problem("start.blobs", "", f"not an object of at most {PARTS_MAX} members")]
+        return [_problem("start.blobs", "", f"blobs is not an object of at most {PARTS_MAX} members")]
     problems: list[Problem] = []
     for place, digest in blobs.items():
         if place not in MEMBERS and not place.startswith(FILE):
-            problems.append(_problem("start.blobs", place, "this cannot stand beside the message"))
+            problems.append(_problem("start.blobs", place, "this member cannot be detached"))
         elif not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            problems.append(_problem("start.blobs", place, "not a sha256 in lower-case hexadecimal digits"))
+            problems.append(_problem("start.blobs", place, "this is not a sha256 in lower-case hexadecimal digits"))
         elif place in document or (place.startswith(FILE) and _has(document.get("files"), place[len(FILE) :])):
-            problems.append(_problem("start.blobs", place, "this stands in the message too"))
+            problems.append(_problem("start.blobs", place, "the message has this member too"))
     return problems
 
 
 def _has(files: Any, name: str) -> bool:
-    """Whether there is such a file in a message, or something in the place of its files that cannot take one."""
+    """Whether a message has a file of this name, or a value for ``files`` to which no file can be added."""
     return files is not None and (not isinstance(files, dict) or name in files)
 
 

@@ -1,7 +1,7 @@
-"""Refusals: what admission refuses is put on record, so that whoever missed the answer can look.
+"""Refusals: record the starts and tells that admission refuses, so that a sender that missed the answer can read it.
 
-Nobody waits for the answer to a start that a schedule publishes. The record of its refusal names the schedule, and the
-worker logs it.
+No client waits for the answer to a start that a schedule publishes. The record of its refusal names the schedule, and
+the worker logs it.
 """
 
 from contextlib import aclosing
@@ -37,10 +37,10 @@ class _Scheduled(msgspec.Struct):
 
 
 async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: Verdict, delivery: Delivery) -> None:
-    """Put on record why a start or a tell is refused.
+    """Record why a start or a tell is refused.
 
     :raises NoAnswer: if the log does not answer
-    :raises Full: if it has no room
+    :raises Full: if the store is full
     """
     verdict = presentable(verdict)
     message_id = verdict.run_id or str(delivery.sequence)
@@ -57,7 +57,7 @@ async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: 
 
 
 async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | None:
-    """Return the latest refusal of a start of a run; None if none is on record.
+    """Return the latest recorded refusal of a start of a run; None without one.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -70,7 +70,7 @@ async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | N
     found = read_refusal(last.data)
     if found is not None and found.verb == START:
         return found
-    # Refused tells to the run are under the same subject, and may be after it.
+    # Refusals of commands to the run have the same subject, and may come after it.
     found = None
     async with aclosing(copied(stream, subject)) as messages:
         async for message in messages:
@@ -81,7 +81,7 @@ async def refusal_of_start(stream: JetStreamLog, ref: RunRef) -> RunRejected | N
 
 
 def read_refusal(data: bytes) -> RunRejected | None:
-    """Return the refusal that a message on ``cb.reject`` states; None if somebody else has published it."""
+    """Return the refusal in a message on ``cb.reject``; None if the message is not a refusal by Callboard."""
     try:
         return decode_json(data, type=RunRejected)
     except JSON_ERRORS:
@@ -89,7 +89,7 @@ def read_refusal(data: bytes) -> RunRejected | None:
 
 
 def _schedule_of(body: bytes) -> str:
-    """The schedule that a start message names, if it names one, whatever else is wrong with the message."""
+    """The schedule that a start message names, even if the message is otherwise invalid; empty without one."""
     try:
         scheduled = decode_json(body, type=_Scheduled).scheduled
     except JSON_ERRORS:

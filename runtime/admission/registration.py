@@ -1,4 +1,4 @@
-"""Registration: definitions that are kept in the stream under a name and under their hash, validated before."""
+"""Registration: validates definitions and stores them in the stream under a name and under their hash."""
 
 import re
 from functools import partial
@@ -18,13 +18,13 @@ from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.start_message import check_attributes
 
 KEPT_BYTES_MAX = 850 * 1024
-"""Largest registered definition, as it is kept; with subject and headers it stays below the server's 1 MiB."""
+"""Maximum size of a stored definition; with subject and headers it stays below the server's limit of 1 MiB."""
 
 HASH_DIGITS_SHOWN = 12
-"""How much of a hash stands in what people read."""
+"""Number of digits of a hash in texts for people."""
 
 VERSION_SIGN = "@"
-"""What stands between a name and its version."""
+"""Separates a name from its version."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -32,7 +32,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 class Registered(Struct, frozen=True, omit_defaults=True):
     """A registered definition. ``hash`` is the sha256 of its canonical form; ``name`` is empty if it has none.
 
-    ``files``, ``skills``, ``children`` and ``attributes`` travel with its starts; they are told to who looks it up.
+    ``files``, ``skills``, ``children`` and ``attributes`` are added to its starts; a lookup returns them too.
     """
 
     language: str
@@ -51,11 +51,12 @@ class Registered(Struct, frozen=True, omit_defaults=True):
 async def register(
     log: JetStreamLog, definitions: Definitions, tenant: str, wanted: Registration
 ) -> Registered | list[Problem]:
-    """Validate a definition and keep it, under its hash and the wanted name or else its own; or say what is wrong.
+    """Validate a definition and store it under its hash and under the wanted name, or else the definition's own name.
 
-    A name may be registered again: starts that name it take the newest.
+    A name may be registered again: starts that name it use the newest version. Returns every problem of an invalid
+    definition.
 
-    :raises Full: if there is no room
+    :raises Full: if the store is full
     :raises NoAnswer: if the stream does not answer
     """
     source = wanted.source or ""
@@ -77,7 +78,7 @@ async def register(
 
 
 def registered(kept: Registration) -> Registered:
-    """Return a definition as it is told to who looks it up."""
+    """Return a stored definition in the form that a lookup returns."""
     found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
     return msgspec.structs.replace(
         found, files=kept.files, skills=kept.skills, children=kept.children, attributes=kept.attributes, by=kept.by
@@ -85,12 +86,12 @@ def registered(kept: Registration) -> Registered:
 
 
 def travels(kept: Registration) -> Registration:
-    """What is kept, whatever it is called and whoever registered it."""
+    """A stored definition without the members that do not affect its starts: name, author, origin of a rollback."""
     return msgspec.structs.replace(kept, name=None, by=None, restores=0)
 
 
 async def names(log: JetStreamLog, tenant: str) -> dict[str, int]:
-    """Return the names under which definitions are registered, in order, and how often each has been.
+    """Return the names under which definitions are registered, sorted, with the number of registrations of each.
 
     :raises NoAnswer: if JetStream does not answer
     """
@@ -104,7 +105,7 @@ async def names(log: JetStreamLog, tenant: str) -> dict[str, int]:
 
 
 def parse(definitions: Definitions, source: str, spoken: str | None) -> Definition[object] | list[Problem]:
-    """Parse a definition in the language named, or the one it is recognised as."""
+    """Parse a definition in the given language, or else in the language that is detected."""
     from callboard.languages.kit import kits
     from callboard.languages.registry import detect_nearly
 
@@ -132,19 +133,22 @@ def _check(wanted: Registration) -> list[Problem]:
     problems = check_attributes(wanted.attributes)
     size = len(msgspec.json.encode(wanted))
     if size > KEPT_BYTES_MAX:
-        message = f"the definition, with all that travels with it, has {size} bytes"
-        expected = f"at most {KEPT_BYTES_MAX} bytes; give longer ones with each start"
+        message = f"the definition has {size} bytes, including its files, skills and children"
+        expected = f"at most {KEPT_BYTES_MAX} bytes; pass a larger definition with each start"
         problems.append(Problem(code="definition.too_large", message=message, where="source", expected=expected))
     if name is not None and not _usable(name):
-        message = f"{name[:80]!r} cannot be a definition's name"
+        message = f"invalid definition name {name[:80]!r}"
         expected = f"a name of at most {TOKEN_BYTES_MAX} bytes, without {VERSION_SIGN}, that does not look like a hash"
         problems.append(Problem(code="definition.name", message=message, where="name", expected=expected))
     return problems
 
 
 def _usable(name: str) -> str:
-    """The name, if a definition can be registered under it; a hash belongs to the definition it is made of, and what
-    has the sign of a version would hide the versions of the name before it."""
+    """Return the name if a definition can be registered under it, else an empty string.
+
+    A hash is reserved for the definition that has it, and a name with the version sign would hide the versions of the
+    name before the sign.
+    """
     try:
         token(name)
     except ValueError:

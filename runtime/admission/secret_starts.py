@@ -1,6 +1,7 @@
-"""Secret starts: those of runs with a key. What they say stands in the log encrypted or is refused; then it is erased.
+"""Secret starts: the starts of runs with an encryption key; their messages are erased after the verdict.
 
-The message that asked for the run, and the large values beside it, were published before anybody had the key at hand.
+The start message and its detached large values are published unencrypted. Once the run is admitted, the log has their
+content in encrypted form; if the start is refused, the content is not kept.
 """
 
 from typing import Any
@@ -21,13 +22,14 @@ _MEMBER = b'"encryption_key"'
 
 
 async def is_secret(log: JetStreamLog, tenant: str, body: bytes, document: dict[str, Any] | list[Problem]) -> bool:
-    """Whether a start, right or wrong, is one of a run with a key: it names one, or goes on from a run that has one, or
-    from one that is not there, of which nobody can say it any more.
+    """Whether a start, valid or not, is for a run with a key.
+
+    It is if it names a key or forks a run with a key. A fork of an unknown run counts too: that run may have had one.
 
     :raises NoAnswer: if the log does not answer
     """
     if isinstance(document, list):
-        # It cannot be read; then it is enough that it seems to name one.
+        # The message cannot be read; it counts as secret if it seems to name a key.
         return _MEMBER in body
     fork = document.get("fork")
     if document.get("encryption_key") or fork is None:
@@ -40,9 +42,9 @@ async def is_secret(log: JetStreamLog, tenant: str, body: bytes, document: dict[
 
 
 async def key_of(log: JetStreamLog, tenant: str, start: StartRun, *, child: bool) -> Key | None:
-    """The key that a start names, a new one if there never was one; None if it has been destroyed.
+    """Return the key that a start names, creating it if it never existed; None if it has been destroyed.
 
-    :raises NoAnswer: if the run takes it over from another one, and it is not there just now; or no answer came
+    :raises NoAnswer: if the run shares the key of another run and it is missing now, or if the log does not answer
     """
     name = start.encryption_key
     assert name
@@ -50,15 +52,15 @@ async def key_of(log: JetStreamLog, tenant: str, start: StartRun, *, child: bool
         return await log.keys.make(tenant, name)
     key = await log.keys.get(tenant, name)
     if key is Lack.MISSING:
-        # Another one of that name would make all that is encrypted illegible.
-        raise NoAnswer(f"the key {name!r} is not there")
+        # A new key of that name could not decrypt the existing events.
+        raise NoAnswer(f"the key {name!r} is missing")
     return key if isinstance(key, Key) else None
 
 
 async def taken_in(log: JetStreamLog, ref: RunRef, sequence: int, problems: list[Problem]) -> Verdict | None:
-    """The verdict of a start whose large values are gone since its run was admitted; None if they are gone otherwise.
+    """Return the verdict of a start whose large values were erased after its run was admitted; None for others.
 
-    Whoever admitted it died before they could say so, or has admitted another start of the same run.
+    Either a worker crashed between admitting and answering the start, or another start of the run was admitted.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -71,9 +73,9 @@ async def taken_in(log: JetStreamLog, ref: RunRef, sequence: int, problems: list
 
 
 async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, document: dict[str, Any] | list[Problem]) -> None:
-    """Erase what stands beside a start message, unless a run without a key has it, and then the message.
+    """Erase the detached parts of a start message, unless a run without a key uses them, and then the message.
 
-    :raises NoAnswer: if the log does not answer; done again, it goes on
+    :raises NoAnswer: if the log does not answer; a repeated call continues
     """
     digests = beside(document) if isinstance(document, dict) else set[str]()
     first = await log.last_of_type(ref, RunAccepted.type) if digests else None
@@ -84,7 +86,7 @@ async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, document: d
 
 
 def withheld(verdict: Verdict) -> Verdict:
-    """What is put on record of a refusal: where, and by which code. Its texts quote what was to be encrypted."""
+    """Return a refusal with codes and places only: its texts may quote content that was to be encrypted."""
     problems = [msgspec.structs.replace(one, message=HIDDEN, expected=None) for one in verdict.problems]
     return msgspec.structs.replace(verdict, problems=problems)
 

@@ -1,4 +1,4 @@
-"""Start messages: reading what a user published into a `StartRun`, or into the list of everything that is wrong."""
+"""Start messages: parse a published message into a `StartRun`, or into the list of all its problems."""
 
 import json
 import re
@@ -18,19 +18,20 @@ from callboard.projections.run.attributes import PATH, ROOTS
 MODEL_SCRIPTED = "scripted"
 
 NESTING_MAX = 100
-"""How deep a start message may nest; msgspec and Python stop near 1000, the more so the deeper their own stack is."""
+"""Maximum nesting of a start message. msgspec and Python fail near 1000 levels, earlier if their stack is deep already.
+"""
 
 
 TAGS_MAX = 32
 TAG_NAME_CHARS_MAX = 64
 TAG_CHARS_MAX = 256
-"""Tags of a run, and attributes, and how long their names and what they say may be."""
+"""Limits of the tags of a run, and of its attributes: their number, and the lengths of names and values."""
 
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 _STRICT = ConfigDict(extra="forbid", strict=True, defer_build=True)
-"""Built when the first start comes, not when the process begins: what goes on then has been admitted."""
+"""Validators are built at the first start, not when the process begins: the runs it continues are admitted already."""
 
 
 class _Definition(BaseModel):
@@ -68,7 +69,7 @@ class _Fork(BaseModel):
 
 
 class _Start(BaseModel):
-    """The shape of a start message; people write it, so every problem is told at once."""
+    """The shape of a start message. People write it, so all problems are reported at once."""
 
     model_config = _STRICT
     definition: _Definition
@@ -93,10 +94,10 @@ class _Start(BaseModel):
 
 
 class Examined(Struct, frozen=True):
-    """A start message looked at: what is wrong with it, and what could be made of the rest.
+    """The result of checking a start message: its problems, and the start without the invalid members.
 
-    ``start`` lacks the fields that are wrong, so that the others can still be checked; None where that is no use.
-    ``run_id`` is the one that the message names, ``size`` how many bytes it has.
+    ``start`` is None if the definition is missing or invalid, because nothing else can be checked then. ``run_id`` is
+    the one in the message, ``size`` its size in bytes.
     """
 
     problems: list[Problem]
@@ -106,19 +107,19 @@ class Examined(Struct, frozen=True):
 
 
 def read_start(body: bytes) -> StartRun | list[Problem]:
-    """Read a start message; every problem of its shape if there are any."""
+    """Read a start message; return every problem of its shape if it has any."""
     examined = examine(body)
     return examined.problems if examined.problems or examined.start is None else examined.start
 
 
 def examine(body: bytes) -> Examined:
-    """Look at a start message."""
+    """Check a start message."""
     document = decoded(body)
     return Examined(document) if isinstance(document, list) else examine_object(document, len(body))
 
 
 def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
-    """Read a start message as the object that it must be, whatever is in it."""
+    """Decode a start message as a JSON object, without checking its members."""
     try:
         document = decode_json(body)
     except JSON_ERRORS as error:
@@ -130,14 +131,14 @@ def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
 
 
 def examine_object(document: dict[str, Any], size: int) -> Examined:
-    """Look at a start message that has been decoded, and is whole; it has so many bytes."""
+    """Check a decoded and complete start message of ``size`` bytes."""
     named = document.get("run_id")
     run_id = named if isinstance(named, str) and named else None
     problems = too_deep(document)
     if problems:
         return Examined(problems, run_id=run_id)
     if isinstance(places := document.get("breakpoints"), list):
-        # A number is the path that it is written as: steps may be numbered.
+        # A number is a path in its decimal form: steps may be numbered.
         document["breakpoints"] = [str(place) if type(place) is int else place for place in places]
     try:
         _Start.model_validate(document)
@@ -156,7 +157,7 @@ def examine_object(document: dict[str, Any], size: int) -> Examined:
 
 
 def too_deep(document: dict[str, Any], what: str = "start") -> list[Problem]:
-    """Name the fields that are nested deeper than every reader of the run's events can follow."""
+    """Return a problem for each field that is nested too deep for some reader of the run's events."""
     deep: list[Problem] = []
     for name, value in document.items():
         if nests_too_deep(value):
@@ -166,7 +167,7 @@ def too_deep(document: dict[str, Any], what: str = "start") -> list[Problem]:
 
 
 def nests_too_deep(value: Any) -> bool:
-    """Say whether a value nests deeper than `NESTING_MAX` levels."""
+    """Whether a value nests deeper than `NESTING_MAX` levels."""
     level = [value]
     for _ in range(NESTING_MAX):
         level = [inner for one in level for inner in _members(one)]
@@ -208,7 +209,7 @@ def _check_name(member: str, name: Any) -> list[Problem]:
 
 
 def _check_tags(tags: Any) -> list[Problem]:
-    """Refuse tags that could not be asked for, or are more than tags."""
+    """Refuse tags that could not be searched for or are too long."""
     if not isinstance(tags, dict):
         return []
     tags = cast("dict[str, Any]", tags)
@@ -221,15 +222,15 @@ def _check_tags(tags: Any) -> list[Problem]:
 
 
 def check_attributes(paths: Any) -> list[Problem]:
-    """Refuse attributes that could not be asked for, or that name no place in an input or an output."""
+    """Refuse attributes that could not be searched for or that do not name a place in an input or output."""
     if not isinstance(paths, dict):
         return []
     paths = cast("dict[str, Any]", paths)
     problems = _check_names("start.attribute", "attributes", paths)
     for name, path in paths.items():
         if isinstance(path, str) and (len(path) > TAG_CHARS_MAX or PATH.fullmatch(path) is None):
-            expected = f"{', '.join(ROOTS)}, and members behind dots, at most {TAG_CHARS_MAX} characters"
-            message = f"this is no path: {path[:80]!r}"
+            expected = f"{', '.join(ROOTS)}, followed by members after dots, at most {TAG_CHARS_MAX} characters"
+            message = f"invalid path: {path[:80]!r}"
             problems.append(Problem("start.attribute", message, _member("attributes", name), expected=expected))
     return problems
 
@@ -237,9 +238,9 @@ def check_attributes(paths: Any) -> list[Problem]:
 def _check_names(code: str, member: str, named: dict[str, Any]) -> list[Problem]:
     if len(named) > TAGS_MAX:
         return [Problem(code, f"there are {len(named)} {member}", member, expected=f"at most {TAGS_MAX}")]
-    expected = f"letters, digits and _ . - behind a letter, at most {TAG_NAME_CHARS_MAX}"
+    expected = f"letters, digits and _ . - after a letter, at most {TAG_NAME_CHARS_MAX} characters"
     wrong = [name for name in named if not _TAG.fullmatch(name) or len(name) > TAG_NAME_CHARS_MAX]
-    message = f"this is no name of {'a tag' if member == 'tags' else 'an attribute'}"
+    message = f"invalid name of {'a tag' if member == 'tags' else 'an attribute'}"
     return [Problem(code, message, _member(member, name), expected=expected) for name in wrong]
 
 
@@ -248,7 +249,7 @@ def _member(member: str, name: str) -> str:
 
 
 def _check_limits(limits: Any) -> list[Problem]:
-    """Refuse limits that nobody would keep."""
+    """Refuse unknown limits and limits with invalid values."""
     if not isinstance(limits, dict):
         return []
     known = Limits.__struct_fields__
@@ -257,8 +258,8 @@ def _check_limits(limits: Any) -> list[Problem]:
         try:
             msgspec.convert({name: value}, Limits)
         except msgspec.ValidationError as error:
-            message = re.sub(r" - at `.*`$", "", str(error)) if name in known else "there is no such limit"
-            expected = f"one of {', '.join(known)}; what a language bounds is in its options"
+            message = re.sub(r" - at `.*`$", "", str(error)) if name in known else "unknown limit"
+            expected = f"one of {', '.join(known)}; limits of a language are options of the start"
             problems.append(Problem("start.limit", message, f"limits.{name}", expected=expected))
     return problems
 
@@ -268,13 +269,16 @@ def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Proble
     if kind == "extra_forbidden":
         known = _Definition.model_fields if where.startswith("definition.") else _Start.model_fields
         expected = f"one of {', '.join(known)}"
-        return Problem(code="start.unknown_field", message="there is no such field", where=where, expected=expected)
+        return Problem(code="start.unknown_field", message="unknown field", where=where, expected=expected)
     code = "start.missing" if kind == "missing" else "start.type"
     return Problem(code=code, message=message, where=where)
 
 
 def _malformed(body: bytes, complaint: str) -> Problem:
-    """Say where a text that is no JSON goes wrong: as Python's parser has it, or else by the byte that ours names."""
+    """Return the problem of a text that is not JSON, at the place that Python's parser reports.
+
+    If Python's parser accepts the text, the place is the byte in ``complaint``.
+    """
     try:
         json.loads(body)
     except json.JSONDecodeError as error:

@@ -1,4 +1,7 @@
-"""Tells: what a run is told is checked whole and routed to it; who comes too early waits for the starts before."""
+"""Tells: checks each command to a run completely and routes it to the run's worker.
+
+A tell to an unknown run waits until the starts before it have been admitted.
+"""
 
 import msgspec
 
@@ -20,30 +23,30 @@ from callboard.runtime.admission.start_message import too_deep
 from callboard.runtime.admission.verdicts import Verdict
 
 TOLD_APART_NS = 60 * 1_000_000_000
-"""The server knows a message that is published again for longer than that, by its id (two minutes, if nobody has
-configured the stream otherwise)."""
+"""For older messages the stream is searched for an earlier routing. The server recognises repeated message ids for
+longer than this (two minutes, unless the stream is configured otherwise)."""
 
 ENDS_DIVERGED = frozenset({"cancel", "kill"})
-"""Verbs that end a run which no worker can replay."""
+"""Verbs that end even a run that no worker can replay."""
 
 DIVERGED_REMEDY = "Run a worker of the version that recorded the run, or end the run with `callboard cancel`."
 
 KEY_DELIVERIES_MAX = 60
-"""So often, for about a minute, a tell is looked at again while the key of its run is missing."""
+"""Number of deliveries, over about a minute, before a command to a run whose key is missing is refused."""
 
 
 class Tells:
-    """Admits what runs are told. ``consumer`` is the one that starts and tells are admitted from."""
+    """Admits commands to runs. ``consumer`` is the name of the consumer that delivers starts and tells."""
 
     def __init__(self, log: JetStreamLog, consumer: str) -> None:
         self._log = log
         self._consumer = consumer
 
     async def admit(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
-        """Route a tell or refuse it; None if it is too early to say whether there is such a run, or its key is missing.
+        """Route a tell or refuse it; None if it must be tried again because its run may still start or lacks its key.
 
         :raises NoAnswer: if the log does not answer
-        :raises Full: if it has no room
+        :raises Full: if the store is full
         """
         last = await self._log.last(ref)
         verdict = await (
@@ -52,7 +55,7 @@ class Tells:
         if verdict is not None and verdict.status == "rejected":
             await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
         if verdict is not None and last is not None and (last.key is not None or last.encrypted):
-            # It is on its way to the run, encrypted, or is not wanted.
+            # The message is no longer needed: its command is routed, encrypted, or it was refused.
             await erase(self._log, delivery.sequence)
         return verdict
 
@@ -64,7 +67,7 @@ class Tells:
         return Verdict("rejected", ref.run, problems=problems or [problem])
 
     async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict | None:
-        """Route a tell to a run that is there, or refuse it; None if its key is missing, and may be there soon."""
+        """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon."""
         problems = self._wrong(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
@@ -72,7 +75,7 @@ class Tells:
         if id and (first := await routed_as(self._log, ref, verb, id)) is not None:
             return _verdict_on(ref, first, delivery, [] if ended else _obstacles(verb, last))
         if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
-            # Delivered once more, it may have been routed before, and be what has ended the run.
+            # It may be a redelivery, and its command may even have ended the run.
             before = await routed(self._log, ref, verb, delivery.sequence)
             if before is not None:
                 return Verdict("accepted", ref.run, cause=before)
@@ -94,38 +97,38 @@ class Tells:
         return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
 
     async def _start_may_be_before(self, tenant: str, sequence: int) -> bool:
-        """Whether admission, at whatever worker, may still be busy with a start that came before a stream sequence."""
+        """Whether a start that was stored before a stream sequence may still be in admission at any worker."""
         floor = await ack_floor(self._log.requests, self._log.stream, self._consumer)
         start = await self._log.next_sequence(self._log.subjects.start(tenant), floor + 1)
         return start is not None and start < sequence
 
 
 def _verdict_on(ref: RunRef, found: Routed, delivery: Delivery, obstacles: list[Problem]) -> Verdict:
-    """The verdict of a tell that has been routed: as this very message, or as an earlier one with the same id."""
+    """The verdict of a routed tell: accepted, or a duplicate of an earlier tell with the same id."""
     if found.note.tell == delivery.sequence:
         return Verdict("accepted", ref.run, cause=found.cause, warnings=obstacles)
     warnings = obstacles
     if found.note.digest and found.note.digest != digest_of(delivery.data):
-        message = "the run was told something else under this id before; that counts, and this does nothing"
+        message = "an earlier command with this id had another body; that one counts, and this one has no effect"
         warnings = [*obstacles, Problem("tell.differs", message, "id", expected="another id", severity="warning")]
     return Verdict("accepted", ref.run, duplicate=True, cause=found.cause, warnings=warnings)
 
 
 def _body(delivery: Delivery, last: Recorded) -> bytes:
-    """What a run is told, encrypted as it is; one that has lost its key is told no words."""
+    """The body of a command, encrypted if the run is; empty if the run's key cannot be used."""
     if last.encrypted:
         return b"{}"
     return delivery.data if last.key is None else last.key.command(delivery.data)
 
 
 def key_missing(run: str, where: str) -> Problem:
-    """The key of a run is not there just now."""
-    message = f"run {run} is encrypted, and its key is not there just now"
-    return Problem(KeyMissing.CODE, message, where, expected="to be tried again when the bucket of keys has it")
+    """The problem of a run whose key is missing at the moment."""
+    message = f"run {run} is encrypted, and its key is missing at the moment"
+    return Problem(KeyMissing.CODE, message, where, expected="a retry when the bucket of keys has the key again")
 
 
 def _obstacles(verb: str, last: Recorded) -> list[Problem]:
-    """Warn of what keeps the run from following a command that has been routed to it."""
+    """Return a warning if the run's state prevents it from following a routed command."""
     if not last.readable and verb != "kill":
         return [msgspec.structs.replace(illegible(unreadable(last).reason), severity="warning")]
     if last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED:
@@ -134,7 +137,7 @@ def _obstacles(verb: str, last: Recorded) -> list[Problem]:
 
 
 def _quarantined(last: Recorded) -> Problem:
-    """Make the refusal of a command for a run that no worker performs."""
+    """Return the problem of a command to a run that no worker performs."""
     found = ev.payload_of(last.event) if last.event.type == ev.RunQuarantined.type else None
     if isinstance(found, ev.RunQuarantined) and found.code != LogUnreadable.CODE:
         message = f"the run is quarantined: {found.message}"
@@ -143,7 +146,7 @@ def _quarantined(last: Recorded) -> Problem:
 
 
 def _diverged(event: Event) -> Problem:
-    """Make the warning that a command waits for a worker that can replay its run."""
+    """Return the warning that a command waits for a worker that can replay its run."""
     found = ev.payload_of(event)
     assert isinstance(found, ev.RunDiverged)
     message = f"the run has diverged, so the command waits: {found.code}: {found.message}"
@@ -151,7 +154,7 @@ def _diverged(event: Event) -> Problem:
 
 
 def illegible(why: str) -> Problem:
-    """The run of this id has a log that cannot be read."""
+    """The problem of a run whose log cannot be read."""
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
 
 
@@ -166,7 +169,7 @@ def check_tell(verb: str, body: bytes) -> list[Problem]:
     """Check verb and body of a tell."""
     if verb not in TELLS:
         expected = " | ".join(TELLS)
-        return [Problem(code="tell.verb", message=f"there is no verb {verb!r}", where="subject", expected=expected)]
+        return [Problem(code="tell.verb", message=f"unknown verb {verb!r}", where="subject", expected=expected)]
     try:
         decode_json(body or b"{}", type=TELLS[verb])
         deep = too_deep(decode_json(body or b"{}"), "tell")

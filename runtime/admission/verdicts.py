@@ -1,4 +1,4 @@
-"""Verdicts: what admission says of a start or a tell, in a form that one message can take."""
+"""Verdicts: the answers of admission to starts and commands, small enough for one message."""
 
 from typing import Literal, TypeVar
 
@@ -10,19 +10,20 @@ T = TypeVar("T", str, str | None)
 
 VERDICT_BYTES_MAX = 256 * 1024
 PROBLEM_CHARS_MAX = 200
-"""In a verdict larger than this every text is cut: it must fit a message, or the start would come back for ever."""
+"""All texts of a larger verdict are cut. If a verdict did not fit a message, its start would be redelivered endlessly.
+"""
 
 PROBLEMS_MAX = 200
-"""Problems that one refusal names, or warnings that one admission records; with texts of usual length they stay below
-the server's 1 MiB."""
+"""Maximum number of problems in one refusal and of warnings in one admission; with texts of usual length they stay
+below the server's limit of 1 MiB."""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a start or a tell. ``duplicate`` says that a run of this id, or a tell of this id, had been
-    admitted before: the verdict is that of the first.
+    """The decision about a start or a command to a run.
 
-    ``cause`` is what the event that records a tell will name as its cause. ``waiting`` says that there is no room to
-    admit it, as ``problems`` tell; another verdict follows when there is.
+    ``duplicate`` means that a run or command with this id was admitted before; the verdict is that of the first one.
+    ``cause`` is the cause that the event recording the command will have. ``waiting`` means that the store is full, as
+    ``problems`` explain; another verdict follows when there is space.
     """
 
     status: Literal["accepted", "rejected", "waiting"]
@@ -34,13 +35,13 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def presentable(verdict: Verdict) -> Verdict:
-    """Leave out of a verdict what would make it too large for a message."""
+    """Shorten a verdict so that it fits into a message."""
     problems, warnings = listed(verdict.problems), listed(verdict.warnings)
     return _fitting(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
 
 
 def listed(problems: list[Problem]) -> list[Problem]:
-    """Return the first `PROBLEMS_MAX` problems, and how many more there are."""
+    """Return the first `PROBLEMS_MAX` problems, and one that states the number of the others."""
     if len(problems) <= PROBLEMS_MAX + 1:
         return problems
     rest = Problem(
@@ -62,7 +63,7 @@ def shortened(problems: list[Problem]) -> list[Problem]:
 
 
 def _fitting(verdict: Verdict) -> Verdict:
-    """Cut the texts of a verdict that one message could not take."""
+    """Cut the texts of a verdict that is too large for one message."""
     if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
         return verdict
     return msgspec.structs.replace(

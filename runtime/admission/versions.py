@@ -1,7 +1,7 @@
-"""Versions: what has been registered under a name, in the order of the log, and the way back to an earlier one.
+"""Versions: the registrations under a name, in the order of the log, and rollbacks to earlier ones.
 
-A name means what was registered under it last. A rollback registers an earlier version once more, and a withdrawal
-registers nothing, so that the name means nothing from then on: nothing is erased, and the order of the log decides.
+A name refers to its latest registration. A rollback registers an earlier version once more. A withdrawal registers an
+empty definition, after which the name refers to none. Nothing is erased; the order of the log decides.
 """
 
 import datetime as dt
@@ -18,15 +18,14 @@ from callboard.bus.nats.jetstream import JetStreamLog, registration
 from callboard.runtime.admission.registration import VERSION_SIGN, Registered, registered, travels
 
 HASH_DIGITS_MIN = 6
-"""With how much of its hash a version can be named."""
+"""Minimum number of digits of a hash that identify a version."""
 
 _NUMBER = re.compile(r"v([1-9][0-9]{0,8})")
 _HASH = re.compile(rf"[0-9a-f]{{{HASH_DIGITS_MIN},64}}")
 
 
 class Version(Struct, frozen=True):
-    """One registration under a name, the ``number``-th; ``restores`` is the number of the one that a rollback brought
-    back."""
+    """The ``number``-th registration under a name; ``restores`` is the number of the version restored by a rollback."""
 
     number: int
     sequence: int
@@ -36,29 +35,29 @@ class Version(Struct, frozen=True):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether it says that the name means nothing."""
+        """Whether this registration withdrew the name."""
         return self.kept.source is None
 
 
 class UnknownDefinition(CallboardError):
-    """Nothing is registered under a name or a hash."""
+    """No definition is registered under a name or a hash."""
 
     def __init__(self, name: str) -> None:
-        remedy = "`callboard definitions` lists what is; `callboard push FILE --name NAME` registers one."
+        remedy = "`callboard definitions` lists all definitions; `callboard push FILE --name NAME` registers one."
         super().__init__("definition.unknown", f"no definition {name!r} is registered", remedy=remedy)
 
 
 class UnknownVersion(CallboardError):
-    """A name has no version of this number or hash, or more than one hash begins so."""
+    """A name has no version of this number or hash, or more than one hash begins with these digits."""
 
     def __init__(self, name: str, version: str) -> None:
-        message = f"{name!r} has no version {version!r}, or several"
+        message = f"{name!r} has no version {version!r}, or more than one version matches"
         remedy = "`callboard definitions NAME` lists its versions; each has a number and a hash."
         super().__init__("definition.version_unknown", message, remedy=remedy)
 
 
 class NoEarlierVersion(CallboardError):
-    """A name is to be rolled back behind its first version."""
+    """A rollback was requested for a name whose first version is in force."""
 
     def __init__(self, name: str) -> None:
         remedy = "`callboard definitions NAME` lists its versions."
@@ -66,22 +65,23 @@ class NoEarlierVersion(CallboardError):
 
 
 class RegisteredMeanwhile(CallboardError):
-    """Somebody else has registered something under a name that was to be rolled back."""
+    """Another registration under the name was stored during a rollback or withdrawal."""
 
     def __init__(self, name: str) -> None:
-        message = f"{name!r} has been registered anew meanwhile; nothing was changed"
-        super().__init__("definition.moved", message, remedy="See `callboard definitions NAME`, and say it again.")
+        message = f"another version of {name!r} was registered at the same time; nothing was changed"
+        remedy = "Check `callboard definitions NAME`, then repeat the command."
+        super().__init__("definition.moved", message, remedy=remedy)
 
 
 async def versions(log: JetStreamLog, tenant: str, name: str) -> list[Version]:
-    """Return all that has been registered under a name, the oldest first: the last one is in force.
+    """Return all registrations under a name, oldest first; the last one is in force.
 
-    :raises NoAnswer: if no answer came
+    :raises NoAnswer: if the log does not answer
     """
     try:
         subject = log.subjects.definition(tenant, name)
     except ValueError:
-        return []  # a name that no subject takes was never registered
+        return []  # a name that does not fit a subject was never registered
     found: list[Version] = []
     numbers: dict[int, int] = {}
     after = 0
@@ -94,14 +94,16 @@ async def versions(log: JetStreamLog, tenant: str, name: str) -> list[Version]:
 
 
 async def meant(log: JetStreamLog, tenant: str, name: str) -> Registration | None:
-    """Return what a name means: the version in force, or that of ``NAME@VERSION``. A hash is a name too.
+    """Return the registration that a name refers to: the version in force, or that of ``NAME@VERSION``.
 
-    :raises NoAnswer: if no answer came
+    A hash may be used as a name.
+
+    :raises NoAnswer: if the log does not answer
     """
     try:
         found = await log.definition(tenant, name)
     except ValueError:
-        return None  # a name that no subject takes was never registered
+        return None  # a name that does not fit a subject was never registered
     base, at, version = name.rpartition(VERSION_SIGN)
     if found is not None or not at:
         return found
@@ -112,16 +114,16 @@ async def meant(log: JetStreamLog, tenant: str, name: str) -> Registration | Non
 async def rollback(
     log: JetStreamLog, tenant: str, name: str, to: str | None = None, by: str | None = None
 ) -> Registered:
-    """Have a name mean an earlier version again: that of a number (``v2``) or a hash, or else the one before.
+    """Make a name refer to an earlier version again: that of a number (``v2``) or a hash, or else the previous one.
 
-    Said once more it goes further back: before a version that was brought back is what stood before it at first.
+    A repeated rollback goes further back: the version before a restored one is the one before its first registration.
 
     :raises UnknownDefinition: if nothing is registered under the name
     :raises UnknownVersion: if it has no such version
     :raises NoEarlierVersion: if the one in force is the first
-    :raises RegisteredMeanwhile: if something else was registered in between
-    :raises Full: if there is no room
-    :raises NoAnswer: if no answer came
+    :raises RegisteredMeanwhile: if another version was registered at the same time
+    :raises Full: if the store is full
+    :raises NoAnswer: if the log does not answer
     """
     known = await versions(log, tenant, name)
     if not known:
@@ -146,12 +148,12 @@ async def rollback(
 
 
 async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = None) -> None:
-    """Have a name mean nothing any more; its versions stay, under their numbers and hashes.
+    """Withdraw a name, so that it refers to no definition; its versions remain under their numbers and hashes.
 
-    :raises UnknownDefinition: if it means nothing
-    :raises RegisteredMeanwhile: if something else was registered in between
-    :raises Full: if there is no room
-    :raises NoAnswer: if no answer came
+    :raises UnknownDefinition: if the name refers to none already
+    :raises RegisteredMeanwhile: if another version was registered at the same time
+    :raises Full: if the store is full
+    :raises NoAnswer: if the log does not answer
     """
     known = await versions(log, tenant, name)
     if not known or known[-1].withdrawn:
@@ -163,7 +165,10 @@ async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = N
 
 
 def _chosen(known: Sequence[Version], version: str) -> Version | None:
-    """The version of a number, or the newest of a hash that begins so; None if there is none, or several hashes do."""
+    """The version with a number, or the newest whose hash begins with these digits.
+
+    None without a match, or if several hashes match.
+    """
     if number := _NUMBER.fullmatch(version):
         return known[int(number[1]) - 1] if int(number[1]) <= len(known) else None
     if not _HASH.fullmatch(version):

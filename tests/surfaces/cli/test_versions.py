@@ -72,7 +72,7 @@ def test_a_name_has_no_sign_of_a_version_and_is_not_empty(place: Place) -> None:
     place.write("signed.yaml", ONE_NODE)
     said = place.here("push", "signed.yaml", "--name", "x@v1")
     assert said.exit_code == exits.FAILED
-    assert "definition.name name: 'x@v1' cannot be a definition's name; expected a name" in said.stderr
+    assert "definition.name name: invalid definition name 'x@v1'; expected a name" in said.stderr
     own = place.write("own.yaml", ONE_NODE.replace("id: one", "id: one@2"))
     assert place.here("push", own).exit_code == exits.FAILED
     assert place.here("push", own, "--name", "").exit_code == exits.USAGE
