@@ -1,1 +1,1 @@
-"""A run: the actor that holds it at one worker while it is active, and what that actor is made of."""
+"""Runs: the actor that performs a run at one worker while it is active, and the parts of that actor."""

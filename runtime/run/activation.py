@@ -1,6 +1,7 @@
-"""Activations: what the parts of a run's actor share while the run is active, and what a worker lends them.
+"""Activations: the state that the parts of a run's actor share while the run is active, and the services they use.
 
-A run is activated by a command, and stays active until it parks, ends, is lost, or its worker lets it go.
+A command activates a run. The run stays active until it parks, ends, is lost to another worker or is released by its
+worker.
 """
 
 import datetime as dt
@@ -24,20 +25,22 @@ from callboard.runtime.run.pace import Pace
 
 
 class Children(Protocol):
-    """Admits child runs, at the worker that performs their parent. Nothing is gained by sending a
-    start round through the queue, and its refusal is an answer instead of a message."""
+    """Admits child runs at the worker that performs their parent.
+
+    A start through the queue would have no advantage. Here a refusal is the return value instead of a message.
+    """
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
-        """Admit a run as a child, which nobody performs before `call_child`; every problem if it is refused.
+        """Admit a child run, which no worker performs before `call_child`; return every problem if it is refused.
 
-        Repeating it is harmless.
+        Repeating the call is harmless.
 
         :raises NoAnswer: if the log does not answer
         """
         ...
 
     async def call_child(self, child: RunRef) -> None:
-        """Call for somebody to perform a run that is admitted; harmless if somebody does.
+        """Have a worker perform an admitted run; harmless if one already does.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -45,14 +48,17 @@ class Children(Protocol):
 
 
 class Heard(Struct):
-    """The commands of a run that its worker has received: all that were routed up to the stream sequence ``commands``,
-    and all that were made of tells up to the stream sequence ``tells``."""
+    """How far the worker has received a run's commands.
+
+    It has received all that were routed up to the stream sequence ``commands``, and all whose original messages were
+    stored up to the stream sequence ``tells``.
+    """
 
     commands: int = 0
     tells: int = 0
 
     def note(self, command: int) -> None:
-        """Note that the command of a stream sequence was received, or is recorded."""
+        """Note that the command with a stream sequence was received or is recorded."""
         self.commands = max(self.commands, command)
 
 
@@ -60,7 +66,7 @@ class Arrivals(Protocol):
     """Finds commands that the server has stored and the worker of their run has not yet received."""
 
     async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
-        """Return when the oldest tell that is still on its way to a run was stored; None without such a tell.
+        """Return the time at which the oldest undelivered message to a run was stored; None without one.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -68,14 +74,14 @@ class Arrivals(Protocol):
 
 
 class NoArrivals:
-    """`Arrivals` where commands are handed to the run actor directly: none is ever on its way."""
+    """`Arrivals` for commands that are handed to the run actor directly, so that none is ever undelivered."""
 
     async def earliest(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
         return None
 
 
 class Services(Protocol):
-    """What a worker lends its runs."""
+    """The services that a worker provides to its runs."""
 
     worker: str
     partitions: int
@@ -86,13 +92,13 @@ class Services(Protocol):
     always_replay: bool
     """Whether runs are replayed after every outcome, as a test of replay itself."""
     prices: Prices
-    """What models cost, for budgets."""
+    """The prices of models, for budgets."""
     allowances: Allowances
-    """What the runs of a tenant, or of a definition, may use together."""
+    """The budgets that the runs of a tenant or of a definition share."""
 
     @property
     def arrivals(self) -> Arrivals:
-        """Finds the commands that are on their way to a run."""
+        """Finds commands to a run that are stored but not delivered."""
         ...
 
     @property
@@ -103,12 +109,12 @@ class Services(Protocol):
     async def admitted(self, first: Event, code: str = "") -> Admitted:
         """Read a run's first event back into a plan. ``code`` is the digest of the code that has adopted the run.
 
-        :raises CallboardError: if this version no longer accepts what was accepted
+        :raises CallboardError: if this version no longer accepts the recorded start
         """
         ...
 
     def environment(self, admission: Admitted) -> Environment:
-        """What is recorded of this worker at ``run.start``: versions, available skills, default model."""
+        """The properties of this worker that ``run.start`` records: versions, available skills, default model."""
         ...
 
     def secrets(self, admission: Admitted) -> dict[str, str]:
@@ -116,18 +122,21 @@ class Services(Protocol):
         ...
 
     def carrier(self, ref: RunRef, admission: Admitted, keep: Keep) -> Carrier:
-        """Make what carries this run's effects out; ``keep`` takes what is no JSON in the outputs of its tools."""
+        """Create the carrier of this run's effects; ``keep`` stores values in tool outputs that are not JSON."""
         ...
 
 
 def _nothing() -> None:
-    """The ``done`` of a command that somebody else acknowledges."""
+    """The ``done`` of a command that is acknowledged elsewhere."""
 
 
 class Command(Struct, frozen=True):
-    """A routed command. ``done`` acknowledges it: it is called when the command is recorded or has become pointless;
-    ``again`` delivers it anew, if the actor ended without having looked at it. ``stored`` is when the server stored it,
-    None if that does not matter: it decides whether the command comes before a deadline."""
+    """A routed command.
+
+    ``done`` acknowledges it; it is called when the command is recorded or has become pointless. ``again`` has it
+    redelivered, if the actor ends without processing it. ``stored`` is the time at which the server stored it, which
+    decides whether the command comes before a deadline; None if that does not matter.
+    """
 
     sequence: int
     verb: str
@@ -140,7 +149,7 @@ class Command(Struct, frozen=True):
 class Activation:
     """One run at one worker.
 
-    ``closing`` says that its last event is stated, ``draining`` that nothing more is begun.
+    ``closing`` is true once its last event is stated, ``draining`` once no more effects are begun.
     """
 
     def __init__(self, ref: RunRef, services: Services, runlog: RunLog) -> None:
@@ -153,20 +162,20 @@ class Activation:
         self._news = anyio.Event()
 
     def over(self) -> None:
-        """Let the stage go: it knows, by way of its effects, this activation, and neither would go by itself."""
+        """Drop the stage. Its effects refer to this activation, and the cycle would keep both in memory."""
         vars(self).pop("stage", None)
 
     def wake(self) -> None:
-        """Have the run's loop look for news: it returns from `news`."""
+        """Wake the run's loop: `news` returns."""
         self._news.set()
 
     def quieten(self) -> None:
-        """Forget all calls of `wake` so far: the loop has looked at what they were for."""
+        """Forget all calls of `wake` so far, because the loop has processed their reasons."""
         if self._news.is_set():
             self._news = anyio.Event()
 
     async def news(self, at_most_s: float | None) -> None:
-        """Wait until something happens, or for so many seconds."""
+        """Wait for a call of `wake`, at most ``at_most_s`` seconds."""
         if at_most_s is None:
             await self._news.wait()
         else:

@@ -1,13 +1,13 @@
-"""The run actor: one per active run. Claims the run, replays it, drives its interpreter, records what happens.
+"""The run actor: one per active run. Claims the run, replays it, drives its interpreter and records its events.
 
-It has one loop. What is numbered is delivered to the interpreter, in order; what that states, commands and elapsed
-deadlines are numbered behind it; all of it is appended in one go. When that is acknowledged, what others see of it
-follows: an intent is handed to its node's actor, a command is done with. So an outcome is stored together with what
-follows from it, and nothing outside begins before the log holds what it follows from. When nothing is left to do here
-at all, the run parks.
+It has one loop. Numbered events are delivered to the interpreter in order. The events that the interpreter states in
+response, commands and elapsed deadlines are numbered next, and all of them are appended in one batch. Once the batch is
+acknowledged, it takes effect outside: intents are handed to their node actors, and commands are acknowledged. So an
+outcome is stored together with its consequences, and no effect begins before its intent is in the log. When nothing is
+left to do at this worker, the run parks.
 
-Its parts, beside it: `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking), `children` (child
-runs) and `child_budgets` (what these use).
+Its parts are `inbox` (commands), `in_flight` (effects), `resting` (deadlines and parking), `children` (child runs) and
+`child_budgets` (the usage of child runs).
 
 Emits: run.adopted, run.claimed, run.released, run.start
 """
@@ -50,7 +50,7 @@ from callboard.runtime.run.rest import Rest
 log = structlog.get_logger(__name__)
 
 FRESH_EVENTS = 2
-"""Events to be read of a run that nobody has claimed, and one more."""
+"""Number of events to read of a run that has presumably not been claimed: its first event, and one more to check."""
 
 Ending = Literal[
     "ended", "parked", "drained", "finished_before", "claimed_before", "parked_before", "not_found", "quarantined"
@@ -72,9 +72,11 @@ class RunActor:
         probation: Probation | None = None,
         activated_by: Command | None = None,
     ) -> None:
-        """``fresh`` says that most likely nobody has claimed the run before; ``first`` is its first event, from whoever
-        has just appended it: that of a fresh run, which need not be read. Without ``probation`` crashes do not
-        count."""
+        """Create the actor of one activation.
+
+        ``fresh`` means that the run has most likely not been claimed before. ``first`` is the first event of a fresh
+        run that was just appended, so that it need not be read. Without ``probation``, crashes do not count.
+        """
         self.ref = ref
         self.inbox = Inbox()
         self._check = ClaimCheck(ref, services, probation)
@@ -107,10 +109,10 @@ class RunActor:
         self._budget: Budget
         self._admission: Admitted
 
-    # -- what others call ---------------------------------------------------------------------------------------------
+    # -- public interface ---------------------------------------------------------------------------------------------
 
     def tell(self, command: Command) -> bool:
-        """Leave a command; False if too many wait already."""
+        """Queue a command; return False if the inbox is full."""
         if self.inbox.full:
             return False
         self.inbox.take(command)
@@ -118,17 +120,17 @@ class RunActor:
         return True
 
     def drain(self) -> None:
-        """Start nothing more; end as soon as what is running has come to its outcome."""
+        """Begin no more effects; end as soon as the running ones have their outcomes."""
         self._active.draining = True
         self._active.wake()
 
     def release(self) -> None:
-        """Stop what is running, record that it was stopped, and end. For a worker that shuts down."""
+        """Stop the running effects, record that they were stopped, and end. For a worker that shuts down."""
         self._releasing = True
         self.drain()
 
     def lose(self, event: Event) -> None:
-        """Take an event that was seen in the log: if its claim is newer than ours, another worker has the run; stop."""
+        """Stop if an event from the log belongs to a newer claim, because then another worker has taken the run."""
         if event.epoch > self._runlog.epoch > 0:
             self._lost_to = event
             self._active.wake()
@@ -139,16 +141,16 @@ class RunActor:
         return self._runlog.sequence
 
     async def run(self) -> Ending:
-        """Act until the run parks or ends, or `drain` lets it go.
+        """Perform the run until it parks or ends, or until `drain` releases it.
 
         :raises RunLost: if another worker has taken the run
         :raises ReplayDiverged: if this version does not follow the run's log
-        :raises LogUnreadable: if the run's log holds something that is no event
-        :raises NotYet: if workers have crashed while they performed the run, and it has to wait
-        :raises KeepsCrashing: if it waits no longer, because that is no use
-        :raises Behind: if a replica was read that lags
+        :raises LogUnreadable: if the run's log has a message that is not an event
+        :raises NotYet: if workers have crashed while they performed the run and it has to wait
+        :raises KeepsCrashing: if every worker that claimed the run has crashed
+        :raises Behind: if the replica that was read lags
         :raises LogUnavailable: if the log does not answer
-        :raises StoreFull: if it has no room
+        :raises StoreFull: if the store is full
         """
         if self._active.draining:
             return "drained"
@@ -195,14 +197,15 @@ class RunActor:
         return self._ending
 
     async def _read(self) -> list[Recorded]:
-        """Read the run. A fresh one has one event; one that is going on need not be read whole to be told from it."""
+        """Read the run. Of a supposedly fresh run, read just enough events to see whether it is fresh."""
         if self._first is not None:
             return [self._first]
         return await read_run(self._log, self.ref, limit=FRESH_EVENTS if self._fresh else None)
 
     async def _check_read(self, recorded: list[Recorded]) -> None:
-        """Check that the run was read up to its end: a claim behind anything else would be refused as if another worker
-        had the run, and be tried again as late.
+        """Check that the run was read to its end.
+
+        A claim after any other event would be refused as if another worker had the run, and be retried just as late.
 
         :raises Behind: if it was not
         :raises LogUnreadable: if the last event is damaged
@@ -211,12 +214,15 @@ class RunActor:
         if last is not None and not last.readable:
             raise unreadable(last)
         if last is not None and last.sequence > read:
-            raise Behind(f"run {self.ref.run} was read up to sequence {read}, and goes up to {last.sequence}")
+            raise Behind(
+                f"run {self.ref.run} was read up to sequence {read}, but its last event has sequence {last.sequence}"
+            )
 
     def _activated_before(self, recorded: list[Recorded]) -> bool:
-        """Whether the command that activates the run had done so before, and the run has been parked since.
+        """Whether the activating command has activated the run before and the run has been parked since.
 
-        Whoever parked it acknowledges that command; nobody would miss a worker that now took the run up and died.
+        The worker that parked the run acknowledges the command. If this worker took the run and crashed, no command
+        would activate the run again.
         """
         own, by = self._own(recorded), self._activated_by
         if by is None or own[-1].event.type != ev.RunParked.type:
@@ -226,7 +232,7 @@ class RunActor:
         return any(item.event.cause == by.sequence for item in own)
 
     def _own(self, recorded: list[Recorded]) -> list[Recorded]:
-        """The events of the run itself: what a fork has of its origin was caused, and keeps its large values, there."""
+        """The events of the run itself. Causes and large values of a fork's shared events belong to its origin."""
         return [item for item in recorded if item.ref == self.ref]
 
     # -- claim and replay ---------------------------------------------------------------------------------------------
@@ -244,7 +250,7 @@ class RunActor:
         self._runlog.epoch += 1
         claim = self._runlog.state(ev.RunClaimed(worker=self._services.worker, epoch=self._runlog.epoch))
         if not self._fresh:
-            # Whoever else believes to have the run is to notice at once; a fresh one is nobody's yet.
+            # Append at once, so that any other worker that still performs the run notices. A fresh run has no other.
             await self._runlog.append_queued()
         return claim
 
@@ -266,7 +272,7 @@ class RunActor:
         parked_n = max((event.n for event in events if event.type == ev.RunParked.type), default=0)
         forked = admission.accepted.forked_from
         if forked is not None and parked_n <= forked.n:
-            parked_n = 0  # its origin has begun what was open then; it has not
+            parked_n = 0  # the origin has begun the effects that were open then; the fork has not
         spawn = self._tasks.spawn
         self._budget = Budget(admission.accepted.limits, self._services.prices, forked.n if forked is not None else 0)
         ids = ids_of(admission.accepted)
@@ -287,32 +293,32 @@ class RunActor:
         )
         for event in events:
             self._budget.take(event)
-        # What went into one batch with a recorded event is stored.
+        # Messages that belong to a recorded event were stored in one batch with it.
         self._budget.releasing.clear()
         self._rest = Rest(self._active, self._flight, self._budget)
         self._parting.callback(self._part)
         if is_large:
             await checkpoint()
         start = await self._read_start(events)
-        # What is logged of the run belongs to its root; only effects are told to others.
+        # Log messages belong to the run's root span. Only effects pass their trace context on.
         self._parting.enter_context(within(sent_as(ids.trace(self.ref.run), ids.span(self.ref.run), told=False)))
-        # A replay delivers what is recorded; only what it states beyond that is yet to be delivered.
+        # A replay delivers the recorded events; only events that it states beyond them are still to be delivered.
         self._runlog.numbered.clear()
         await self._work(self._replaying(events, start))
         del start
-        # As long as the run is active, its log need not be in memory too.
+        # While the run is active, its log is not needed in memory.
         events.clear()
         self._verify_replayed()
         await self._live()
 
     def _part(self) -> None:
-        """Untie what knows each other, so that it goes with the run, and not when the collector next comes by."""
+        """Break reference cycles, so that memory is freed with the run and not at the next garbage collection."""
         self._active.over()
         self._flight.over()
         del self._reports, self._children, self._kin
 
     async def _read_start(self, events: list[Event]) -> ev.RunStart:
-        """Read what the run was started with, beside the loop if it is large."""
+        """Read the run's ``run.start``, on a thread if it is large."""
         if sum(len(event.payload) for event in events if event.type == ev.RunStart.type) <= AT_ONCE_BYTES_MAX:
             return start_of(events)
         reading = Computation(lambda: start_of(events))
@@ -320,7 +326,7 @@ class RunActor:
         return reading.outcome()
 
     def _replaying(self, events: list[Event], start: ev.RunStart | None = None) -> Iterator[Computation | None]:
-        """Put a new interpreter in place and bring it to where the log ends."""
+        """Create a new interpreter and replay it to the end of the log."""
         self._drop_interpreter()
         sink = LiveSink(self._runlog, self._flight)
         stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed, start)
@@ -329,12 +335,12 @@ class RunActor:
         return replaying(stage, self._admission, started, events)
 
     async def _forget_and_replay(self) -> None:
-        """Forget what the interpreter was at and bring it back from the log, as another worker would."""
+        """Replace the interpreter by one that is replayed from the log, as another worker would do."""
         events = events_of(readable(await read_run(self._log, self.ref)))
         if self._runlog.queue or not events or events[-1].n != self._runlog.n:
-            # An outcome has come in meanwhile, or the replica that was read lags; there will be another occasion.
+            # A new outcome has arrived, or the replica that was read lags; a later append tries again.
             return
-        # In one go: an outcome that comes in is for an interpreter that has asked for it.
+        # Without a pause: an outcome that arrives needs an interpreter that has announced its effect.
         with self._guard():
             for _ in self._replaying(events):
                 pass
@@ -384,14 +390,14 @@ class RunActor:
                 await self._rest.wait()
 
     def _release(self) -> bool:
-        """Record that running effects are stopped, if the worker shuts down; say whether it does."""
+        """Record that running effects are stopped, if the worker shuts down; return whether it does."""
         if self._releasing and not self._released and not self._active.closing:
             self._released = True
             self._runlog.state(ev.RunReleased(worker=self._services.worker))
         return self._released
 
     async def _dismiss(self) -> None:
-        """Acknowledge what there is nothing to do about, if the run is still ours.
+        """Acknowledge pointless commands, if this worker still has the run.
 
         :raises RunLost: if another worker has taken the run
         :raises NoAnswer: if the log does not answer
@@ -402,7 +408,7 @@ class RunActor:
         self.inbox.dismiss()
 
     async def _deliver_numbered(self) -> None:
-        """Let the interpreter learn what is numbered, in that order, whether it is acknowledged yet or not."""
+        """Deliver numbered events to the interpreter in order, whether or not they are acknowledged."""
         numbered = self._runlog.numbered
         while numbered and not self._active.closing:
             event = numbered.popleft()
@@ -410,9 +416,10 @@ class RunActor:
             await self._work(delivering(self._active.stage, event))
 
     def _number_next(self) -> bool:
-        """Number what a waiting command becomes, or an elapsed deadline; say whether there was one.
+        """Number the events of a waiting command, or an elapsed deadline; return whether there was one.
 
-        The time at which the server stored a command decides which of the two comes first."""
+        The time at which the server stored the command decides which of the two comes first.
+        """
         if self._active.closing:
             return False
         due = self._elapsed()
@@ -421,11 +428,11 @@ class RunActor:
         return self._rest.fire() if due is not None else self._rest.keep_budget()
 
     def _elapsed(self) -> dt.datetime | None:
-        """The earliest open deadline, if it comes before what is to be numbered next."""
+        """The earliest open deadline, if it has elapsed before the next waiting command was stored."""
         return self._rest.elapsed(self.inbox.stored)
 
     async def _append(self) -> None:
-        """Append what is numbered, in one go if it may, and let follow what others see of it."""
+        """Append numbered events, in one batch if possible, and start their effects."""
         self._rest.over()
         await self._enclose(self._runlog.queue[0].event)
         for queued in await self._runlog.append_queued(self._goes_alone):
@@ -436,15 +443,18 @@ class RunActor:
             await self._forget_and_replay()
 
     def _goes_alone(self, event: Event) -> bool:
-        """Whether an event is stored by itself: nothing may follow it, or a message to another run goes with it."""
+        """Whether an event is stored in a batch without other events.
+
+        No event may follow it, or a message to another run is stored with it.
+        """
         return event.type == ev.RunParked.type or self._children.concerns(event) or self._kin.concerns(event)
 
     def _heed(self, command: Command) -> bool:
-        """Take what the parent, or a child, says; False if there is nothing to it any more."""
+        """Process a message from the parent or a child; return False if it no longer matters."""
         return self._reports.look_at(command) if command.verb == "wake" else self._kin.heed(command)
 
     async def _enclose(self, event: Event) -> None:
-        """Put what an event means for other runs, a parent or children, into one batch with the event."""
+        """Add messages to the parent or to children that belong to an event to the event's batch."""
         messages = self._kin.run_messages(event)
         if (message := await self._children.run_message(event)) is not None:
             messages.append(message)
@@ -452,7 +462,7 @@ class RunActor:
             self._runlog.queue[0].beside = messages[0] if len(messages) == 1 else RunMessages(tuple(messages))
 
     def _follow(self, event: Event) -> None:
-        """An event is acknowledged: acknowledge the command it records, hand its effect to a node actor."""
+        """Act on an acknowledged event: acknowledge the command it records, hand its effect to a node actor."""
         self.inbox.appended(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:
@@ -461,13 +471,13 @@ class RunActor:
             self._ending = "parked"
 
     async def _work(self, pieces: Iterator[Computation | None]) -> None:
-        """Let the interpreter go on, piece by piece."""
+        """Run the interpreter piece by piece."""
         with self._guard():
             self._long = await self._services.pace.work(pieces, of=self.ref.run, long=self._long)
 
     @contextmanager
     def _guard(self) -> Generator[None]:
-        """Close the run when its interpreter has come to its end, or fails as it never should."""
+        """Close the run when its interpreter has ended or has failed unexpectedly."""
         try:
             yield
             self._active.closing = conclude(self._active.stage)
@@ -479,7 +489,7 @@ class RunActor:
             self._active.closing = True
 
     def _verify_replayed(self) -> None:
-        """Check that a replay has come to everything that the log records."""
+        """Check that a replay has reached every recorded event."""
         if not self._active.closing:
             try:
                 self._active.stage.ledger.verify_replayed()
@@ -487,7 +497,7 @@ class RunActor:
                 self._diverged(error)
 
     def _diverged(self, error: ReplayDiverged) -> None:
-        """End the run, if it is its definition that does otherwise than recorded.
+        """End the run if its definition itself is nondeterministic.
 
         :raises ReplayDiverged: if another version may be able to replay the run
         """
@@ -506,11 +516,11 @@ class RunActor:
 
 
 class LiveSink:
-    """The ledger's `Sink` of an active run: what is stated is numbered, and appended by its loop."""
+    """The ledger's `Sink` of an active run: numbers stated events, which the run's loop appends."""
 
     def __init__(self, runlog: RunLog, flight: InFlight) -> None:
         self._flight = flight
-        # Called for every event; nothing is added on the way.
+        # Called for every event, so the methods are bound directly.
         self.seal: Callable[[Payload], bytes] = runlog.seal
         self.write: Callable[[str, bytes, str, int, int, str, str], Event] = runlog.write
         self.clock: Callable[[], dt.datetime] = runlog.clock
@@ -523,4 +533,4 @@ class LiveSink:
 
 
 def _nothing() -> None:
-    """There is no interpreter yet."""
+    """Used instead of dropping an interpreter before one exists."""

@@ -1,7 +1,7 @@
-"""The budget of a run: what it may use, counted from its log; used up, the run is paused or cancelled.
+"""The budget of a run: counts its usage from its log, and pauses or cancels the run when a limit is reached.
 
-Nothing here is the interpreter's: what becomes of it stands in the log like a command of somebody outside. Each time
-that somebody has a run go on which its budget has paused, it may use as much again.
+The interpreter is not involved: pauses and cancellations are recorded in the log like commands from outside. Each time
+a run that its budget has paused is resumed, its limits increase by their original amounts.
 
 Emits: run.paused, cancel.requested
 """
@@ -23,15 +23,18 @@ from callboard.runtime.interpreter.usage import UsageFold
 REASON = "budget"
 
 ANCESTOR = "run "
-"""What stands before the id of the run that holds another."""
+"""Prefix of the id of the run that holds another run."""
 
 HELD_MAX = 900
-"""Children that go on together with a run: so many messages go into one batch with that."""
+"""Maximum number of children that are released with a run, because their messages go into one batch with its event."""
 
 
 class Budget:
-    """Counts what one run has used, of its ``limits`` as they were started with; what that costs, ``prices`` say.
-    ``shared`` is the number of the last event that a fork has of its origin, which has paid for what is up to there."""
+    """Counts the usage of one run against the ``limits`` of its start.
+
+    ``prices`` determine its cost. ``shared`` is the number of the last event that a fork shares with its origin; usage
+    up to it counts for the origin only.
+    """
 
     def __init__(self, limits: Mapping[str, Any], prices: Prices, shared: int = 0) -> None:
         self._limits = msgspec.convert(dict(limits), Limits)
@@ -46,53 +49,53 @@ class Budget:
         self._times = 1
         self._began: dt.datetime | None = None
         self._said: dict[str, Tally] = {}
-        """What children that go on have said they used, by the key of their effect."""
+        """Usage that running children have reported, by the key of their effect."""
         self._held: dict[str, None] = {}
         self._turns_held: set[str] = set()
-        """Turns of models that were announced when the budget was used up, by the keys of their effects."""
+        """Model turns that were announced when the budget was used up, by effect key."""
         self._stands = False
         self._unwinds = False
         self.paused_by: set[str] = set()
-        """Who, or which budget that it shares, has paused the run for a budget."""
+        """The runs and shared budgets that have paused this run; the empty name is the run's own budget."""
         self.held = False
-        """Whether the run stands still because an ancestor's budget is used up."""
+        """Whether the run is paused because an ancestor's budget is used up."""
         self.releasing: dict[int, list[str]] = {}
-        """Children that are to go on with the run, by the number of the event that resumed it."""
+        """Children to release with the run, by the number of the event that resumed it."""
 
     @property
     def unmetered(self) -> bool:
-        """Whether a provider did not report what an answer to this run used."""
+        """Whether a provider has not reported the usage of an answer to this run."""
         return any(one.unmetered for one in self._usage.models.view())
 
     @property
     def uncounted(self) -> str:
-        """The limits that such an answer does not count against, in words; empty if the run has none of them."""
+        """The run's limits that do not count such an answer, as text; empty if it has none of them."""
         names = [name for name in ("tokens", "usd") if getattr(self._limits, name) is not None]
         return " and ".join(f"limits.{name}" for name in names)
 
     @property
     def counts_children(self) -> bool:
-        """Whether it matters what child runs use while they go on."""
+        """Whether the usage of running children must be reported."""
         return any(one is not None for one in (self._limits.tokens, self._limits.usd, self._limits.turns))
 
     @property
     def holds_back(self) -> bool:
-        """Whether children are held that have not been let go with the run: there were too many for one batch."""
+        """Whether children are still held although the run was resumed: there were too many for one batch."""
         return bool(self._held) and not self._stands
 
     def holds(self, key: str) -> bool:
-        """Whether a child is to stand still, as the run does: it has said what it used when that was too much."""
+        """Whether a child must pause with the run: it reported usage when the budget was used up."""
         return key in self._held
 
     def holds_turn(self, key: str) -> bool:
-        """Whether a turn of a model is not to begin before the run goes on: it was announced when too much was used.
+        """Whether a model turn must wait until the run is resumed: it was announced when the budget was used up.
 
-        As that stands in the log, it is so whoever has the run.
+        This follows from the log, so it is the same at every worker.
         """
         return key in self._turns_held
 
     def take(self, event: Event) -> None:
-        """Take the next event of the run."""
+        """Count the next event of the run."""
         if event.n <= self._shared:
             return
         self._events += 1
@@ -107,7 +110,7 @@ class Budget:
             case ev.RunPaused.type | ev.RunResumed.type | ev.ChildUsage.type:
                 used = self._of_the_family(event)
             case ev.CancelRequested.type:
-                # What still begins cleans up.
+                # Turns that begin now belong to the clean-up.
                 self._unwinds = True
                 self._turns_held.clear()
             case ev.ChildEnd.type | ev.EffectCancelled.type:
@@ -120,12 +123,12 @@ class Budget:
             self._held[event.key] = None
 
     def _of_the_family(self, event: Event) -> list[ModelUsage]:
-        """Take an event in which a pause begins or ends, or a child says what it has used; return that."""
+        """Process an event that begins or ends a pause, or reports the usage of a child; return that usage."""
         match ev.payload_of(event):
             case ev.RunPaused(reason="budget", by=by):
                 self._stands, self.held = True, (by or "").startswith(ANCESTOR)
                 self.paused_by.add(by or "")
-                # Only one of its own making is a grant: of what it may use itself.
+                # Only a pause by the run's own budget raises its limits when it ends.
                 self._times += by is None
             case ev.RunResumed():
                 self._stands = self.held = False
@@ -154,17 +157,17 @@ class Budget:
                 self._unpriced.append(one)
 
     def _spent(self, now: dt.datetime) -> bool:
-        """Whether no turn of a model may begin."""
+        """Whether no model turn may begin."""
         return not self._unwinds and (self._stands or bool(self._used_up(now)))
 
     def due(self) -> dt.datetime | None:
-        """When its time is used up, if that is limited."""
+        """The time at which the limit of seconds is reached, if there is one."""
         if self._limits.seconds is None or self._began is None:
             return None
         return self._began + dt.timedelta(seconds=self._limits.seconds * self._times)
 
     def used_up(self, now: dt.datetime) -> ev.RunPaused | ev.CancelRequested | None:
-        """What becomes of the run if it has used something up, else None."""
+        """Return the event that pauses or cancels the run if a limit is reached, else None."""
         told = next((words for words in self._used_up(now) if words), "")
         if not told:
             return None
@@ -180,7 +183,7 @@ class Budget:
         return [f"the budget of the run is used up: {words}" for words in told]
 
     def _counted_up(self) -> list[str]:
-        """What is used up of that which is counted in the log, whatever time it is."""
+        """The reached limits other than time, as texts."""
         limits = self._limits
         counted = (
             ("tokens", limits.tokens, self._tokens),
@@ -195,7 +198,7 @@ class Budget:
         return [*told, *self._money()]
 
     def _money(self) -> list[str]:
-        """What is to be said of dollars: of a turn whose price nobody knows, that; each grant lets one more go."""
+        """The reached limit of dollars, as texts. Each resume permits one more turn of unknown price."""
         if self._limits.usd is None:
             return []
         told: list[str] = []
@@ -209,7 +212,7 @@ class Budget:
                 unmetered = f"an answer of {model} whose usage its provider did not report"
                 return [*told, f"{dollars(Cost(cost.usd))} and {unmetered}"]
             spent = f"{dollars(Cost(cost.usd))} and {cost.unknown_tokens} tokens of unknown price"
-            told.append(f"{spent}: what {model} costs stands in no table (the setting `prices`)")
+            told.append(f"{spent}: the setting `prices` has no price of {model}")
         return told
 
 
@@ -217,7 +220,7 @@ _NOTHING = ModelUsage("", Usage())
 
 
 def _beyond(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
-    """What was used beyond that which had been said before."""
+    """The part of a usage that was not reported before."""
     before = {(one.model, one.over): one for one in said.view()}
     left = [
         msgspec.structs.replace(one, usage=one.usage - told.usage, unmetered=one.unmetered - told.unmetered)

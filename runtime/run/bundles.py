@@ -1,7 +1,7 @@
-"""Bundles: definitions that travel along with a start, or with a registered one, for the child runs that name them.
+"""Bundles: definitions of child runs that are included in a start or in a registered definition.
 
-A path is relative to the place of whoever names it, with ``/`` between its parts; what a start brings is known by paths
-relative to its own definition, and what a child brings, by paths relative to that of the child.
+A path is relative to the definition that names it, with ``/`` between its parts. The bundles of a start have paths
+relative to the definition of the start, and those of a child have paths relative to the definition of the child.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from callboard.languages.kit import kits
 
 
 def child_message(start: StartRun, intent: ChildStart) -> dict[str, Any] | Problem:
-    """Return a child's start message; the model, and with it the script, is its parent's unless it names one, and so is
-    the key that it is encrypted with.
+    """Return a child's start message.
 
-    A definition that is named by its file came with the parent's start, and with it all that it needs in turn.
+    The child uses the model and script of its parent unless it names a model, and always the parent's encryption key. A
+    definition that is named by its file came with the parent's start, together with everything that it needs.
     """
     given, named = intent.start, dict(intent.definition)
     message: dict[str, Any] = {} if "model" in given else {"model": start.model, "script": start.script}
@@ -29,7 +29,7 @@ def child_message(start: StartRun, intent: ChildStart) -> dict[str, Any] | Probl
         path = normpath(str(file))
         if path not in start.children:
             known = ", ".join(start.children) or "none"
-            problem = f"no file {file!r} has travelled with the run"
+            problem = f"the start of the run did not include the file {file!r}"
             return Problem("child.file_unknown", problem, "definition.file", expected=f"one of {known}")
         brought = _start_of(start.children, path)
         named = brought["definition"] | named
@@ -40,7 +40,7 @@ def child_message(start: StartRun, intent: ChildStart) -> dict[str, Any] | Probl
 
 
 def _start_of(children: Mapping[str, Bundle], path: str) -> dict[str, Any]:
-    """Return what a bundle says of the start message of its run."""
+    """Return the members of a start message that a bundle determines."""
     bundle, folder = children[path], dirname(path)
     kin = {
         seen_from(folder, one): msgspec.structs.replace(
@@ -59,9 +59,12 @@ def _start_of(children: Mapping[str, Bundle], path: str) -> dict[str, Any]:
 
 
 def with_registered(start: StartRun, kept: Registration) -> StartRun:
-    """Return a start that names a registered definition with all that was registered; what it brings itself counts."""
+    """Return a start completed with the files, children and options of its registered definition.
+
+    Members of the start itself take precedence.
+    """
     skills = {"skills": kept.skills} if kept.skills else {}
-    # Where a definition is code, its files are the sources, which a worker has been given otherwise.
+    # The files of a definition in code are its sources, which a worker has from elsewhere.
     is_code = kept.language in kits() and bool(kits()[kept.language].code_module)
     return msgspec.structs.replace(
         start,
@@ -73,7 +76,7 @@ def with_registered(start: StartRun, kept: Registration) -> StartRun:
 
 
 def seen_from(folder: str, path: str) -> str:
-    """Return a path as it is seen from a folder: both normal, and relative to one place."""
+    """Return a path relative to a folder. Both must be normalised and relative to the same place."""
     here, there = [part for part in folder.split("/") if part], path.split("/")
     common = 0
     while common < min(len(here), len(there) - 1) and here[common] == there[common]:
@@ -82,7 +85,7 @@ def seen_from(folder: str, path: str) -> str:
 
 
 def _descendants(children: Mapping[str, Bundle], bundle: Bundle) -> set[str]:
-    """Return the paths of all that a bundle names, and that those name, as far as they are there."""
+    """Return the paths of all existing bundles that a bundle names, directly or indirectly."""
     found: set[str] = set()
     open_ones = list(bundle.children)
     while open_ones:

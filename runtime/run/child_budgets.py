@@ -1,9 +1,9 @@
-"""Child budgets: what child runs use counts at their ancestors while they go on, where one of these has a limit.
+"""Child budgets: count the usage of running child runs at their ancestors, if one of these has a limit.
 
-A child whose ancestor has one tells its parent of each turn, in one batch with the turn's outcome; the parent records
-that and tells its own parent likewise. A run that has used its budget up, or is held itself, holds each child that
-tells of a turn, in one batch with the record; when it goes on, those that it has held do. So what a child has under way
-when the budget is reached, and what it begins before it is held, is all that it still uses.
+A child whose ancestor has a limit reports each turn to its parent, in one batch with the turn's outcome; the parent
+records the report and passes it on to its own parent. A run that has used up its budget, or is held itself, holds each
+child that reports a turn, in one batch with the record, and releases these children when it is resumed. So after the
+budget is reached, a child only uses what was already running and what it begins before it is held.
 
 Consumes: usage, hold, release
 Emits: child.usage, run.paused, run.resumed
@@ -22,11 +22,11 @@ from callboard.runtime.run.budget import ANCESTOR, REASON, Budget
 from callboard.runtime.run.inbox import Inbox
 
 TOLD = frozenset({ev.ModelResult.type, ev.EffectResult.type, ev.ChildUsage.type})
-"""Events of a child that its parent is told of."""
+"""Events of a child that are reported to its parent."""
 
 
 class ChildBudgets:
-    """One active run between its parent, if that wants to know what it uses, and its children."""
+    """Budget messages of one active run: to its parent, if that counts its usage, and from and to its children."""
 
     def __init__(self, active: Activation, budget: Budget, inbox: Inbox, parent: ev.Parent | None) -> None:
         self._active = active
@@ -36,13 +36,13 @@ class ChildBudgets:
 
     @property
     def counts(self) -> bool:
-        """Whether children are to tell what they use."""
+        """Whether children must report their usage."""
         return self._budget.counts_children or self._parent is not None
 
-    # -- what one is told ---------------------------------------------------------------------------------------------
+    # -- receiving ----------------------------------------------------------------------------------------------------
 
     def heed(self, command: Command) -> bool:
-        """Number what a run of the family says; False if there is nothing to it any more."""
+        """Number the event of a message from the parent or a child; return False if it no longer matters."""
         match command.verb:
             case "usage":
                 return self._take(command)
@@ -51,7 +51,7 @@ class ChildBudgets:
                 self._record(ev.RunPaused(reason=REASON, by=held.by, message=held.message), command)
                 return True
             case "release" if self._budget.held:
-                # A breakpoint that was reached meanwhile is somebody else's to end.
+                # Without a key: a breakpoint that was reached in the meantime stays.
                 self._record(ev.RunResumed(by=msgspec.json.decode(command.body, type=Hold).by), command)
                 return True
             case _:
@@ -62,7 +62,7 @@ class ChildBudgets:
         waits = self._active.stage.waits
         effect = waits.effects.get(told.key)
         if effect is None or not isinstance(effect.intent, ev.ChildStart) or not waits.is_open(told.key):
-            return False  # Its end has said all of it.
+            return False  # The child's end has reported all of its usage.
         self._record(ev.ChildUsage(told.child, told.models, told.turns), command, told.key)
         return True
 
@@ -80,16 +80,16 @@ class ChildBudgets:
         stage = self._active.stage
         return stage.waits.paused or stage.cancelling or stage.killed is not None
 
-    # -- what one tells -----------------------------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------------------------
 
     def concerns(self, event: Event) -> bool:
-        """Whether an event may concern another run of the family, so that `run_messages` is to be asked about it."""
+        """Whether an event may concern the parent or a child, so that `run_messages` must be called for it."""
         if event.type in TOLD and self._parent is not None:
             return True
         return event.type == ev.ChildUsage.type or bool(self._budget.releasing.get(event.n))
 
     def run_messages(self, event: Event) -> list[RunMessage]:
-        """Return what is to be stored with an event for other runs of the family."""
+        """Return the messages to the parent and to children that must be stored with an event."""
         if not self.concerns(event):
             return []
         ref, by = self._active.ref, f"{ANCESTOR}{self._active.ref.run}"
@@ -106,7 +106,7 @@ class ChildBudgets:
         return RunRef(self._active.ref.tenant, self._active.stage.asks.child_id(key))
 
     def _told(self, event: Event) -> ChildUsed | None:
-        """What the parent is told of an event."""
+        """The report of an event to the parent, if it has one."""
         key, run = self._parent.key if self._parent is not None else "", self._active.ref.run
         match ev.payload_of(event):
             case ev.ModelResult(model=model) as result:

@@ -1,4 +1,4 @@
-"""Child reports: record in a run what `callboard.runtime.run.children` finds out of its children: begun, or ended."""
+"""Child reports: record in a run that its children have begun or ended, as `callboard.runtime.run.children` reports."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ class ChildReports:
         return self._active.stage.asks.child_id(key)
 
     def look_at(self, wake: Command) -> bool:
-        """A child is said to have ended: have that looked into; False if nobody waits for it any more."""
+        """Have an announced end of a child checked; return False if the run no longer waits for that child."""
         key = msgspec.json.decode(wake.body, type=Wake).key
         waits = self._active.stage.waits
         effect = waits.effects.get(key)
@@ -48,7 +48,7 @@ class ChildReports:
         if wake is None:
             return
         if self._active.runlog.n == n:
-            # Too late: it is done with when what made it so has been appended, which is when commands are looked at.
+            # Too late: leave the command in the inbox, where it is acknowledged after the event that made it pointless.
             self._inbox.waiting.append(wake)
             self._active.wake()
         else:

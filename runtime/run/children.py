@@ -1,7 +1,7 @@
-"""Children: the child runs of one run, during one activation of it. Begins them, learns of their ends, has them stop.
+"""Children: the child runs of one run during one activation. Starts them, learns of their ends and has them stopped.
 
-A child run is a run like any other, performed by whichever worker its partition falls to. What the two say to each
-other are `callboard.runtime.run.messages`.
+A child run is a run like any other, performed by the worker of its partition. Parent and child communicate by
+`callboard.runtime.run.messages`.
 
 Emits: child.end
 """
@@ -34,35 +34,35 @@ logger = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 LINEAGE_MAX = 16
-"""How many generations may descend from a run: a definition that starts itself comes to an end."""
+"""Maximum number of generations that descend from a run; it stops a definition that starts itself."""
 
 BEGUN_AT_ONCE = 16
-"""Children of one run that are being started, or looked at, beside each other."""
+"""Maximum number of children of one run that are started or checked concurrently."""
 
 LOOK_S = 60.0
-"""How often an active run looks at its children unasked: for ends that were not announced, as others are."""
+"""How often an active run checks all of its children, in case an end was not announced."""
 
 LOOK_PAUSE_S = 0.05
-"""Pause between two such looks: there may be thousands of children."""
+"""Pause between the checks of two children, because there may be thousands."""
 
 RETRY_S = 0.2
 RETRY_MAX_S = 5.0
 """Pauses between tries while the log does not answer."""
 
 BEHIND_MAX = 20
-"""So often, for more than a minute, what the log must hold is looked for: the replica that is read may be behind."""
+"""Number of tries, over more than a minute, to find an entry that the log must have, because a replica may lag."""
 
 
 class Missing(Exception):
-    """The log does not hold, or not yet, what it must hold."""
+    """The log lacks an entry that it must have, perhaps only for the moment."""
 
 
 class NotEnded(Missing):
-    """A run whose end was announced has none."""
+    """A run whose end was announced has not ended."""
 
 
 class Keeper(Protocol):
-    """The parent, as `ChildRuns` needs it: what it knows of itself, and where it is told what became of a child."""
+    """The parent's side of `ChildRuns`: state of the parent, and callbacks for events of its children."""
 
     @property
     def killed(self) -> bool:
@@ -74,11 +74,11 @@ class Keeper(Protocol):
         ...
 
     def lose(self, event: Event, /) -> None:
-        """Take notice of an event of the run; stop at once if it follows another worker's claim."""
+        """Stop the run's actor if an event of the run follows another worker's claim."""
         ...
 
     def child_begun(self, key: str) -> None:
-        """Take notice that a child is there, and that its end will be announced."""
+        """Note that a child exists, so that its end will be announced."""
         ...
 
     def child_ended(self, key: str, end: ev.ChildEnd, wake: Command | None = None) -> None:
@@ -118,17 +118,17 @@ class ChildRuns:
         self._looks_around = False
 
     def is_there(self, key: str) -> bool:
-        """Whether an effect is a child that is known to have been started."""
+        """Whether an effect is a child run that is known to exist."""
         return key in self._underway
 
     def far_away(self, key: str) -> bool:
-        """Whether a child is there, and nothing is left to do here until it ends."""
+        """Whether a child exists and nothing is left to do here until it ends."""
         return key in self._underway and key not in self._woken
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def begin(self, key: str, intent: ev.ChildStart, *, known: bool) -> None:
-        """Start a child; ``known`` says that the log proves it to have been started."""
+        """Start a child, unless the log proves that it was started, which ``known`` states."""
         if known:
             self._is_underway(key, intent)
         else:
@@ -161,7 +161,7 @@ class ChildRuns:
             self._keeper.child_ended(key, end)
 
     async def _started(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
-        """Start a child unless it is there; its end if it has ended, or may not begin."""
+        """Start a child unless it exists; return its end if it has ended or was refused."""
         child = self._child(key)
         last = await self._log.last(child)
         if last is None:
@@ -178,17 +178,19 @@ class ChildRuns:
             body = msgspec.json.encode({**message, "run_id": child.run})
             if problems := _too_deep(parent) or await self._children.admit_child(child, body, parent):
                 return _refused(problems)
-            # It has been given up, perhaps, while it was admitted.
+            # The run may have been lost while the child was admitted.
             await self._check_ours()
         elif last.event.type != ev.RunAccepted.type:
             return await self._end(last)
-        # It is admitted, and perhaps nobody was called.
+        # The child is admitted, but perhaps not activated yet.
         await self._children.call_child(child)
         return None
 
     async def _check_ours(self) -> None:
-        """Check that the run is still this activation's: whoever has it now may have given the child up already, and
-        nobody would ever stop one that comes about afterwards.
+        """Check that this activation still has the run.
+
+        Another worker that has taken the run may have cancelled the child already, and a child that is started after
+        that would never be stopped.
 
         :raises RunLost: if another worker has taken the run
         :raises NoAnswer: if the log does not answer
@@ -198,7 +200,7 @@ class ChildRuns:
             raise RunLost(self._ref, last.event.n, last.event)
 
     def _child(self, key: str) -> RunRef:
-        """The child of an effect. A fork has its own, whichever the intent names that it has of its origin."""
+        """The child of an effect. In a fork it is the fork's child, even if a shared intent names one of the origin."""
         return RunRef(self._ref.tenant, self._keeper.child_id(key))
 
     def _parent_of(self, key: str) -> ev.Parent:
@@ -208,7 +210,7 @@ class ChildRuns:
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def wake(self, key: str, command: Command) -> None:
-        """A child's end was announced: see what it came to."""
+        """Read the announced end of a child."""
         child = self._child(key)
         self._woken.add(key)
         self._spawn(f"child {key}", lambda: self._look(key, child, command))
@@ -218,14 +220,16 @@ class ChildRuns:
         try:
             end = await self._until_known(lambda: self._announced(child))
         except NotEnded as error:
-            logger.warning("child run was said to have ended", run=self._ref.run, key=key, why=str(error))
+            logger.warning(
+                "the end of a child run was announced, but it has not ended", run=self._ref.run, key=key, why=str(error)
+            )
         except Exception as error:
             logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
             failure = unexpected(error)
             end = _failed(failure.code, failure.message)
         self._woken.discard(key)
         if end is None:
-            # Nobody of ours says so before it is true.
+            # Callboard announces an end only when it is stored, so this command came from elsewhere: acknowledge it.
             command.done()
             self._keeper.child_begun(key)
         else:
@@ -253,10 +257,10 @@ class ChildRuns:
         return await self._end(last) if last is not None else None
 
     async def _announced(self, child: RunRef) -> ev.ChildEnd:
-        """The end of a child that was stored together with the command that told of it."""
+        """The end of a child, which was stored together with the command that announced it."""
         end = await self._ended(child)
         if end is None:
-            raise NotEnded(f"{child.run} goes on")
+            raise NotEnded(f"{child.run} has not ended")
         return end
 
     async def _end(self, last: Recorded) -> ev.ChildEnd | None:
@@ -264,15 +268,15 @@ class ChildRuns:
             return None
         event = await whole(self._log, last)
         if event.type == UNREADABLE:
-            raise Missing(f"{last.ref.run} has ended with a large value that is not there")
+            raise Missing(f"{last.ref.run} has ended, but a large value of its end is missing")
         end = ev.payload_of(event)
         assert isinstance(end, ev.RunEnd)
         return ev.ChildEnd(end.status, end.output, end.results, end.error, end.usage, end.warnings, end.models)
 
     async def _until_known(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until the log answers, as long as the run is active: to guess would be to give a child up for lost.
+        """Call ``ask`` until the log answers, as long as the run is active. A guess could lose a child.
 
-        :raises Missing: if what must be there was not found in all that time
+        :raises Missing: if an entry that the log must have was not found for more than a minute
         """
         behind = 0
         for tried in count(1):
@@ -285,12 +289,12 @@ class ChildRuns:
                     raise
                 logger.warning("child run is waiting for the log", run=self._ref.run, why=str(error))
             await anyio.sleep(backoff_s(tried, RETRY_S, RETRY_MAX_S))
-        raise AssertionError("asking ends with an answer")
+        raise AssertionError("the loop ends only with an answer")
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def concerns(self, event: Event) -> bool:
-        """Whether an event of this run may concern another run, so that `run_message` is to be asked about it."""
+        """Whether an event of this run may concern another run, so that `run_message` must be called for it."""
         if event.type == ev.RunEnd.type:
             return self._admission.accepted.parent is not None
         if event.type != ev.EffectCancelled.type:
@@ -299,9 +303,9 @@ class ChildRuns:
         return isinstance(cancelled, ev.EffectCancelled) and cancelled.of == ev.ChildStart.type
 
     async def run_message(self, event: Event) -> RunMessage | None:
-        """Return the message that is to be stored with an event of this run, if it concerns another run.
+        """Return the message that must be stored with an event of this run, if the event concerns another run.
 
-        :raises LogUnavailable: if the log does not say whether the child that is to be stopped is there
+        :raises LogUnavailable: if the log does not answer whether the child to stop exists
         """
         payload = ev.payload_of(event) if self.concerns(event) else None
         parent = self._admission.accepted.parent
@@ -311,7 +315,7 @@ class ChildRuns:
             return None
         beginning = self._beginning.get(event.key)
         if beginning is not None:
-            # It is being admitted this instant: it must be there, or not, before it can be told.
+            # The child is being admitted right now; wait until it is known whether it exists and can be stopped.
             await beginning.wait()
         self._underway.pop(event.key, None)
         child = self._child(event.key)
@@ -332,7 +336,7 @@ class ChildRuns:
 def _too_deep(parent: ev.Parent) -> list[Problem]:
     if parent.depth <= LINEAGE_MAX:
         return []
-    message = f"it would be generation {parent.depth} of child runs"
+    message = f"the child run would be generation {parent.depth}"
     return [Problem("child.too_deep", message, "parent", expected=f"at most {LINEAGE_MAX} generations")]
 
 

@@ -1,4 +1,4 @@
-"""The claim check: whether a run may be claimed once more, given what became of its earlier activations."""
+"""The claim check: decides from a run's earlier activations whether it may be claimed again."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -30,21 +30,21 @@ class ClaimCheck:
         self._probation = probation
         self._crashes = Crashes()
         self.on_probation = False
-        """Whether the run has the one place for runs whose workers keep crashing."""
+        """Whether the run has this worker's only place for runs whose workers keep crashing."""
 
     @property
     def crashes(self) -> Mapping[str, int]:
-        """By effect key, how often workers have crashed while an open effect was executed."""
+        """The number of crashes during the execution of each open effect, by effect key."""
         return self._crashes.effects
 
     async def check(self, events: Sequence[Event], shared: int, now: dt.datetime, *, urgent: bool) -> None:
-        """Check a run before it is claimed. An ``urgent`` one does not wait. The first ``shared`` events are those of a
-        fork's origin.
+        """Check a run before it is claimed. An ``urgent`` run does not wait. A fork's first ``shared`` events belong to
+        its origin.
 
-        :raises ReplayDiverged: if the run has diverged before, or its definition is code of which this worker has other
-            sources, and this version does not follow its log
-        :raises NotYet: if workers have crashed while they performed the run, and it has to wait
-        :raises KeepsCrashing: if it waits no longer, because no worker gets any further
+        :raises ReplayDiverged: if this version does not follow the log of a run that has diverged before, or whose
+            definition is code of which this worker has other sources
+        :raises NotYet: if workers have crashed while they performed the run and it has to wait
+        :raises KeepsCrashing: if every worker that claimed the run has crashed
         """
         if events[-1].type == ev.RunDiverged.type or await self._is_other_code(events):
             await verify(self._services, self._ref, events)
@@ -71,7 +71,7 @@ class ClaimCheck:
         return bool((await self._services.admitted(events[0], adopted_digest(events))).plan.adopts)
 
     def leave_probation(self) -> None:
-        """Let another run have the place: this one has passed, or ends."""
+        """Release the place for another run."""
         if self.on_probation and self._probation is not None:
             self._probation.leave(self)
         self.on_probation = False

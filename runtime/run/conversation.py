@@ -1,4 +1,4 @@
-"""Conversations: an announced model call as the turn that an adapter is given, whole."""
+"""Conversations: convert an announced model call into the complete turn that a model adapter receives."""
 
 from callboard.actors.models.model import ModelTurn
 from callboard.bus.conversation import Memory, request_of
@@ -6,7 +6,7 @@ from callboard.runtime.interpreter.waits import OpenEffect
 
 
 def model_turn(effect: OpenEffect, memory: Memory, idempotency_key: str) -> ModelTurn:
-    """Resolve an announced model call into the whole request: earlier turns, recalled values, tool outputs."""
+    """Resolve an announced model call into the complete request: earlier turns, recalled values, tool outputs."""
     key = effect.event.key
     call = effect.node.calls[key]
     request = request_of(effect.node, key, memory)

@@ -25,11 +25,11 @@ EFFECT_CRASHES_MAX = 5
 """Crashes during one execution of an effect, after which the effect fails instead of being executed again."""
 
 FRUITLESS_MAX = 6
-"""Activations in a row that recorded nothing, after which a run is quarantined. There is one left after its effects
-have failed."""
+"""Activations in a row that recorded nothing, after which a run is quarantined. One more than `EFFECT_CRASHES_MAX`, so
+that one activation is left after its effects have failed."""
 
 PROBATION_CRASHES = 2
-"""From so many crashes on a worker performs only one such run at a time, so that other runs are not blamed for it."""
+"""From this number of crashes on, a worker performs only one such run at a time, so that other runs are not blamed."""
 
 PROBATION_RETRY_S = 2.0
 """Pause before a run is tried again while another run is on probation at this worker."""
@@ -44,7 +44,7 @@ _EXECUTED = frozenset({ev.ModelCall.type, ev.ToolCall.type, ev.EffectCall.type})
 
 
 class Crashes(Struct, frozen=True):
-    """What the log says of the activations of a run that has not ended.
+    """The crashes of a run that has not ended, as recorded in its log.
 
     ``fruitless`` counts the activations in a row that crashed and recorded nothing but their claim. ``effects`` counts
     by effect key the crashes since the intent of each effect that is still open. ``claimed_at`` is the time of the last
@@ -81,7 +81,7 @@ class NotYet(CallboardError):
 
 
 class KeepsCrashing(CallboardError):
-    """The run is not claimed any more: every worker that claimed it ended before it recorded anything."""
+    """The run is not claimed again: every worker that claimed it ended before it recorded anything."""
 
     def __init__(self, ref: RunRef, crashes: int) -> None:
         message = f"{crashes} workers in a row have ended before they recorded anything of the run"
@@ -89,8 +89,10 @@ class KeepsCrashing(CallboardError):
 
 
 def crashes_of(events: Iterable[Event], shared: int = 0) -> Crashes:
-    """Count the crashes of a run that is about to be claimed. Events up to the number ``shared`` are a fork's origin's,
-    so their claims do not count."""
+    """Count the crashes of a run that is about to be claimed.
+
+    In a fork, events up to the number ``shared`` belong to its origin, so their claims do not count.
+    """
     count = _Count()
     for event in events:
         count.take(event, own=event.n > shared)
@@ -133,13 +135,13 @@ class _Count:
 
 
 def failure_of(intent: Payload, crashes: int) -> Failure:
-    """Make the failure of an effect during which workers have crashed."""
+    """Return the failure of an effect during which workers have crashed."""
     message = f"{crashes} workers in a row have ended while this was being executed; it is not tried again"
     return Failure(code=TOOL_CODE if isinstance(intent, ev.ToolCall) else CODE, message=message)
 
 
 class Probation:
-    """Lets a worker perform one run at a time of those whose workers keep crashing."""
+    """Limits a worker to one run at a time of those whose workers keep crashing."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(1)

@@ -1,4 +1,4 @@
-"""Divergence: what the log records of a run that this version cannot replay, and the check that ends this state.
+"""Divergence: records that this version cannot replay a run, and checks whether another version can.
 
 A diverged run is not claimed. Each try replays it first, without writing, and claims it only if the replay agrees with
 the log. So a worker of another version can continue it, and tries that fail add nothing to the log.
@@ -27,7 +27,7 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     """Replay a run up to the end of its log, without writing.
 
     :raises ReplayDiverged: if this version does not follow the run's log
-    :raises CallboardError: if it does not accept the run's start any more
+    :raises CallboardError: if this version no longer accepts the run's start
     """
     admission = await services.admitted(events[0], adopted_digest(events))
     if not any(event.type == ev.RunStart.type for event in events):

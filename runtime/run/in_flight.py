@@ -1,6 +1,6 @@
-"""Effects in flight: what the node actors of an active run are carrying out, each handed over once.
+"""Effects in flight: the effects that the node actors of an active run carry out; each is handed over once.
 
-Effects are handed over only when their intent is acknowledged (law 4); what comes back is numbered at once.
+Effects are handed over only after their intent is acknowledged (law 4); their outcomes are numbered at once.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ from callboard.runtime.run.crashes import EFFECT_CRASHES_MAX, failure_of
 from callboard.runtime.run.node_actors import Address, NodeActors
 
 QUEUED_PROGRESS_MAX = 1_000
-"""Progress of tools is dropped while more events than this wait for their append."""
+"""Progress of tools is dropped while more events than this wait to be appended."""
 
 
 UNMETERED = "model.unmetered"
@@ -37,7 +37,7 @@ UNMETERED = "model.unmetered"
 
 
 class InFlight:
-    """The effects that node actors of one active run carry out, and where these hand in the events that follow."""
+    """The effects that the node actors of one active run carry out; receives the resulting events."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class InFlight:
         ids: SpanIds,
         crashes: Mapping[str, int],
     ) -> None:
-        """``crashes`` says by effect key how often workers have crashed while an open effect was executed."""
+        """``crashes`` is the number of crashes during the execution of each open effect, by effect key."""
         self.children: ChildRuns
         self._active = active
         self._budget = budget
@@ -63,25 +63,25 @@ class InFlight:
         self._parked_n = parked_n
         self._ids = ids
         self.suspects = dict(crashes)
-        """The effects during which workers have crashed, as long as they are open, with the number of crashes."""
+        """The number of crashes during the execution of each effect, as long as the effect is open."""
         self._afterwards: deque[tuple[int, Callable[[], None]]] = deque()
-        """What is to be done once the event of that number is acknowledged."""
+        """Functions to call once the event with that number is acknowledged."""
 
     def __bool__(self) -> bool:
-        """Whether anything is being carried out."""
+        """Whether any effect is being carried out."""
         return bool(self._carried)
 
     def over(self) -> None:
-        """Let go of those that know this one too: its actors, and the child runs."""
+        """Drop the node actors and child runs, which refer to this object, to break the reference cycles."""
         self._afterwards.clear()
         del self.children, self._node_actors
 
     # -- handing over -------------------------------------------------------------------------------------------------
 
     async def begin(self) -> bool:
-        """Begin to hand effects over, those first that a crash has left open; say whether this was the time.
+        """Begin to hand effects over, starting with those that are open already; return False if this was done before.
 
-        Not before every waiting command and elapsed deadline is recorded.
+        Call it after all waiting commands and elapsed deadlines are recorded.
         """
         if self._begun:
             return False
@@ -93,7 +93,7 @@ class InFlight:
         return True
 
     def follow(self, event: Event) -> None:
-        """An event is acknowledged: start or let go its node's actor, or hand its effect to one."""
+        """Act on an acknowledged event: start or release the actor of its node, or hand its effect to the actor."""
         while self._afterwards and self._afterwards[0][0] <= event.n:
             self._afterwards.popleft()[1]()
         kind = ev.TYPES[event.type]
@@ -102,7 +102,7 @@ class InFlight:
         elif kind is ev.NodeExit:
             self._node_actors.leave((event.path, event.iteration))
         elif kind is ev.RunResumed or kind is ev.CancelRequested:
-            # What the budget has held goes on, when what else has come is recorded.
+            # Effects that the budget has held begin once all other waiting commands are recorded.
             self._begun = False
         elif kind.kind == "intent" and self._begun:
             self._hand_over(event.key)
@@ -121,7 +121,7 @@ class InFlight:
         if (crashes := self.suspects.get(key, 0)) >= EFFECT_CRASHES_MAX:
             self.outcome(key, failed(effect.intent, failure_of(effect.intent, crashes)))
         elif isinstance(effect.intent, ev.ChildStart):
-            # Whoever has parked had begun all children by then.
+            # A run parks only after all of its children have been started.
             self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
         else:
             self._node_actors.call((effect.node.path, effect.node.iteration)).take(self._job(key, effect))
@@ -143,11 +143,11 @@ class InFlight:
         )
 
     def _span(self, intent: Event) -> TraceContext:
-        """The span of an effect: the same whenever it is carried out, and in the trace that is exported later."""
+        """The span of an effect: the same for every execution, and in the trace that is exported later."""
         run = self._active.ref.run
         return sent_as(self._ids.trace(run), self._ids.span(run, effect_address(intent.type, intent.key)))
 
-    # -- what comes back: `callboard.actors.node.Publisher` -----------------------------------------------------------
+    # -- results: `callboard.actors.node.Publisher` -------------------------------------------------------------------
 
     def outcome(self, key: str, payload: Payload, cause: int = 0) -> None:
         active, stage = self._active, self._active.stage
@@ -168,7 +168,7 @@ class InFlight:
         self._warned_of_unmetered = True
         limits = self._budget.uncounted
         held = f"; {limits} cannot count it" if limits else ""
-        reason = f"the provider of {outcome.model} reports no usage: what its answers cost is not known{held}"
+        reason = f"the provider of {outcome.model} reports no usage: the cost of its answers is not known{held}"
         address = self._active.stage.waits.address_of(key)
         name = self._active.stage.waits.effects[key].node.name
         self._active.runlog.state(ev.NodeWarning(node=name, code=UNMETERED, reason=reason), key=key, node=address)
@@ -181,15 +181,15 @@ class InFlight:
         active.wake()
 
     def settled(self, event: Event) -> None:
-        """An outcome has been numbered: whoever carried the effect out is done with it."""
+        """Note that the outcome of an effect has been numbered, so that the effect is no longer in flight."""
         self._carried.discard(event.key)
         self.suspects.pop(event.key, None)
         self._leave_unentered((event.path, event.iteration))
 
     def lost(self, name: str, error: Exception) -> None:
-        """If a node actor died, its effects fail, and the interpreter decides what that means.
+        """Fail the effects of a node actor that died; the interpreter decides how to continue.
 
-        What else runs beside a run are those who begin and watch children: without them it could wait for ever.
+        Any other task starts or watches children. Its error is raised, because the run could wait forever without it.
         """
         address = self._node_actors.lost(name)
         if address is None:
@@ -199,36 +199,36 @@ class InFlight:
             if key in self._carried and (effect.node.path, effect.node.iteration) == address:
                 self.outcome(key, failed(effect.intent, failure))
 
-    # -- what is no longer wanted -------------------------------------------------------------------------------------
+    # -- cancellation -------------------------------------------------------------------------------------------------
 
     def abandon(self, key: str) -> None:
-        """Stop an effect once the log says why."""
+        """Stop an effect once the reason is in the log."""
         self._carried.discard(key)
         self.suspects.pop(key, None)
         self._once_stored(lambda: self._leave_unentered(self._node_actors.abandon(key)))
 
     def close_toolbox(self, key: str) -> None:
-        """Let a toolbox's sessions go once the log says why."""
+        """Close the sessions of a toolbox once the reason is in the log."""
         self._once_stored(lambda: self._node_actors.close_toolbox(key))
 
     def _once_stored(self, step: Callable[[], None]) -> None:
-        """Call a function once all events numbered so far are acknowledged: the log comes before the world (law 4)."""
+        """Call a function once all events numbered so far are acknowledged: no effect precedes its event (law 4)."""
         if self._active.runlog.queue:
             self._afterwards.append((self._active.runlog.n, step))
         else:
             step()
 
     def let_go(self, key: str) -> None:
-        """An effect is somebody else's to finish now: a child run that has begun."""
+        """Note that an effect is not carried out here any longer, because its child run has begun."""
         self._carried.discard(key)
 
     def _leave_unentered(self, address: Address) -> None:
-        """Let an actor go that was called for one effect: after its node's exit, or of a place that is no node."""
+        """Release an actor that was started for a single effect, at a place that is not an entered node."""
         if address[0] and address not in self._active.stage.asks.entered:
             self._node_actors.leave(address)
 
     def all_far_away(self) -> bool:
-        """Whether nothing that the run waits for is being done by this worker."""
+        """Whether this worker does nothing that the run waits for."""
         waiting = self._active.stage.waits.effects.items()
         return all(
             is_far_away(effect.intent) or self.children.far_away(key) or self._budget.holds_turn(key)
@@ -237,7 +237,7 @@ class InFlight:
 
 
 def is_far_away(intent: Payload) -> bool:
-    """Whether an effect is somebody else's to finish: the clock's, a person's, another program's."""
+    """Whether an effect is completed by the clock, a person or another program instead of this worker."""
     match intent:
         case ev.TimerSet() | ev.SignalAwaited() | ev.RunPaused():
             return True

@@ -1,8 +1,8 @@
-"""The inbox of an active run: the commands that have come, and which of them its log has recorded.
+"""The inbox of an active run: the commands that have arrived, and which of them are recorded in its log.
 
-A command is acknowledged when the event that records it is, or those are that made it pointless; and it acts once: its
-sequence is the event's cause (law 9). One that was pointless as it came waits until the run is known to be ours still:
-to somebody else, who has the run now, it may be news.
+A command is acknowledged after the event that records it, or after the events that made it pointless, are acknowledged.
+It acts once, because the event has the command's sequence as its cause (law 9). A command that was pointless on arrival
+is kept until it is certain that this worker still has the run: another worker may still have to act on it.
 
 Consumes: start, alarm, wake, usage, hold, release, cancel, kill, pause, resume, answer, signal
 """
@@ -18,68 +18,69 @@ from callboard.runtime.run.activation import Activation, Command, Heard
 from callboard.runtime.run.reactions import is_late, reactions
 
 OF_THE_FAMILY = frozenset({"wake", "usage", "hold", "release"})
-"""What its parent and its children say to a run."""
+"""Commands that a run receives from its parent and its children."""
 
 URGENT = frozenset({"cancel", "kill", "pause"})
-"""Commands for which a run is activated even if all slots are taken, or its workers have crashed just now."""
+"""Commands that activate a run even if all slots are taken or its workers have just crashed."""
 
 COMMANDS_WAITING_MAX = 1_000
-"""Commands that wait until an active run looks at them; more are delivered again later."""
+"""Maximum number of commands that wait in the inbox of an active run; further ones are redelivered later."""
 
 
 class Inbox:
-    """The commands of one activation. Those still ``waiting`` when it has ended were not looked at."""
+    """The commands of one activation. Those still ``waiting`` when it ends have not been processed."""
 
     def __init__(self) -> None:
         self.waiting: deque[Command] = deque()
         self.heard = Heard()
         self.pointless: list[Command] = []
-        """Commands there is nothing to do about, as far as is known here."""
+        """Commands that need no action, as far as this worker knows."""
         self._recorded_as: dict[int, int] = {}
-        """By the sequence of a command the number of the event that records it."""
+        """The number of the event that records a command, by the command's sequence."""
         self._done_with: dict[int, list[Command]] = {}
-        """By the number of an event on its way into the log, the commands that are done with when it is there."""
+        """The commands to acknowledge once an event is in the log, by the event's number."""
 
     @property
     def full(self) -> bool:
         return len(self.waiting) >= COMMANDS_WAITING_MAX
 
     def know(self, event: Event) -> None:
-        """Note that the log holds an event of the run: the command that is its cause is not obeyed again."""
+        """Note a recorded event of the run, so that the command that caused it is not processed again."""
         if event.cause:
             self._recorded_as[event.cause] = event.n
             self.heard.note(event.cause)
 
     def take(self, command: Command) -> None:
-        """Leave a command until the run looks at it."""
+        """Queue a command until the run processes it."""
         self.heard.note(command.sequence)
         self.waiting.append(command)
 
     @property
     def stored(self) -> dt.datetime | None:
-        """When the server stored the oldest waiting command, if that decides about deadlines."""
+        """The time at which the server stored the oldest waiting command that is compared with deadlines."""
         return next((_stored(command) for command in self.waiting), None)
 
     def obey_next(self, active: Activation, heed: Callable[[Command], bool], due: dt.datetime | None = None) -> bool:
-        """Take the oldest waiting command, and number the events that it becomes, if any; ``heed`` takes those of the
-        family, and says whether there is anything to it.
+        """Take the oldest waiting command and number the events that it results in, if any.
 
-        Where a deadline ``due`` has elapsed, commands that were stored later wait for it, except answers that it
-        refuses: these are recorded as late before the run continues, and perhaps ends. Return False without a command
-        to take.
+        ``heed`` processes commands from the parent and from children, and returns whether there was anything to do. If
+        a deadline ``due`` has elapsed, commands that were stored later wait for it, except answers that come too late
+        because of it: these are refused before the run continues and perhaps ends. Return False if no command can be
+        taken.
         """
         command = next((one for one in self.waiting if _is_next(active, one, due)), None)
         if command is None:
             return False
         self.waiting.remove(command)
         if command.verb in ("start", "alarm"):
-            self._drop(active, command, active.runlog.n)  # It was there to wake the run.
+            self._drop(active, command, active.runlog.n)  # It only had to wake the run.
         elif (n := self._recorded_as.get(command.sequence)) is not None:
             self._drop(active, command, n)
         elif command.verb not in OF_THE_FAMILY:
             self._record(active, command)
         elif not _heeded(heed, command):
-            # Nobody waits for that child any more, which may be so since just now; or it is no run's words.
+            # The run no longer waits for that child, perhaps only since an event that is not stored yet; or the command
+            # is malformed, so it does not come from a run.
             self._drop(active, command, active.runlog.n)
         return True
 
@@ -98,7 +99,7 @@ class Inbox:
         self.recorded_as(command, event.n)
 
     def _drop(self, active: Activation, command: Command, n: int) -> None:
-        """Nothing is to be done about a command, because of event ``n``: it is done with when the log holds that."""
+        """Drop a command that event ``n`` has made pointless; it is acknowledged once that event is in the log."""
         queue = active.runlog.queue
         if queue and n >= queue[0].event.n:
             self._done_with.setdefault(n, []).append(command)
@@ -106,24 +107,24 @@ class Inbox:
             self.pointless.append(command)
 
     def dismiss(self) -> None:
-        """The run is still ours: what was pointless is done with."""
+        """Acknowledge the pointless commands. The caller has checked that this worker still has the run."""
         pointless, self.pointless = self.pointless, []
         for command in pointless:
             command.done()
 
     def recorded_as(self, command: Command, n: int) -> None:
-        """Event ``n``, on its way into the log, records a command."""
+        """Note that event ``n``, which is not stored yet, records a command."""
         self._recorded_as[command.sequence] = n
         self._done_with.setdefault(n, []).append(command)
 
     def appended(self, event: Event) -> None:
-        """An event is in the log: the commands that wait for it are done with."""
+        """Acknowledge the commands that waited for an event that is now in the log."""
         for command in self._done_with.pop(event.n, ()):
             command.done()
 
 
 def _stored(command: Command) -> dt.datetime | None:
-    """When a command was stored, if that decides whether it comes before a deadline: a kill always does."""
+    """The time at which a command was stored, if it is compared with deadlines. A kill always comes first."""
     return command.stored if command.verb in TELLS and command.verb != "kill" else None
 
 

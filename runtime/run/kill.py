@@ -1,7 +1,7 @@
-"""Killing without an interpreter: the end of a run that nobody here can perform, made from its log alone.
+"""Killing without an interpreter: ends a run that this worker cannot perform, using only its log.
 
-What it writes is what a kill of a run that can be performed writes (the interpreter's `ending`), so a version that can
-replay the run finds nothing amiss.
+It writes the same events as the kill of a run that can be performed (the interpreter's `ending`), so a version that can
+replay the run finds no difference.
 
 Emits: run.claimed, cancel.requested, effect.cancelled, node.exit, run.end
 """
@@ -38,13 +38,13 @@ logger = structlog.get_logger(__name__)
 LOOKED_INTO = frozenset(
     kind.type for kind in (ev.RunAccepted, ev.RunStart, ev.NodeWarning, ev.ChildEnd, ev.CancelRequested)
 )
-"""Events whose large values are looked into, if they are there; that they are not may be why nobody can perform it."""
+"""Events whose large values are read if they exist. A missing one may be the reason why the run cannot be performed."""
 
 M = TypeVar("M")
 
 
 class _Requested(msgspec.Struct):
-    """The members of ``cancel.requested`` that are decoded here; a marker may stand for a large value."""
+    """The members of ``cancel.requested`` that are decoded here; a marker may replace a large value."""
 
     kill: bool = False
     message: JSON = ""
@@ -62,7 +62,7 @@ class _Born(msgspec.Struct):
 
 
 class _Admitted(msgspec.Struct):
-    """What ``run.accepted`` warns of."""
+    """The warnings of ``run.accepted``."""
 
     warnings: list[ev.Problem] = []
 
@@ -81,7 +81,7 @@ class _Child(msgspec.Struct):
 
 
 class _Warning(msgspec.Struct):
-    """The members of ``node.warning`` that are decoded here; a marker may stand for a large value."""
+    """The members of ``node.warning`` that are decoded here; a marker may replace a large value."""
 
     code: str = ""
     reason: JSON = ""
@@ -94,13 +94,13 @@ class _Ended(msgspec.Struct):
 
 
 async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Command | None) -> bool:
-    """End a run that is to be killed, by this command or by one that is recorded; say whether there was one.
+    """End a run if this command or a recorded one kills it; return whether there is such a command.
 
     :raises RunLost: if another worker has taken the run
     :raises LogUnavailable: if the log does not answer
     """
     stored = await log.read(ref)
-    # What is no event has no meaning, but the guard counts it.
+    # Messages that are not events are ignored, but the guard counts them.
     recorded = [item for item in stored if item.readable]
     events = [await _looked_into(log, item) for item in recorded]
     if not events:
@@ -115,7 +115,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     runlog.continue_from(recorded, behind=guard_of(stored, await log.last(ref)))
     runlog.epoch += 1
     runlog.state(ev.RunClaimed(worker=services.worker, epoch=runlog.epoch))
-    # Only now nobody else performs the run, and no further child of it can come about.
+    # From now on no other worker performs the run, and no further child of it can be started.
     await runlog.append_queued()
     if killed is None and command is not None:
         requested = _requested(command.verb, runlog.command(command.body))
@@ -132,13 +132,13 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
 
 
 async def _looked_into(log: EventLog, item: Recorded) -> Event:
-    """An event with its large values, where they are wanted and there."""
+    """Return an event with its large values, if they are needed and exist."""
     event = await whole(log, item) if item.event.type in LOOKED_INTO else item.event
     return event if event.type != UNREADABLE else item.event
 
 
 def _members(event: Event, kind: type[M]) -> M:
-    """Some members of an event; none of them where a marker stands for one."""
+    """Decode some members of an event; use their defaults if a marker replaces one of them."""
     try:
         return decode_json(event.payload, type=kind)
     except msgspec.ValidationError:
@@ -146,8 +146,10 @@ def _members(event: Event, kind: type[M]) -> M:
 
 
 def _requested(verb: str, body: bytes) -> ev.CancelRequested:
-    """Return what a kill, or a cancellation that cannot clean up, is recorded as. Its words are left out if they are
-    encrypted with a key that is missing, or cannot be read."""
+    """Return the event that records a kill, or a cancellation that cannot clean up.
+
+    Its texts are left out if the command is malformed or encrypted with a missing key.
+    """
     try:
         tell = Kill() if is_encrypted(body) else parse_tell(verb, body)
     except JSON_ERRORS:
@@ -160,7 +162,7 @@ def _requested(verb: str, body: bytes) -> ev.CancelRequested:
 
 
 def _killed(event: Event) -> Failure | None:
-    """Why what was open when this event came is closed, if it is a kill."""
+    """The failure with which a kill closes open effects and nodes; None for any other event."""
     if event.type != ev.CancelRequested.type:
         return None
     requested = _members(event, _Requested)
@@ -170,7 +172,7 @@ def _killed(event: Event) -> Failure | None:
 
 
 def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
-    """Close every open intent, leave every open node, the innermost first, and end the run."""
+    """Close every open intent, leave every open node, innermost first, and end the run."""
     for intent in _open_intents(events):
         node = (intent.path, intent.iteration, intent.attempt)
         runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
@@ -188,7 +190,7 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
 async def _outgoing(
     log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure, key: Key | None
 ) -> dict[int, RunMessage]:
-    """What other runs must hear of it, by the number of the event that says so: the run's parent, and its children."""
+    """The messages to the run's parent and children, by the number of the event that they belong to."""
     run_messages: dict[int, RunMessage] = {}
     children: dict[str, RunRef] = {}
     for event in events:
@@ -205,7 +207,7 @@ async def _outgoing(
 
 
 def _shared(first: Event) -> int:
-    """The number up to which a run, if it is a fork, has its events of its origin."""
+    """The number of the last event that a run shares with its origin, if it is a fork."""
     forked = _members(first, _Born).forked_from
     return forked.n if forked is not None else 0
 
@@ -222,7 +224,7 @@ def _open_intents(events: Sequence[Event]) -> list[Event]:
 
 
 def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
-    """Path, iteration and attempt of the nodes that were entered and not left."""
+    """Path, iteration and attempt of the nodes that have been entered but not left."""
     found: dict[tuple[str, int], int] = {}
     for event in events:
         node = (event.path, event.iteration)
@@ -236,7 +238,7 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
 
 
 def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
-    """What there was to warn of, if the run is one that tells it in its end."""
+    """The warnings of the run, if it is a run that lists them in its end."""
     found = WarnedFold()
     shared = _shared(events[0])
     children: dict[str, str] = {}
@@ -262,7 +264,7 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
 
 
 async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[str, str]:
-    """The run's secrets, if its start can still be read: that it cannot may be why nobody can perform it."""
+    """The run's secrets, if its start can be read. An unreadable start may be why the run cannot be performed."""
     try:
         return services.secrets(await services.admitted(await whole(log, first)))
     except Exception as error:

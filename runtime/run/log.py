@@ -1,8 +1,8 @@
-"""A run's own log: the one place that numbers its events, and the queue through which they are appended.
+"""A run's own log: the only place that numbers its events, and the queue from which they are appended.
 
-Numbering is synchronous and final; appending follows in order, what has queued up in one go: none can be stored without
-those before it, and a turn need not be stored whole.
-Events are numbered as the interpreter states facts and as outcomes come in, so the number alone decides every race.
+Numbering is synchronous and final. Queued events are appended in order and in batches, so no event can be stored
+without those before it, but a turn may be stored in part. Events are numbered when the interpreter states facts and
+when outcomes arrive, so the number alone decides every race.
 """
 
 import datetime as dt
@@ -42,10 +42,10 @@ from callboard.lib.threads import on_a_thread
 Clock = Callable[[], dt.datetime]
 
 AT_ONCE_BYTES_MAX = 256 * 1024
-"""A larger payload is prepared for its append on a thread."""
+"""A larger payload is prepared for appending on a thread."""
 
 TOGETHER_MAX = 100
-"""Events of one run that are appended in one go."""
+"""Maximum number of events that are appended in one batch."""
 
 
 def utc_now() -> dt.datetime:
@@ -57,9 +57,11 @@ def _never(_event: Event) -> bool:
 
 
 class Queued(Struct):
-    """A numbered event that waits for its append. ``stored`` is the same as the log takes it, once it is prepared:
-    without its large values, which are ``blobs``, and encrypted if the run is. ``beside`` is what is to be stored in
-    one step with it."""
+    """A numbered event that waits to be appended.
+
+    ``stored`` is its stored form, once it is prepared: without large values, which are in ``blobs``, and encrypted if
+    the run is. ``beside`` is stored in one atomic step with it.
+    """
 
     event: Event
     stored: Event | None = None
@@ -67,8 +69,8 @@ class Queued(Struct):
     beside: Beside | None = None
 
     def prepare(self, inline_bytes_max: int, key: Key | None) -> Event:
-        """Return the event as the log takes it. Splitting, hashing and encrypting a large one takes long; it may be
-        done on any thread."""
+        """Return the stored form of the event. May be called on any thread, because splitting, hashing and encrypting
+        a large event take long."""
         if self.stored is None:
             event, payload = self.event, bytes(self.event.payload)
             slim, blobs = payloads.split(payload, inline_bytes_max)
@@ -80,7 +82,7 @@ class Queued(Struct):
 
 
 class RunLog:
-    """The one writer of a run's events: numbers them, seals them (replaces secrets), and appends them."""
+    """The only writer of a run's events: seals them (replaces secrets), numbers and appends them."""
 
     def __init__(
         self,
@@ -98,11 +100,11 @@ class RunLog:
         self.epoch = 0
         self.n = 0
         self.queue: deque[Queued] = deque()
-        """What is numbered and not yet acknowledged."""
+        """Events that are numbered but not yet acknowledged."""
         self.numbered: deque[Event] = deque()
-        """What is numbered and not yet delivered to the interpreter; the run's loop takes it."""
+        """Events that are numbered but not yet delivered to the interpreter; the run's loop takes them."""
         self._log = log
-        # Unlike that of any other activation, be it in a process of the same name.
+        # Unique to this activation, even among processes of the same name.
         self._writer = f"{writer}.{secrets.token_hex(4)}"
         self._clock = clock or log.now
         self._inline_bytes_max = inline_bytes_max
@@ -112,18 +114,20 @@ class RunLog:
         self._time = dt.datetime.min.replace(tzinfo=dt.UTC)
         self._known_blobs: set[str] = set()
         self.key: Key | None = None
-        """What the run is encrypted with."""
+        """The run's encryption key, if it has one."""
         self._redaction = Redaction()
 
     def continue_from(self, recorded: Sequence[Recorded], behind: int | None = None) -> None:
-        """Take the last of the run's events as the one to follow, and what they all have in common, definition and key,
-        of the first; ``behind`` is the sequence of what was stored last, where that is something else: no event, or the
-        first one of a fork that has done nothing yet."""
+        """Continue after the last of the run's events, with the definition and key of the first.
+
+        ``behind`` is the sequence of the message stored last, if that is not the last of these events: an unreadable
+        message, or the first event of a fork that has not recorded anything else.
+        """
         last = recorded[-1]
         event = last.event
         self.n = event.n
         self.epoch = event.epoch
-        # The first is the run's own, also where the last is one of a fork's origin.
+        # The first event is the run's own, even if the last one belongs to the origin of a fork.
         self.definition = recorded[0].event.definition
         self.key = recorded[0].key
         self._sequence = last.sequence if behind is None else behind
@@ -131,15 +135,15 @@ class RunLog:
 
     @property
     def sequence(self) -> int:
-        """The stream sequence of the run's last event, as far as is known here."""
+        """The stream sequence of the last event that was read or appended here."""
         return self._sequence
 
     def know_blobs(self, digests: Sequence[str]) -> None:
-        """Note which large values the log holds already."""
+        """Note large values that the log has already."""
         self._known_blobs.update(digests)
 
     def keep_secret(self, values: Mapping[str, str]) -> None:
-        """Replace these values (by name) wherever they would be recorded."""
+        """Replace these values (by name) in everything that is recorded."""
         self._redaction.add(values)
 
     # -- numbering ----------------------------------------------------------------------------------------------------
@@ -154,7 +158,7 @@ class RunLog:
         self._time = max(self._time, instant)
 
     def seal(self, payload: Payload) -> bytes:
-        """Encode a payload in its recorded form: secrets replaced."""
+        """Encode a payload in its recorded form, with secrets replaced."""
         data = encode_payload(payload)
         if not self._redaction.concerns(data):
             return data
@@ -163,7 +167,7 @@ class RunLog:
         try:
             decode_payload(payload.type, sealed)
         except msgspec.ValidationError:
-            # The secret is a word of the vocabulary, such as an outcome: no secret at all.
+            # The secret equals a word of the vocabulary, such as an outcome, so it is not really secret.
             return data
         return sealed
 
@@ -202,15 +206,15 @@ class RunLog:
         return event
 
     def state(self, payload: Payload, *, key: str = "", cause: int = 0, node: "Address | None" = None) -> Event:
-        """Number and queue a payload of the runtime's own."""
+        """Number and queue a payload that the runtime states."""
         path, iteration, attempt = node or _RUN
         return self.write(payload.type, self.seal(payload), path, iteration, attempt, key, cause=cause)
 
     async def keep(self, data: bytes) -> str:
-        """Store a value that an event will name beside the run's events, encrypted if they are; return its digest.
+        """Store a large value for a later event, encrypted if the run is; return its digest.
 
         :raises LogUnavailable: if the log does not answer for too long
-        :raises StoreFull: if it has no room for too long
+        :raises StoreFull: if the store is full for too long
         """
         stored = data if self.key is None else self.key.value(data)
         digest = sha256(stored).hexdigest()
@@ -218,24 +222,24 @@ class RunLog:
         return digest
 
     def command(self, body: bytes) -> bytes:
-        """The body of a command that has come for the run, decrypted if it is encrypted as the run is."""
+        """The body of a command to the run, decrypted if it is encrypted with the run's key."""
         if self.key is None or not is_encrypted(body):
             return body
         try:
             return self.key.decrypted_command(body)
         except (*JSON_ERRORS, Undecipherable):
-            return body  # a stranger's words, and refused as such
+            return body  # not encrypted by Callboard; the command is refused as malformed
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
     async def append_queued(self, alone: Callable[[Event], bool] = _never) -> list[Queued]:
-        """Append the oldest queued event, and with it those behind it; return them once they are acknowledged.
+        """Append the oldest queued events in one batch; return them once they are acknowledged.
 
-        What has something beside it, and what goes ``alone``, is appended by itself.
+        An event with a ``beside``, and one for which ``alone`` returns true, is appended separately.
 
         :raises RunLost: if another writer has appended to the run
         :raises LogUnavailable: if the log does not answer for too long
-        :raises StoreFull: if it has no room for too long
+        :raises StoreFull: if the store is full for too long
         """
         patience_s = self._room_patience_s
         together = self._together(alone)
@@ -255,7 +259,7 @@ class RunLog:
         return together
 
     async def _prepare(self, queued: Queued) -> None:
-        """Make the event as the log takes it, beside the loop if it is large."""
+        """Prepare the stored form of an event, on a thread if the event is large."""
 
         def prepare() -> None:
             queued.prepare(self._inline_bytes_max, self.key)
@@ -286,7 +290,7 @@ _RUN: Address = ("", 0, 0)
 
 
 async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
-    """Read a run's events, at most so many, with their large values put back in; for those who only look.
+    """Read a run's events, at most ``limit``, with their large values inserted.
 
     Whoever acts upon them takes them through `callboard.bus.log.port.readable`.
     """
@@ -298,7 +302,7 @@ async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None 
 
 
 async def read_for_view(log: Reading, ref: RunRef) -> list[Recorded]:
-    """Read a run's events as `read_run`. A damaged last event is there as well, as an unreadable one."""
+    """Read a run's events like `read_run`, including a damaged last event, as an unreadable one."""
     found = await read_run(log, ref)
     if found and is_lost(await log.last(ref)):
         found.append(lost_last(ref, found[-1].event.n + 1, found[-1].sequence + 1))

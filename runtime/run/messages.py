@@ -1,7 +1,7 @@
-"""Run messages: what one run says to another, stored in one atomic batch with the event that it follows from.
+"""Run messages: messages between runs, each stored in one atomic batch with the event that causes it.
 
-The ``run.end`` of a child run goes with the wake of its parent, the ``effect.cancelled`` of a ``child.start`` with the
-cancellation of the child. So there is no moment at which a worker could die and leave the other without its message.
+The ``run.end`` of a child run is stored with the wake of its parent, and the ``effect.cancelled`` of a ``child.start``
+with the cancellation of the child. So the message is not lost, no matter when a worker crashes.
 """
 
 import msgspec
@@ -14,20 +14,23 @@ from callboard.bus.log.port import RunMessage
 from callboard.bus.subjects import RunRef
 
 RUN_MESSAGE_BYTES_MAX = 128 * 1024
-"""It is one message, without a place for large values: a cause that goes beyond it goes without its details."""
+"""Maximum size of a run message, which cannot have large values; the details of a larger cause are left out."""
 
 WORDS_CHARS_MAX = 5_000
-"""Code and message of a cause are cut here; what was said is in the log of the run that says it. As JSON
-a character takes up to 6 bytes."""
+"""Code and message of a cause are cut to this length; the complete text is in the log of the sending run. In JSON a
+character takes up to 6 bytes."""
 
 
 def wake_of(parent: ev.Parent, child: RunRef) -> RunMessage:
-    """Tell a parent that its child has ended."""
+    """Return the message to a parent that its child has ended."""
     return RunMessage(RunRef(child.tenant, parent.run), "wake", msgspec.json.encode(Wake(parent.key, child.run)))
 
 
 def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool, key: Key | None) -> RunMessage:
-    """Tell a child to stop, because of what stopped its parent's wait for it; both are encrypted with ``key``."""
+    """Return the message that stops a child, with the cause that ended its parent's wait for it.
+
+    ``key`` is the encryption key of both runs.
+    """
     by = f"run {parent.run}"
     code, message = cause.code[:WORDS_CHARS_MAX], (cause.message or cause.code)[:WORDS_CHARS_MAX]
     if kill:

@@ -1,4 +1,4 @@
-"""The node actors of an active run: started when a node is entered or has an effect, let go when it is left."""
+"""The node actors of an active run: started when a node is entered or has an effect, released when it is left."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from callboard.actors.node import NodeActor
 from callboard.bus.paths import parse_key
 
 Address = tuple[str, int]
-"""Path and iteration of a node execution, or of a place that is no node."""
+"""Path and iteration of a node execution, or of a place that is not a node."""
 
 
 class NodeActors:
@@ -19,7 +19,7 @@ class NodeActors:
         self._acting: dict[Address, NodeActor] = {}
 
     def call(self, address: Address) -> NodeActor:
-        """Return the actor of an address; a new one if there is none."""
+        """Return the actor of an address; start one if necessary."""
         actor = self._acting.get(address)
         if actor is None:
             path, iteration = address
@@ -28,13 +28,13 @@ class NodeActors:
         return actor
 
     def leave(self, address: Address) -> None:
-        """Let an actor go, if there is one: it ends when what it is doing has come to its outcome."""
+        """Release the actor of an address, if there is one: it ends when its running effects have their outcomes."""
         actor = self._acting.pop(address, None)
         if actor is not None:
             actor.leave()
 
     def lost(self, name: str) -> Address | None:
-        """Take notice that an actor died, let go or not; return its address, or None if it is none of these."""
+        """Note that an actor died, released or not; return its address, or None if the name is not a node actor's."""
         path, hash_sign, iteration = name.rpartition("#")
         if not (hash_sign and iteration.isdigit()):
             return None
@@ -45,7 +45,7 @@ class NodeActors:
         return address
 
     def abandon(self, key: str) -> Address:
-        """Stop an effect that is being carried out; return where it belonged."""
+        """Stop an effect that is being carried out; return the address of its node."""
         address = _address(key)
         if (actor := self._acting.get(address)) is not None:
             actor.abandon(key)
@@ -57,6 +57,6 @@ class NodeActors:
 
 
 def _address(key: str) -> Address:
-    """Return where an effect hangs."""
+    """Return the address of an effect's node."""
     parsed = parse_key(key)
     return parsed.path, parsed.iteration

@@ -1,4 +1,4 @@
-"""Orphans: forks of which what they share is not in the log. Nobody reads them; among many runs they are left out."""
+"""Orphans: forks whose shared events are not in the log. They cannot be read, so lists of runs omit them."""
 
 from callboard.bus.events import RunAccepted
 from callboard.bus.log.forks import origin_of
@@ -7,13 +7,13 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
 
 UNREADABLE = (NoAnswer, ValueError)
-"""What reading an orphan raises: its origin is not there, or has a name that is none."""
+"""The exceptions that reading an orphan raises: its origin is missing or has an invalid name."""
 
 
 async def is_orphan(log: JetStreamLog, ref: RunRef) -> bool:
-    """Whether a run is a fork whose origin, or that one's, is not there as far as it is shared.
+    """Whether a run is a fork that lacks shared events of its origin, or of a further origin.
 
-    Whoever may publish may leave any first event: with an origin that nothing can be called by, or the fork itself.
+    A client may publish any first event, even one whose origin has an invalid name or is the fork itself.
 
     :raises NoAnswer: if the log does not answer
     """

@@ -1,4 +1,4 @@
-"""The pace of a worker: long work of one run is done in slices of `SLICE_S`, between which other runs go on.
+"""The pace of a worker: long work of one run is done in slices of `SLICE_S`, between which other runs continue.
 
 Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
 piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
@@ -21,21 +21,21 @@ from callboard.lib.threads import Beside, on_a_thread, on_the_loop
 from callboard.runtime.interpreter.computation import Computation, at_home
 
 SLICE_S = 0.01
-"""How long the loop may be kept by runs before it looks at everything else."""
+"""How long runs may occupy the loop before it serves all other tasks."""
 
 REST_SHARE = 0.5
-"""How long long work rests behind a piece, as a share of the time that the piece took: others have many short ones."""
+"""How long long work rests after a piece, as a share of the piece's time, because others have many short pieces."""
 
 IDLE_SHARE = 0.05
-"""If everything else had to do for less than this share of a slice, nobody is there to rest for."""
+"""If all other tasks together needed less than this share of a slice, long work does not rest."""
 
 
 COMPUTATIONS_MAX = 4
-"""How many computations of one worker's runs are carried out at the same time; each has a thread."""
+"""Maximum number of concurrent computations of one worker's runs; each has a thread."""
 
 
 async def computed_on_a_thread(work: Callable[[], None]) -> None:
-    """Carry a computation out beside the loop; no more than `COMPUTATIONS_MAX` go on at the same time."""
+    """Carry a computation out on a thread; at most `COMPUTATIONS_MAX` run concurrently."""
 
     def carry_out() -> None:
         with at_home(from_thread.run_sync):
@@ -53,14 +53,14 @@ class Pace:
         self._slice_s = slice_s
         self._clock = clock
         self.beside = on_the_loop if slice_s == math.inf else beside
-        """Does what takes long beside the loop."""
+        """Carries long work out beside the loop."""
         self._since: float | None = None
         self._long = anyio.Lock()
         self.doing = ""
-        """Whose work is being done; empty in between."""
+        """The run whose work is being done; empty in between."""
 
     def pressed(self) -> bool:
-        """Whether the loop has been kept long enough since it was last seen to look at everything else."""
+        """Whether runs have occupied the loop for a whole slice since it last served other tasks."""
         if self._slice_s == math.inf:
             return False
         if self._since is None:
@@ -73,11 +73,11 @@ class Pace:
         self._since = None
 
     async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:
-        """Do somebody's work piece by piece; return whether it kept the loop for long.
+        """Do work piece by piece; return whether it occupied the loop for long.
 
-        ``long`` says that it will probably do so. Of such work, and of what turns out to be such, only one piece is
-        done at a time, and behind it the loop has time for others. What the work computes beside the loop does not
-        count as such a piece: other long work goes on meanwhile.
+        ``long`` means that it probably will. Pieces of long work, announced or not, are done one at a time, and after
+        each the loop has time for other tasks. Computations beside the loop are not such pieces, so other long work
+        continues during them.
         """
         piece, kept = _Piece(), False
         if not long:
@@ -94,7 +94,7 @@ class Pace:
         return kept
 
     async def _piece(self, pieces: Iterator[Computation | None], of: str) -> "_Piece":
-        """Work until the loop has been kept long enough, and rest if so, unless nobody else has anything to do."""
+        """Work for at most a slice. After a long piece, rest, unless no other task needs the loop."""
         self.doing = of
         try:
             piece, took = self._slice(pieces)
@@ -107,14 +107,13 @@ class Pace:
         return piece
 
     async def _looked_around(self) -> float:
-        """Let the loop look at everything else once; return how long that took."""
+        """Let the loop serve all other tasks once; return how long that took."""
         began = self._clock()
         await anyio.lowlevel.checkpoint()
         return self._clock() - began
 
     def _slice(self, pieces: Iterator[Computation | None]) -> tuple["_Piece", float]:
-        """Do pieces until the loop has been kept long enough, or something is to be computed beside it; return what
-        that came to, and how long it took."""
+        """Do pieces until the slice is over or a computation must be carried out; return result and duration."""
         began = self._clock()
         for computation in pieces:
             if computation is not None:
@@ -127,8 +126,8 @@ class Pace:
 
 
 class _Piece(Struct, frozen=True):
-    """What a slice of some work came to: whether it kept the loop long, whether it was the last, and what is to be
-    carried out before the next."""
+    """The result of a slice: whether it occupied the loop for long, whether it was the last, and the computation that
+    must be carried out before the next."""
 
     long: bool = False
     last: bool = False
@@ -139,7 +138,7 @@ _LIMITER: RunVar[anyio.CapacityLimiter] = RunVar("computations")
 
 
 def _computations() -> anyio.CapacityLimiter:
-    """The loop's limiter of computations, of which there is one, however many paces there are."""
+    """The limiter of computations, one per event loop, no matter how many paces there are."""
     limiter = _LIMITER.get(None)
     if limiter is None:
         limiter = anyio.CapacityLimiter(COMPUTATIONS_MAX)

@@ -1,4 +1,4 @@
-"""Quarantine: what the log records of a run that no worker can perform, so that no worker tries again.
+"""Quarantine: records that no worker can perform a run, so that no worker tries again.
 
 Either the run's log is damaged, or each worker that claimed the run has crashed. The run is listed as quarantined, and
 `callboard.runtime.run.kill` ends it when it gets a kill.
@@ -15,10 +15,10 @@ from callboard.runtime.run.log import RunLog
 
 
 async def quarantine(log: EventLog, services: Services, ref: RunRef, error: CallboardError) -> None:
-    """Record that no worker performs a run any more, and why.
+    """Record that no worker performs a run any longer, and why.
 
     :raises RunLost: if another worker has appended to the run
-    :raises LogUnreadable: if one more such message came meanwhile
+    :raises LogUnreadable: if another unreadable message was stored in the meantime
     :raises LogUnavailable: if the log does not answer
     """
     recorded = await log.read(ref)

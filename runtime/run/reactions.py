@@ -1,4 +1,4 @@
-"""Reactions: which events a command becomes that reaches an active run. Pure decisions; the run actor records them.
+"""Reactions: decides which events a command to an active run results in. Pure; the run actor records the events.
 
 Consumes: cancel, kill, pause, resume, answer, signal
 Emits: cancel.requested, run.paused, run.resumed, human.answered, tool.result, signal.received, command.refused
@@ -19,32 +19,33 @@ from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.interpreter.waits import OpenQuestion
 
 QUESTION_CHARS_MAX = 200
-"""How much of a question a refusal repeats."""
+"""Maximum number of characters of a question that a refusal quotes."""
 
 
 class Reaction(Struct, frozen=True):
-    """An event that a command becomes; with a key, an outcome of that effect."""
+    """An event that a command results in; with a key, an outcome of that effect."""
 
     payload: Payload
     key: str = ""
 
 
 def parse_tell(verb: str, body: bytes) -> Tell:
-    """Read a tell's body; an empty one is all defaults.
+    """Read the body of a command; an empty one has default values only.
 
-    :raises KeyError: if there is no such verb
-    :raises msgspec.DecodeError: if it is not of the verb's shape
+    :raises KeyError: if the verb is unknown
+    :raises msgspec.DecodeError: if the body does not have the verb's shape
     """
     try:
         return decode_json(body or b"{}", type=TELLS[verb])
     except RecursionError as error:
-        raise msgspec.DecodeError("it is nested too deep") from error
+        raise msgspec.DecodeError("the command is nested too deep") from error
 
 
 def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
-    """Whether the server stored a command after the deadline of the question or the breakpoint that it is for.
+    """Whether the server stored a command after the deadline of its question or breakpoint.
 
-    It is refused, whether or not the deadline is recorded yet."""
+    Such a command is refused, whether or not the deadline is recorded yet.
+    """
     try:
         tell = parse_tell(verb, body)
     except (KeyError, *JSON_ERRORS):
@@ -61,15 +62,15 @@ def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
 
 
 def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None = None) -> list[Reaction]:
-    """Decide what a command becomes; at least one event, so that the command is recorded.
+    """Return the events that a command results in; at least one, so that the command is recorded.
 
-    Admission has checked it; one that was published past admission may be anything. ``stored`` is when the server
-    stored it: an answer or a resume after its deadline is refused.
+    Admission has checked the command, but one that was published without admission may have any content. ``stored`` is
+    the time at which the server stored it: an answer or a resume after its deadline is refused.
     """
     try:
         tell = parse_tell(verb, body)
     except KeyError:
-        return [Reaction(ev.CommandRefused(verb, "tell.verb", f"there is no verb {verb!r}"))]
+        return [Reaction(ev.CommandRefused(verb, "tell.verb", f"unknown verb {verb!r}"))]
     except JSON_ERRORS as error:
         return [Reaction(ev.CommandRefused(verb, "tell.malformed", str(error)))]
     match tell:
@@ -93,7 +94,7 @@ def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None =
 
 
 def kill_requested(kill: Kill) -> ev.CancelRequested:
-    """What a kill is recorded as, whatever the run is at."""
+    """Return the event that records a kill, whatever the state of the run."""
     return ev.CancelRequested(kill.reason, kill.by, "killed", kill=True)
 
 
@@ -112,20 +113,22 @@ def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Re
 
 
 def _resumable(stage: Stage, resume: Resume) -> list[str]:
-    """Keys of the pauses that a resume would end."""
+    """Keys of the pauses that a resume ends."""
     return stage.waits.step() if resume.step else stage.waits.pauses()
 
 
 def _has_run_out(stage: Stage, key: str, stored: dt.datetime) -> bool:
-    """Whether a pause had timed out before the server stored something."""
+    """Whether a pause had timed out when the server stored a command."""
     effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
     return isinstance(intent, ev.RunPaused) and _is_over(stage, intent.timeout_at, stored)
 
 
 def _is_over(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
-    """Whether a deadline had passed before the server stored something. In a fork the deadlines of its origin are
-    postponed: none of the open ones may have passed earlier than the earliest."""
+    """Whether a deadline had passed when the server stored a command.
+
+    In a fork the deadlines of its origin are postponed, so the earliest open deadline must have passed as well.
+    """
     bound = stage.waits.next_deadline()
     if timeout_at is None or stored is None or bound is None:
         return False
@@ -187,11 +190,11 @@ def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
 
 
 def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
-    """Why nothing takes an answer: code and message."""
+    """Return code and message of the refusal of an answer that nothing waits for."""
     if not key and waiting:
         return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
     if not key and (stage.waits.questions or "timeout" in stage.waits.answered.values()):
-        return "answer.late", "no question that had been asked when this answer was sent is open any more"
+        return "answer.late", "every question that was open when this answer was sent has been closed since"
     if not key:
         return "answer.no_question", "no question is open"
     if key in stage.waits.answered or _callers(stage, key):
@@ -203,7 +206,7 @@ _CLOSED = {"answered": "has been answered already", "timeout": "has timed out", 
 
 
 def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
-    """Make a call's outcome of an answer from outside; ``response_data`` may say that the tool has failed."""
+    """Return the outcome of a call for an answer from outside; ``response_data`` may state that the tool failed."""
     match answer.response_data:
         case {"error": error}:
             message = error if isinstance(error, str) else msgspec.json.encode(error).decode()
@@ -213,7 +216,7 @@ def _tool_result(call: ev.ToolCall, answer: Answer) -> ev.ToolResult:
 
 
 def _with_open(stage: Stage, message: str) -> str:
-    """Add to a refusal what somebody outside could move, if there is anything: what it is, since when, until when."""
+    """Append to a refusal everything that waits for a command: what it is, since when and until when."""
     bound = stage.waits.next_deadline()
     until = bound[0] if bound is not None else None
     told = [

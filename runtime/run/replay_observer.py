@@ -1,4 +1,4 @@
-"""Observing: a sink for replays that must not write: it keeps to itself what a replay states beyond the log."""
+"""Observers: a sink for replays that must not write; it collects the events that a replay states beyond the log."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from callboard.runtime.run.log import RunLog
 class Observer:
     """A `callboard.runtime.interpreter.ledger.Sink` over a run's events up to ``last``.
 
-    ``beyond`` are the events that a worker would have appended next, numbered as it would have. Where secrets were
-    replaced in the log, the same are to be given here, so that what is asked for again is compared in the same form.
+    ``beyond`` has the events that a worker would append next, with the same numbers. Pass the ``secrets`` that were
+    replaced in the log, so that requested events are compared with the recorded ones in the same form.
     """
 
     def __init__(self, ref: RunRef, last: Event, secrets: Mapping[str, str] | None = None) -> None:
@@ -36,7 +36,7 @@ class Observer:
         return self._runlog.clock()
 
     def abandon(self, key: str) -> None:
-        """Nothing is being carried out here."""
+        """Do nothing: an observer carries out no effects."""
 
     def close_toolbox(self, key: str) -> None:
-        """Nothing is open here."""
+        """Do nothing: an observer has no sessions."""

@@ -1,4 +1,4 @@
-"""Resting: what an active run does when there is nothing to do: it waits, lingers, and at last parks.
+"""Rest: an active run that has nothing to do waits, lingers for a while and then parks.
 
 Emits: run.parked, run.paused, run.resumed, timer.fired
 """
@@ -19,14 +19,14 @@ from callboard.runtime.run.in_flight import InFlight
 logger = structlog.get_logger(__name__)
 
 LOOK_AGAIN_S = 0.1
-"""How soon to look again whether a command that was stored before a deadline has come."""
+"""Delay before checking again whether a command that was stored before a deadline has arrived."""
 
 COMMAND_PATIENCE_S = 60.0
 """How long an elapsed deadline waits for such a command."""
 
 
 class Rest:
-    """Waits for an idle run: fires the deadlines that elapse, and parks it when nothing here is left to do."""
+    """Waits for an idle run: fires the deadlines that elapse, and parks the run when nothing is left to do here."""
 
     def __init__(self, active: Activation, flight: InFlight, budget: Budget) -> None:
         self._budget = budget
@@ -34,16 +34,18 @@ class Rest:
         self._flight = flight
         self._idle_since: float | None = None
         self._clear_until = dt.datetime.min.replace(tzinfo=dt.UTC)
-        """Every command that was stored up to then has come."""
+        """Every command that was stored up to this time has arrived."""
         self._unclear_since: float | None = None
 
     def over(self) -> None:
-        """Something has happened: lingering begins anew."""
+        """Restart the time of lingering, because the run was active."""
         self._idle_since = None
 
     def elapsed(self, stored: dt.datetime | None = None) -> dt.datetime | None:
-        """Return the earliest open deadline if it has passed: by the run's clock, or by the server's, which stored
-        something at ``stored``."""
+        """Return the earliest open deadline if it has passed by the run's clock or before ``stored``.
+
+        ``stored`` is a time at which the server stored a command, so the server's clock has reached it.
+        """
         deadline = self._active.stage.waits.next_deadline()
         if deadline is None:
             return None
@@ -51,8 +53,10 @@ class Rest:
         return deadline[0] if deadline[0] <= now or (stored is not None and deadline[0] < stored) else None
 
     def fire(self) -> bool:
-        """Record the earliest deadline, which has elapsed; one at a time, since it may move the others. False if a
-        command that the server stored before it may still be on its way: see `look`."""
+        """Record the earliest deadline, which has elapsed; only one, because it may change the others.
+
+        Return False if a command that the server stored before it may not have arrived yet: see `look`.
+        """
         deadline = self._active.stage.waits.next_deadline()
         if deadline is None or deadline[0] > self._clear_until:
             return False
@@ -62,7 +66,7 @@ class Rest:
         return True
 
     async def look(self, due: dt.datetime, heard: Heard) -> None:
-        """Find out whether every command that was stored before an elapsed deadline has come; if not, wait a little.
+        """Check whether every command that was stored before an elapsed deadline has arrived; if not, wait briefly.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -77,12 +81,14 @@ class Rest:
         if now - self._unclear_since < COMMAND_PATIENCE_S:
             await active.news(LOOK_AGAIN_S)
             return
-        logger.warning("a command stored before a deadline does not come; the deadline counts", run=active.ref.run)
+        logger.warning("a command stored before a deadline has not arrived; the deadline counts", run=active.ref.run)
         self._clear_until, self._unclear_since = due, None
 
     def keep_budget(self) -> bool:
-        """Record that the run has used its budget up, or one that it shares, if nobody has stopped it yet; or else
-        that it goes on, once more, for children that did not go into one batch with that."""
+        """Record that the run has used up its own or a shared budget, unless it is paused or cancelled already.
+
+        Otherwise record another resume, if children are still held because their releases did not fit into one batch.
+        """
         if self._stopped():
             return False
         now = self._active.runlog.clock()
@@ -95,7 +101,7 @@ class Rest:
         return True
 
     def _shared_up(self, now: dt.datetime) -> ev.RunPaused | None:
-        """The pause for a budget of the tenant or the definition; who is resumed goes on for the rest of its window."""
+        """The pause for a budget of the tenant or the definition. A resumed run is not paused again in its window."""
         active = self._active
         for one in active.services.allowances.exhausted(active.ref.tenant, active.runlog.definition, now):
             if one.pauses and one.mark not in self._budget.paused_by:
@@ -108,13 +114,13 @@ class Rest:
         return stage.waits.paused or stage.cancelling or stage.killed is not None
 
     def _next_deadline(self) -> dt.datetime | None:
-        """When something happens by itself."""
+        """The next time at which the run continues without an event from outside."""
         deadline = self._active.stage.waits.next_deadline()
         dues = (deadline[0] if deadline is not None else None, None if self._stopped() else self._budget.due())
         return min((due for due in dues if due is not None), default=None)
 
     async def wait(self) -> None:
-        """Wait for something to happen, or park, if the run has lingered for long enough."""
+        """Wait until the run is woken, or park if it has lingered long enough."""
         self._active.quieten()
         if not self._flight.all_far_away():
             await self._wait(None)
@@ -143,7 +149,7 @@ class Rest:
         waits = active.stage.waits
         status = standing(waits.intents(), paused=bool(waits.pauses()), cancelling=active.stage.cancelling)
         active.runlog.state(ev.RunParked(awaits=waits.keys(), deadline=due, status=status))
-        # Nothing may follow it, as nothing may follow the end.
+        # No event may follow it, as with the run's end.
         active.closing = True
         if due is not None:
             active.runlog.queue[-1].beside = Alarm(due, partition_of(active.ref, active.services.partitions))

@@ -1,1 +1,1 @@
-"""The worker: a process that carries runs out, with the services that it offers them."""
+"""The worker: a process that performs runs, and the services that it provides to them."""

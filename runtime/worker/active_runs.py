@@ -1,4 +1,4 @@
-"""Active runs: a worker's run actors, how many there are at once, and the commands they hold unacknowledged."""
+"""Active runs: hosts a worker's run actors, limits their number and keeps their activating commands unacknowledged."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -37,24 +37,24 @@ logger = structlog.get_logger(__name__)
 
 CRASHED_RETRY_S = 30.0
 CRASHED_RETRY_MAX_S = 3_600.0
-"""A run that could not be performed is offered to its partition's worker again after so long, at first and at most."""
+"""First and longest delay before a run that could not be performed is offered to its partition's worker again."""
 
 KEY_RETRY_S = 1.0
 KEY_RETRY_MAX_S = 60.0
-"""The same where only the key is missing that the run is encrypted with."""
+"""The same delays for a run that only lacks its encryption key."""
 
 FULL_RETRY_S = 1.0
-"""A command that a run has no room for is delivered again after so long."""
+"""Delay before a command to a run with a full inbox is redelivered."""
 
 ACTIVATING = frozenset({"start", "alarm"})
-"""Commands that are there to have a run activated, and say nothing to one that is."""
+"""Commands that only activate a run and have no effect on an active one."""
 
 RESTARTS = Restart(most=2, within_s=60.0, pause_s=0.2)
 """How often a run actor that failed unexpectedly replays its run before the command is given back."""
 
 
 RELEASE_WAIT_S = 2.0
-"""How long a worker that shuts down waits until its runs have recorded that their effects are stopped."""
+"""How long a worker that shuts down waits for its runs to record that their effects are stopped."""
 
 QUARANTINE_TRIES = 8
 """Deliveries of a command after which a run whose actor always fails is quarantined."""
@@ -63,33 +63,33 @@ QUARANTINED = "the run is quarantined; `callboard kill` ends it"
 
 
 class Hear(Protocol):
-    """Is told of each run that becomes active. A ``fresh`` one has not been performed before."""
+    """Called with each run that becomes active. A ``fresh`` run has not been performed before."""
 
     def __call__(self, ref: RunRef, *, fresh: bool) -> None: ...
 
 
 def _unheard(ref: RunRef, *, fresh: bool) -> None:
-    """Nothing listens to which runs become active."""
+    """Used if no listener is registered."""
 
 
 class Router(Protocol):
-    """The worker, as its active runs see it: finds another place for commands that a run ended without looking at."""
+    """The worker's interface for its active runs: passes on commands that a run ended without processing."""
 
     def take(self, delivery: Delivery) -> None:
-        """Pass a command on to its run, as if it had come just now."""
+        """Pass a command on to its run, as if it had just arrived."""
         ...
 
     def seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
-        """Find out from the log whose run it is, and pass the command on."""
+        """Find out from the log which worker has the run, and pass the command on."""
         ...
 
     def refuse(self, ref: RunRef, verb: str, code: str, message: str) -> None:
-        """Tell those who listen that a command came to nothing."""
+        """Publish that a command had no effect."""
         ...
 
 
 class _Hosted(Struct):
-    """A run at this worker, and the deliveries that stay unacknowledged as long as it is active."""
+    """A run at this worker, and the deliveries that stay unacknowledged while it is active."""
 
     actor: RunActor
     held: list[Delivery] = field(default_factory=list[Delivery])
@@ -104,7 +104,7 @@ class _Hosted(Struct):
 
     @property
     def deliveries(self) -> int:
-        """How often a command of it has been delivered, at most."""
+        """The largest number of deliveries of one of its commands."""
         return max((delivery.deliveries for delivery in self.held), default=1)
 
     def give_back(self, delay_s: float) -> None:
@@ -113,7 +113,7 @@ class _Hosted(Struct):
 
 
 class Counts(Struct):
-    """What has happened to the runs of a worker, from its beginning on."""
+    """Counts of events at a worker since it started."""
 
     replays: int = 0
     divergences: int = 0
@@ -137,7 +137,7 @@ class ActiveRuns:
         self.counts = Counts()
         self.hear: Hear = _unheard
         self.closed = False
-        """Whether no run is taken in any more."""
+        """Whether the worker takes no further runs."""
 
     def __len__(self) -> int:
         return len(self._hosted)
@@ -148,7 +148,7 @@ class ActiveRuns:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Host runs until cancelled; tell the server meanwhile that what is held is still being worked on."""
+        """Host runs until cancelled, and keep the server from redelivering the commands that they hold."""
         async with self._runs:
             task_status.started()
             while True:
@@ -158,7 +158,7 @@ class ActiveRuns:
                         delivery.hold()
 
     async def drain(self, patience_s: float) -> None:
-        """Let running effects finish for so long, then give the runs to other workers."""
+        """Let running effects finish for up to ``patience_s`` seconds, then give the runs to other workers."""
         self.closed = True
         with anyio.move_on_after(patience_s):
             for hosted in list(self._hosted.values()):
@@ -172,23 +172,23 @@ class ActiveRuns:
             hosted.give_back(0.0)
 
     async def _vacate(self) -> None:
-        """Wait until no run is here."""
+        """Wait until no run is left here."""
         self._vacant = anyio.Event()
         if self._hosted:
             await self._vacant.wait()
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     def tell(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
-        """Pass a command on to a run that is here."""
+        """Pass a command on to a run at this worker."""
         hosted = self._hosted[ref]
         for i, held in enumerate(hosted.held):
             if held.sequence == delivery.sequence:
-                # The command that keeps this run active, delivered again: hold on to the newer delivery.
+                # A redelivery of the command that keeps this run active: hold the newer delivery instead.
                 hosted.held[i] = delivery
                 return
         if verb in ACTIVATING:
-            # As long as the run is active, and ours, there is nothing to it.
+            # While the run is active at this worker, the command needs no action.
             hosted.held.append(delivery)
             return
         if verb in URGENT:
@@ -210,7 +210,7 @@ class ActiveRuns:
         actor = self._actor(ref, fresh=fresh, activated_by=activating)
         hosted = _Hosted(actor, [delivery])
         if verb not in ACTIVATING:
-            # Recorded it is, but not acknowledged: as long as the run is active, this delivery stands for it.
+            # The run records the command without acknowledging it: this delivery is held while the run is active.
             hosted.activating = activating
             actor.tell(activating)
         if verb in URGENT:
@@ -219,8 +219,10 @@ class ActiveRuns:
         self._begin(ref, hosted)
 
     def begin(self, first: Recorded) -> None:
-        """Make a run active that has just been admitted here: its first event is all that there is of it. The command
-        that calls for it is on its way, and held once it comes; if it comes too late, it finds that nothing is left."""
+        """Activate a run that was just admitted here and has only its first event.
+
+        Its routed command arrives later and is held then; if the run is over by that time, the command has no effect.
+        """
         if not self.closed:
             self.hear(first.ref, fresh=True)
             self._begin(first.ref, _Hosted(self._actor(first.ref, first=first)))
@@ -233,7 +235,7 @@ class ActiveRuns:
         self._runs.spawn(ref.run, lambda: self._host(ref, hosted))
 
     def lose(self, ref: RunRef, claim: Event) -> None:
-        """Show a run's actor a claim that was seen in the log: if it is newer than its own, the run is lost here."""
+        """Pass a claim from the log to a run's actor, which stops if the claim is newer than its own."""
         hosted = self._hosted.get(ref)
         if hosted is not None:
             hosted.actor.lose(claim)
@@ -283,7 +285,7 @@ class ActiveRuns:
         return None
 
     async def _record_divergence(self, ref: RunRef, hosted: _Hosted, error: CallboardError) -> None:
-        """Record that this version cannot continue the run. Its command comes again, after a pause that grows."""
+        """Record that this version cannot continue the run. Its command is redelivered after a growing pause."""
         self.counts.divergences += isinstance(error, ReplayDiverged)
         logger.error("run cannot be performed by this version", code=error.code, error=str(error))
         try:
@@ -304,7 +306,7 @@ class ActiveRuns:
         return "quarantined"
 
     async def _act(self, ref: RunRef, hosted: _Hosted) -> Ending:
-        """Let the actor act. A run that it cannot perform can still be killed, and a diverged one be cancelled."""
+        """Let the actor perform the run. If it cannot, a kill still ends the run, and a cancellation a diverged run."""
         try:
             return await self._act_again(ref, hosted)
         except (RunLost, LogUnavailable, StoreFull, NoAnswer, NotYet):
@@ -315,7 +317,7 @@ class ActiveRuns:
             return "ended"
 
     async def _act_again(self, ref: RunRef, hosted: _Hosted) -> Ending:
-        """Run the actor, again after an unexpected failure."""
+        """Run the actor, and restart it after unexpected failures."""
         restarts = 0
         while True:
             try:
@@ -331,19 +333,21 @@ class ActiveRuns:
             self._renew(ref, hosted)
 
     def _renew(self, ref: RunRef, hosted: _Hosted) -> None:
-        """Put a new actor in the place of one that failed."""
+        """Replace an actor that failed by a new one."""
         commands = hosted.actor.inbox.waiting
         hosted.actor = self._actor(ref)
         if self.closed:
             hosted.actor.drain()
         if hosted.activating is not None and hosted.activating not in commands:
-            # Taken up by the actor that failed, recorded or not: the log will know.
+            # The failed actor has taken the command; the new one finds in the log whether it is recorded.
             hosted.actor.inbox.waiting.append(hosted.activating)
         hosted.actor.inbox.waiting.extend(commands)
 
     async def _kill(self, ref: RunRef, hosted: _Hosted, *, diverged: bool) -> bool:
-        """End a run that cannot be performed, if it is to be killed; say whether that was so. A cancellation of a run
-        that has ``diverged`` is a kill, since no clean-up can be run."""
+        """End a run that cannot be performed, if a command kills it; return whether there is one.
+
+        A cancellation of a run that has ``diverged`` counts as a kill, because its clean-up cannot be run.
+        """
         kill = hosted.stop(("kill", "cancel") if diverged else ("kill",))
         if not await end_killed(self._log, self._services, ref, kill):
             return False
@@ -354,9 +358,9 @@ class ActiveRuns:
         return True
 
     def _let_go(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
-        """The run has parked or ended: acknowledge what kept it active, and see to commands that came too late."""
+        """Acknowledge the command of a run that is no longer active, and pass on commands that it did not process."""
         if ending == "not_found":
-            # The command was faster than the replica that was read.
+            # The command arrived before the replica that was read had the run.
             hosted.give_back(0.2)
             return
         if ending == "drained":
@@ -375,9 +379,9 @@ class ActiveRuns:
             if over or delivery.sequence < parked_at:
                 delivery.ack()
             else:
-                # There was nothing to the first one, or this came when the run had been parked: it may wake the run.
+                # The first command had no effect, or this one came after the run was parked: it may wake the run.
                 self._router.take(delivery)
-        # Commands that were not looked at are unacknowledged; take them as if they had come just now.
+        # Unprocessed commands are unacknowledged; take them as if they had just arrived.
         for command in hosted.actor.inbox.waiting:
             if ending == "quarantined" and command.verb != "kill":
                 self._router.refuse(ref, command.verb, hosted.quarantine_code, QUARANTINED)
@@ -387,5 +391,5 @@ class ActiveRuns:
 
 
 def _is_divergence(error: Exception) -> bool:
-    """Whether a run cannot be performed because this version does not follow its log, or not accept its start."""
+    """Whether a run cannot be performed because this version does not follow its log or does not accept its start."""
     return isinstance(error, CallboardError) and error.code.startswith("replay.")

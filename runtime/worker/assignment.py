@@ -1,6 +1,6 @@
-"""Assignment: which queues a worker reads. Takes its share of the partitions, and follows every change of who lives.
+"""Assignment: decides which queues a worker reads, and adjusts its share of the partitions when other workers change.
 
-A guest reads nothing as long as there is somebody else who does: what concerns its own runs is passed on to it.
+A guest reads no queues as long as other workers do; they pass on the messages for its runs.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,13 +32,13 @@ from callboard.runtime.cluster.ownership import owner
 logger = structlog.get_logger(__name__)
 
 _INBOX = -1
-"""Stands for the admissions' queue among the numbers of the partitions: all workers read it together."""
+"""The number of the admission queue, which all workers read together, among the numbers of the partitions."""
 
 Deliver = Callable[[Delivery], None]
 
 
 class Assignment:
-    """Pulls the queues that fall to this worker; a delivery goes to ``admit`` or, of a partition, to ``deliver``."""
+    """Pulls the queues of this worker: passes messages of partitions to ``deliver`` and all others to ``admit``."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Assignment:
         all_back_at: float = inf,
         code: Callable[[], Mapping[str, list[str]]] = dict,
     ) -> None:
-        """``room`` waits until more may be admitted; ``load`` is what others are told of this worker.
+        """``room`` waits until more messages may be admitted; ``load`` returns the load that this worker publishes.
 
         ``code`` returns the digests of this worker's code by entry point.
 
@@ -98,25 +98,25 @@ class Assignment:
         return sorted(queue for queue in self._reading if queue != _INBOX)
 
     def reads(self, ref: RunRef) -> bool:
-        """Whether commands of a run come to this worker."""
+        """Whether this worker reads the commands of a run."""
         return partition_of(ref, self._log.partitions) in self._reading
 
     def _told(self) -> Load | None:
         load = self._load()
         return msgspec.structs.replace(load, partitions=self.partitions) if load is not None else None
 
-    # -- who else there is --------------------------------------------------------------------------------------------
+    # -- other workers ------------------------------------------------------------------------------------------------
 
     def others(self) -> set[str]:
-        """The other workers that perform runs, those that are about to leave included."""
+        """The other workers that perform runs, including those that are about to leave."""
         return (self._membership.live() | self._membership.leaving()) - {self._worker}
 
     def leaving(self) -> set[str]:
-        """The workers that take nothing more and still perform what they have."""
+        """The workers that take no further runs but still perform those that they have."""
         return self._membership.leaving()
 
     def guests(self) -> set[str]:
-        """The other workers that want to keep the runs which they have taken."""
+        """The other workers that keep the runs that they have taken."""
         return self._membership.guests() & self.others()
 
     # -- who has which code -------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Assignment:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Create the consumers of the queues; of those that exist, find out how many deliveries are unacknowledged.
+        """Create the consumers of the queues; count the unacknowledged deliveries of those that exist already.
 
         :raises NoAnswer: if JetStream does not answer or refuses
         """
@@ -155,7 +155,7 @@ class Assignment:
                 tasks.start_soon(one, partition, _durable(partition), list(subjects.partition(partition)))
 
     async def run(self) -> None:
-        """Read what falls to this worker, until cancelled."""
+        """Read the queues of this worker until cancelled."""
         with self._log.nc.back(self._connected_anew):
             await self._run()
 
@@ -169,7 +169,7 @@ class Assignment:
             await self._membership.run(*waits)
 
     async def leave(self) -> None:
-        """Read nothing any more, and tell the others."""
+        """Stop reading and announce that to the other workers."""
         self._leaving = True
         await self._membership.leave()
         for scope in self._reading.values():
@@ -194,10 +194,10 @@ class Assignment:
                 return
             if self._back:
                 self._back = False
-                # Who has come meanwhile takes us for gone until it hears of us.
+                # A worker that has started in the meantime does not know this one until it receives a heartbeat.
                 await self._membership.beat()
                 await self._miss_nothing()
-            # Who has just come asks whose it was among those who were there before.
+            # A worker that has just started derives the previous owners from the other workers.
             live, sharing = self._membership.live(), self._membership.sharing
             before, alive = alive or sharing(live - {self._worker}), sharing(live)
             there = live | self._membership.leaving()
@@ -207,11 +207,11 @@ class Assignment:
                 mine = owner(partition, alive) == self._worker
                 if mine and partition not in self._reading:
                     predecessor = owner(partition, before) if before else None
-                    # What a worker that is gone has left unacknowledged must not wait until it counts as lost.
+                    # Deliveries that a lost worker has not acknowledged must not wait for the server's timeout.
                     await self._take_over(partition, predecessor is None or predecessor not in there)
                 elif not mine and partition in self._reading:
                     self._reading.pop(partition).cancel()
-            # How many are out was so when we came. At any later take-over nobody knows.
+            # The counts date from the start of this worker. At a later take-over they are unknown.
             self._pending_acks.clear()
             if self._membership.code_changed:
                 # Runs that wait for code may be waiting for this worker's, or for another's that has just come.
@@ -220,9 +220,10 @@ class Assignment:
             self.ready.set()
 
     async def _miss_nothing(self) -> None:
-        """Have delivered again what was on its way to us when the connection was lost, and all that we hold with it.
+        """Have all unacknowledged deliveries of this worker repeated, because some may be lost with the connection.
 
-        Nobody else can tell the one from the other, and both are harmless. Of the admissions one of us does so.
+        The server cannot distinguish those from deliveries that this worker holds; repeating both is harmless. For the
+        admission queue, one of the workers does this.
         """
         mine = [queue for queue in self._reading if queue != _INBOX or self._one_of_us()]
         async with anyio.create_task_group() as tasks:
@@ -234,7 +235,7 @@ class Assignment:
             if await pending_acks(self._log.requests, self._log.stream, durable):
                 await redeliver_now(self._log.requests, self._log.stream, durable)
         except NoAnswer as error:
-            logger.warning("what was on its way comes again later", consumer=durable, error=str(error))
+            logger.warning("deliveries lost with the connection are repeated later", consumer=durable, error=str(error))
 
     def _share_admission(self, mine: bool) -> None:
         if mine and _INBOX not in self._reading:
@@ -243,11 +244,11 @@ class Assignment:
             self._reading.pop(_INBOX).cancel()
 
     def _one_of_us(self) -> bool:
-        """Whether it is this worker that sees to the admissions' queue, which all read together."""
+        """Whether this worker is responsible for redelivery from the admission queue, which all workers read."""
         return owner(_INBOX, self._membership.sharing(self._membership.live()) or {self._worker}) == self._worker
 
     async def _readmit(self, gone: set[str]) -> None:
-        """Have admitted again what a lost worker had taken in: repeating an admission is harmless, waiting is not."""
+        """Have the messages in admission at a lost worker redelivered: repeating is harmless, waiting is not."""
         alone = self._membership.live() == {self._worker} and not self.ready.is_set()
         if self._one_of_us() and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
             await self._redeliver(ADMISSION)
@@ -261,11 +262,11 @@ class Assignment:
         try:
             await redeliver_now(self._log.requests, self._log.stream, durable)
         except NoAnswer as error:
-            logger.warning("what a lost worker held comes back later", consumer=durable, error=str(error))
+            logger.warning("deliveries held by a lost worker are repeated later", consumer=durable, error=str(error))
 
     def _read(self, queue: int, durable: str, deliver: Deliver) -> None:
         if self._leaving:
-            # Decided while it was being taken over: what came in would only be given back, over and over.
+            # The worker began to leave during the take-over; it would only return every delivery.
             return
         puller = Puller(self._log.nc, self._log.stream, durable, deliver, self._outbox.send)
         scope = self._reading[queue] = anyio.CancelScope()
@@ -282,10 +283,10 @@ def _durable(queue: int) -> str:
 
 
 def hello_waits(*, held: bool, guest: bool, back_in_s: float) -> tuple[float, float]:
-    """Return how long a new worker waits for others, and how long if nobody listens, in seconds.
+    """Return how long a new worker waits for other workers, and how long if none is connected, in seconds.
 
-    ``held`` says that somebody holds commands, who may be about to connect anew: by ``back_in_s`` seconds from now, all
-    have that will.
+    ``held`` means that commands are held by some worker that may be about to reconnect; in ``back_in_s`` seconds, every
+    live worker has reconnected.
     """
     if not held:
         return HELLO_WAIT_S, 0.0

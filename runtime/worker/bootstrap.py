@@ -1,4 +1,4 @@
-"""Opening a worker: wires configuration, connection, log, admission and runs together into a worker."""
+"""Bootstrap: creates a worker from configuration, connection, log, admission and services."""
 
 import os
 import socket
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 def worker_name() -> str:
-    """A name for this worker that no other has, nor had."""
+    """Return a name that no other worker has or had."""
     host = "".join(letter if letter.isalnum() else "-" for letter in socket.gethostname())
     return f"{host}-{os.getpid()}-{uuid4().hex[:6]}"
 
@@ -45,11 +45,11 @@ def worker_name() -> str:
 async def open_worker(
     connection: Connection, env: Mapping[str, str] | None = None, *, guest: bool = False
 ) -> AsyncGenerator[Worker]:
-    """Run a worker for the length of the block; it is there when the block begins.
+    """Run a worker during the block; it is ready when the block begins.
+
+    A ``guest`` performs the runs that name it, and others only if there is no other worker.
 
     :raises ClockSkewed: if the clock of this machine differs too much from the server's
-
-    A ``guest`` came for runs of its own: it performs those that name it and, only where nobody else is there, others.
     """
     config = connection.config
     if abs(ahead_s := connection.log.clock.ahead_s) > config.clock_skew_max_s:
@@ -58,7 +58,7 @@ async def open_worker(
     if swept := await to_thread.run_sync(sweep):
         log.warning("programs.swept", pids=swept, why="a worker and the keepers of its programs were killed")
     with suppress(NoAnswer):
-        # A server that does not say is written to as it was opened.
+        # If the server does not answer, the current way of committing stays.
         await connection.log.choose_commit(
             group_commit=None if config.group_commit == "auto" else config.group_commit == "on"
         )
@@ -90,7 +90,7 @@ async def open_worker(
         has_model=config.model is not None,
         all_back_at=connection.server.up_at + ALL_BACK_S if connection.server is not None else inf,
     )
-    # A guest at somebody else's store leaves that to those who stand there: it may have other rules.
+    # A guest that does not run the server sends no notices: its rules may differ from those of the other workers.
     rules = config.notify if not guest or connection.server is not None else {}
     error: Exception | None = None
     async with telling(connection, rules, lent) as told, anyio.create_task_group() as tasks:

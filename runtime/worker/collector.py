@@ -1,7 +1,7 @@
-"""The garbage collector of a process that stands: it looks at young objects less often, and never at the oldest.
+"""The garbage collector of a long-running process: it checks young objects less often, and the oldest never.
 
-A busy worker makes some hundred containers per event, and nearly all of them go by reference count; with Python's own
-thresholds about a tenth of its time goes into looking for cycles among them.
+A busy worker creates about a hundred containers per event, and reference counting frees nearly all of them. With
+Python's default thresholds, a worker spends about a tenth of its time on searching them for cycles.
 """
 
 import gc
@@ -9,17 +9,17 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 YOUNG_OBJECTS = 10_000
-"""Containers that come about, more than went, before the young ones are looked at (Python's own default: 700)."""
+"""Containers created minus containers freed before the young generation is collected (Python's default: 700)."""
 
 OLDER_ROUNDS = (20, 50)
-"""After so many looks at a generation the next older one is looked at too."""
+"""Collections of a generation before the next older one is collected too."""
 
 
 @contextmanager
 def settled_collector() -> Generator[None]:
-    """Take what is there by now for permanent, and look less often, for the length of the block."""
+    """Treat existing objects as permanent, and collect less often, during the block."""
     before = gc.get_threshold()
-    # Without looking for garbage first, which takes longer than what little there is of it is worth.
+    # Without a collection first: it would take long and find little garbage.
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, *OLDER_ROUNDS)
     try:

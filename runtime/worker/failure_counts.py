@@ -1,13 +1,13 @@
 """Failure counts: how often the admission of each message has failed at this worker.
 
-The delivery count of the server does not serve: a message that waits for the log is also delivered again, and a reset
-of the consumer sets the count back.
+The server's delivery count cannot be used: a message that waits for the log is redelivered too, and a reset of the
+consumer resets the count.
 """
 
 from collections import OrderedDict
 
 MESSAGES_MAX = 10_000
-"""Messages that are counted at once. The oldest count is dropped first."""
+"""Maximum number of messages with a count. The oldest count is dropped first."""
 
 
 class FailureCounts:

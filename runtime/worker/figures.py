@@ -1,4 +1,4 @@
-"""Figures of a worker, for whoever watches it: what it has to do, how free its loop is, how long appends take."""
+"""Metrics of a worker: its load, the lag of its event loop and the duration of appends."""
 
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -11,45 +11,45 @@ from callboard.features.telemetry.prometheus import Family, Histogram, Kind, Sam
 from callboard.runtime.worker.worker import Worker
 
 LOOK_S = 0.25
-"""How often it is looked how late the loop is."""
+"""How often the lag of the loop is measured."""
 
 LAG_BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 APPEND_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Figures:
-    """The figures of one worker on one log."""
+    """The metrics of one worker on one log."""
 
     def __init__(self, worker: Worker, log: JetStreamLog, told: Callable[[], Told] = Told) -> None:
         self._worker = worker
         self._told = told
-        self._lag = Histogram("callboard_worker_loop_lag_seconds", "How late the loop was.", LAG_BOUNDS_S)
+        self._lag = Histogram("callboard_worker_loop_lag_seconds", "Lag of the event loop.", LAG_BOUNDS_S)
         self._appends = Histogram(
-            "callboard_worker_append_seconds", "From an append to its acknowledgement.", APPEND_BOUNDS_S
+            "callboard_worker_append_seconds", "Time from an append to its acknowledgement.", APPEND_BOUNDS_S
         )
         log.appended = self._appends.observe
 
     async def run(self) -> None:
-        """Look at the loop until cancelled."""
+        """Measure the lag of the loop until cancelled."""
         while True:
             due = monotonic() + LOOK_S
             await anyio.sleep(LOOK_S)
             self._lag.observe(max(0.0, monotonic() - due))
 
     def families(self) -> Iterator[Family]:
-        """Return them as they are now."""
+        """Return the current metrics."""
         load, counts = self._worker.load(), self._worker.counts
         told: list[tuple[str, Kind, str, float]] = [
             ("runs", "gauge", "Runs at this worker.", load.runs),
-            ("runs_max", "gauge", "The most that it performs at once.", load.runs_max),
-            ("effects", "gauge", "Effects that it carries out.", load.effects),
-            ("effects_max", "gauge", "The most that it carries out at once.", load.effects_max),
+            ("runs_max", "gauge", "Maximum number of active runs.", load.runs_max),
+            ("effects", "gauge", "Effects that it is carrying out.", load.effects),
+            ("effects_max", "gauge", "Maximum number of concurrent effects.", load.effects_max),
             ("partitions", "gauge", "Partitions that it reads.", len(self._worker.partitions)),
-            ("replays_total", "counter", "Runs that it took on again by replaying them.", counts.replays),
+            ("replays_total", "counter", "Runs that it continued after a replay.", counts.replays),
             (
                 "divergences_total",
                 "counter",
-                "Replays that did not follow what was recorded.",
+                "Replays that diverged from the recorded events.",
                 counts.divergences,
             ),
         ]
@@ -62,6 +62,6 @@ class Figures:
         notices = [
             Sample(count, {"rule": rule, "outcome": outcome}) for (rule, outcome), count in sorted(self._told().items())
         ]
-        yield Family("callboard_worker_notices_total", "counter", "Notices, by what became of them.", notices)
+        yield Family("callboard_worker_notices_total", "counter", "Notices, by rule and outcome.", notices)
         yield self._lag.family()
         yield self._appends.family()

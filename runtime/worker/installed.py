@@ -1,7 +1,7 @@
-"""Providers and middlewares of one's own: found by entry point and in the configuration, and checked before any run.
+"""Custom providers and middlewares: found by entry points and in the configuration, and checked before any run.
 
 A class has ``document``, the specification's provider document, and ``execute(request)`` if it is a call provider, or
-``act(phase, request)`` if it is a middleware; without arguments it makes an instance.
+``act(phase, request)`` if it is a middleware. It is instantiated without arguments.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ GROUP = "callboard.providers"
 
 
 class Installed(Struct, frozen=True):
-    """A provider of one's own: its URI, its document, what makes it, and where it was named."""
+    """A custom provider: its URI, its document, the callable that creates it, and the place that names it."""
 
     uri: str
     document: dict[str, Any]
@@ -31,7 +31,7 @@ class Installed(Struct, frozen=True):
 
 
 def find(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple[list[Installed], list[Problem]]:
-    """Find the providers that are named in the configuration and by entry points, and what is wrong with them."""
+    """Return the providers that the configuration and entry points name, and the problems of invalid ones."""
     found: list[Installed] = []
     problems: list[Problem] = []
     for origin, load in _named(classes, by_entry_point):
@@ -48,7 +48,7 @@ def find(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple[list[I
         if before := next((other for other in found if other.uri == one.uri), None):
             if before.opens is not one.opens:
                 message = f"{one.uri} is provided by {before.origin} already"
-                problems.append(Problem("provider.doubled", message, origin, expected="a URI of its own"))
+                problems.append(Problem("provider.doubled", message, origin, expected="a unique URI"))
             continue
         found.append(one)
     return found, problems
@@ -71,13 +71,15 @@ def _imported(path: str) -> Any:
 
 
 def _checked(loaded: Any, origin: str, problems: list[Problem]) -> Installed | None:
-    """Return the provider that a class is, or add what keeps it from being one."""
+    """Return a class as a provider; if it is invalid, add its problems and return None."""
     document: JSON = getattr(loaded, "document", None)
     wrong = _document_problems(document)
     if not wrong and isinstance(document, dict):
         method = "execute" if str(document["uri"]).startswith(CALL) else "act"
         if not callable(loaded):
-            wrong = [Problem("provider.unusable", "is nothing that makes a provider", expected="a class")]
+            wrong = [
+                Problem("provider.unusable", "is not a class or function that creates a provider", expected="a class")
+            ]
         elif not callable(getattr(loaded, method, None)):
             kind = "call provider" if method == "execute" else "middleware"
             message = f"has no method {method}, which a {kind} needs"
@@ -96,7 +98,7 @@ def _document_problems(document: JSON) -> list[Problem]:
     try:
         msgspec.json.encode(document)
     except (TypeError, ValueError) as error:
-        return [Problem("provider.unusable", f"its document is no JSON: {error}", expected="plain JSON values")]
+        return [Problem("provider.unusable", f"its document is not JSON: {error}", expected="plain JSON values")]
     problems = [problem for problem in provider_contracts().check_document(document) if problem.severity == "error"]
     phases = document.get("phases") if not problems else None
     for name, phase in phases.items() if isinstance(phases, dict) else ():

@@ -2,7 +2,7 @@
 
 The setting ``shared`` says whether the server is shared. With ``auto``, it is shared for a run if the table ``tenants``
 names the run's tenant or every tenant, if that tenant is not the one of the configuration, or if the worker signs in
-with an nkey or a credentials file, as workers do where tenants have accounts of their own.
+with an nkey or a credentials file, as workers do where tenants have separate accounts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from callboard.runtime.settings.reserved import reserved_patterns
 from callboard.runtime.settings.tenant_settings import EVERY_OTHER, TenantSettings
 
 ADDRESS_GIVEN = "start.address"
-"""The code of the refusal of a start that says where a connector's service is."""
+"""The code of the refusal of a start that gives the address of a connector's service."""
 
 
 class Lender:
-    """Says for each run what it may use. ``guest`` marks the worker of `callboard run`, which begins its own run."""
+    """Decides what each run may use. ``guest`` marks the worker of `callboard run`, which performs its own run."""
 
     def __init__(self, config: Config, env: Mapping[str, str], *, guest: bool = False) -> None:
         self._config = config
@@ -47,7 +47,7 @@ class Lender:
         return [secret for secret in found if secret not in connectors]
 
     def is_shared(self, tenant: str) -> bool:
-        """Whether this worker's server is shared, as far as a run of this tenant is concerned."""
+        """Whether this worker's server is shared with regard to runs of this tenant."""
         config = self._config
         if config.shared != "auto":
             return config.shared == "on"
@@ -56,7 +56,7 @@ class Lender:
         return not self._guest and (config.nats_nkey_seed is not None or config.nats_creds is not None)
 
     def lending(self, tenant: str, start: StartRun) -> Lending:
-        """Return what a run may use."""
+        """Return the variables and addresses that a run may use."""
         shared, settings = self.is_shared(tenant), self._settings(tenant)
         return Lending(
             brought=frozenset(brought(start)),
@@ -68,7 +68,7 @@ class Lender:
         )
 
     def named_by(self, tenant: str, start: StartRun) -> dict[str, str]:
-        """Return the values that the sources of a run may name: the worker's, and before them those of the start."""
+        """Return the values that the sources of a run may name. Those of the start take precedence."""
         return {**self._lent(tenant), **brought(start)}
 
     def of_processes(self, tenant: str) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Lender:
         return self._lent(tenant) if self.is_shared(tenant) else self._worker
 
     def permits(self, tenant: str) -> Permits:
-        """Return what a run may have the worker run: on a shared server, nothing that the operator does not list."""
+        """Return what a run may execute on the worker: on a shared server, only what the operator lists."""
         python, commands = self._config.tools_allow_python, self._config.tools_allow_mcp_commands
         if not self.is_shared(tenant):
             return Permits(python, commands, shipped_functions())
@@ -99,7 +99,7 @@ class Lender:
 
 
 def brought(start: StartRun) -> dict[str, str]:
-    """Return the values that a start brings for skills; what says where a connector's service is does not count."""
+    """Return the values that a start gives to skills, except addresses of connectors' services."""
     config: Any = start.options.get("config", {})
     given: Mapping[Any, Any] = config if isinstance(config, Mapping) else {}
     return {
@@ -110,15 +110,15 @@ def brought(start: StartRun) -> dict[str, str]:
 
 
 def addresses_given(start: StartRun) -> list[Problem]:
-    """Return the problems of a start that says where a connector's service is."""
+    """Return the problems of a start that gives the address of a connector's service."""
     config: Any = start.options.get("config", {})
     given: Sequence[str] = sorted(ADDRESSES.intersection(config)) if isinstance(config, Mapping) else ()
     return [
         Problem(
             ADDRESS_GIVEN,
-            f"a start may not say where a service is, and {name} says that",
+            f"a start may not give the address of a service, but {name} does",
             f"options.config.{name}",
-            expected="the variable in the worker's environment",
+            expected="this variable in the worker's environment instead",
         )
         for name in given
     ]

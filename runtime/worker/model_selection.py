@@ -1,4 +1,4 @@
-"""Model selection: which model answers in a run; it is opened when it is first asked."""
+"""Model selection: chooses the model that answers in a run and opens it at its first turn."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +22,7 @@ STAND_INS = frozenset(name for name, provider in PROVIDERS.items() if provider.s
 
 
 class Models:
-    """The providers that one worker has opened; they are shared by its runs."""
+    """The providers that one worker has opened; its runs share them."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Models:
         providers: Providers = PROVIDERS,
         turns_max: Mapping[str, int] | None = None,
     ) -> None:
-        """``turns_max`` says how many turns of a provider are under way at once, where that is bounded."""
+        """``turns_max`` limits the concurrent turns of providers, by name."""
         self.providers = providers
         self._lanes = Lanes(turns_max)
         self._env = env
@@ -41,7 +41,7 @@ class Models:
         self._opening = anyio.Lock()
 
     async def open(self, spec: str, script: Mapping[str, Any]) -> tuple[Model, str]:
-        """Return the model of a name, and the provider's own name for it; stand-ins are made anew.
+        """Return the model of a name, and the provider's own name for it. A new stand-in is created for each call.
 
         :raises ModelFailed: as `callboard.actors.models.catalog.open_model`
         """
@@ -64,7 +64,7 @@ class Models:
         return self._open[provider], name
 
     async def aclose(self) -> None:
-        """Close what providers hold open."""
+        """Close the opened providers."""
         for model in self._open.values():
             close = getattr(model, "aclose", None)
             if close is not None:
@@ -72,7 +72,7 @@ class Models:
 
 
 class ModelSelection:
-    """The models of one run. If its default is a stand-in, that answers for every model that the definition names."""
+    """The models of one run. A stand-in as default answers for every model that the definition names."""
 
     def __init__(self, models: Models, default: str, script: Mapping[str, Any], ref: RunRef, log: EventLog) -> None:
         self._models = models
@@ -90,7 +90,7 @@ class ModelSelection:
         if self._default.partition(":")[0] not in STAND_INS:
             return await self._models.open(spec, self._script)
         if self._stand_in is None:
-            # Opened in any case: whether this worker allows stand-ins is decided there.
+            # Opened in any case, because opening it checks whether this worker allows stand-ins.
             self._stand_in = await self._models.open(self._default, self._script)
             run = recorded_run(self._default)
             if run is not None:
@@ -99,7 +99,7 @@ class ModelSelection:
 
 
 class EarlierRun:
-    """A model that answers with what an earlier run's log holds; the log is read at the first turn."""
+    """A model that repeats the answers in an earlier run's log; the log is read at the first turn."""
 
     provider = RECORDED
 
@@ -112,7 +112,7 @@ class EarlierRun:
         if self._model is None:
             events = events_of(readable(await read_run(self._log, self._ref)))
             if not events:
-                message = f"there is no run {self._ref.run!r} whose turns could be answered again"
+                message = f"unknown run {self._ref.run!r}; its turns cannot be repeated"
                 raise ModelFailed(Failure("model.unrecorded", message, retryable=False))
             self._model = RecordedModel(events)
         return await self._model.turn(turn, on_text, on_retry)

@@ -1,4 +1,4 @@
-"""Parameters of turns that a provider does not have: a start is warned of those that its definition sets in vain."""
+"""Parameters of turns: warn at a start of parameters that the provider of a turn does not support."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ UNSUPPORTED = "model.parameter_unsupported"
 
 
 def unsupported_parameters(wanted: Sequence[TurnParameters], default: str, providers: Providers) -> list[Problem]:
-    """Return a warning for each place that sets what its provider does not have; ``default`` is the run's model."""
+    """Return a warning for each place that sets an unsupported parameter; ``default`` is the run's model."""
     problems: list[Problem] = []
     if stands_in(default):  # it answers for every model that the definition names
         return problems
@@ -20,11 +20,11 @@ def unsupported_parameters(wanted: Sequence[TurnParameters], default: str, provi
         try:
             name, _model = resolve(one.model or default, providers)
         except ModelFailed:
-            continue  # the turn fails, and says so
+            continue  # the turn fails with this error
         provider = providers[name]
         missing = [parameter for parameter in one.names if parameter not in provider.parameters]
         if missing and not provider.stands_in:
-            message = f"the API of {name} has no {', '.join(missing)}: turns are asked without"
+            message = f"the API of {name} does not support {', '.join(missing)}; turns are sent without"
             expected = f"one of {', '.join(sorted(provider.parameters))}"
             problems.append(Problem(UNSUPPORTED, message, one.where, expected=expected, severity="warning"))
     return problems

@@ -1,4 +1,4 @@
-"""What providers one worker has: those that ship, with its settings, and those that are installed beside it."""
+"""The providers of one worker: those that ship with Callboard, with the worker's settings, and custom ones."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,13 +24,14 @@ UNKNOWN = "provider.unknown"
 class Providing:
     """The providers of one worker.
 
-    ``offered`` is how each that a worker carries out is made; the others are made of the run's own effects.
+    ``offered`` has a factory for each provider that the worker itself carries out. All others are implemented with
+    effects of the run.
     """
 
     def __init__(self, settings: ProviderSettings, requests: TenantRequests, env: Mapping[str, str]) -> None:
-        """Find what is installed.
+        """Find the installed providers.
 
-        :raises ConfigInvalid: if something named cannot be used
+        :raises ConfigInvalid: if a named provider cannot be used
         """
         self.installed = {one.uri: one for one in installed(settings)}
         self.offered: dict[str, Callable[[], Any]] = {
@@ -41,10 +42,10 @@ class Providing:
         }
 
     def problems(self, plan: Plan[Any]) -> list[Problem]:
-        """Return what keeps this worker from serving a plan.
+        """Return the reasons why this worker cannot serve a plan.
 
-        Those are the providers that it has not; if it has all, what a definition does with them against their
-        contracts, which nobody could say before.
+        These are missing providers or, if none is missing, violations of the contracts of the installed ones. The
+        contracts are not known before.
         """
         needed = plan.needs.providers
         if unknown := [self._unknown(uri) for uri in needed if uri not in self.installed]:
@@ -57,7 +58,7 @@ class Providing:
         return [problem for problem in known.check_definition(tree, contracts) if problem.severity == "error"]
 
     def documents(self, needed: list[str]) -> dict[str, dict[str, Any]]:
-        """Return the documents of those among the providers needed that are installed, for the run's record."""
+        """Return the documents of the needed providers that are installed, to be recorded with the run."""
         return {uri: self.installed[uri].document for uri in needed if uri in self.installed}
 
     def _unknown(self, uri: str) -> Problem:
@@ -70,9 +71,9 @@ class Providing:
 
 
 def installed(settings: ProviderSettings) -> list[Installed]:
-    """Return the providers that are installed.
+    """Return the installed providers.
 
-    :raises ConfigInvalid: with everything that keeps one from being used
+    :raises ConfigInvalid: with the problems of all providers that cannot be used
     """
     found, problems = find(settings.classes, by_entry_point=settings.entry_points)
     if problems:
@@ -81,7 +82,7 @@ def installed(settings: ProviderSettings) -> list[Installed]:
 
 
 def http_rules(settings: ProviderSettings) -> HttpRules:
-    """Return what the ``http`` provider may do."""
+    """Return the rules of the ``http`` provider."""
     http = settings.http
     return HttpRules(
         tokens={host: token.get_secret_value() for host, token in http.tokens.items()},
@@ -92,7 +93,7 @@ def http_rules(settings: ProviderSettings) -> HttpRules:
 
 
 def process_rules(settings: ProviderSettings, env: Mapping[str, str]) -> ProcessRules:
-    """Return what the ``process`` provider may run."""
+    """Return the rules of the ``process`` provider."""
     process = settings.process
     return ProcessRules(
         allow=process.allow,

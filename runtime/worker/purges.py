@@ -1,7 +1,7 @@
-"""Purges that were broken off are finished by the workers, whoever began them, by a rule or a command.
+"""Purges: workers finish interrupted purges, no matter which process began them, by a rule or a command.
 
-The marks of purged runs are a queue that all workers read together: a mark is done with when nothing of its run is
-left, so none is forgotten, whoever dies, and however long the log is away.
+The marks of purged runs form a queue that all workers read together. A mark is acknowledged only when nothing of its
+run is left, so no purge is forgotten if a process crashes or the log is unavailable for long.
 """
 
 import anyio
@@ -16,19 +16,19 @@ from callboard.bus.subjects import RunRef
 logger = structlog.get_logger(__name__)
 
 QUEUE = "purges"
-"""The durable consumer of all marks, which all workers read together."""
+"""Name of the durable consumer of all marks, which all workers read together."""
 
 UNDER_WAY_S = 30.0
-"""Who has set a mark is at it still for so long; to be met with does neither any harm."""
+"""Time that the process which set a mark has to finish the purge itself. If both work on it, that is harmless."""
 
 AT_ONCE = 4
 RETRY_S = 1.0
 RETRY_MAX_S = 300.0
-"""How soon it is tried again where there was no answer, at first and at most."""
+"""First and longest delay before a purge is retried if the log did not answer."""
 
 
 class Purges:
-    """Finishes what others have broken off, until it is cancelled."""
+    """Finishes interrupted purges until it is cancelled."""
 
     def __init__(self, log: JetStreamLog, outbox: Outbox, *, ack_wait_s: float) -> None:
         self._log = log
@@ -37,14 +37,14 @@ class Purges:
         self._finishing = anyio.CapacityLimiter(AT_ONCE)
 
     async def run(self) -> None:
-        """Finish what is broken off until cancelled; return at once if the stream has no marks to be read."""
+        """Finish interrupted purges until cancelled; return at once if the marks of the stream cannot be read."""
         log, marks = self._log, [self._log.subjects.marks()]
         try:
             await attend(
                 log.nc, log.requests, log.stream, QUEUE, marks, self._take, self._outbox.send, self._ack_wait_s
             )
         except NoAnswer as error:
-            logger.warning("purges that are broken off are not finished as yet", error=str(error))
+            logger.warning("interrupted purges cannot be finished now", error=str(error))
 
     async def _take(self, delivery: Delivery) -> None:
         if delivery.deliveries == 1:
@@ -53,7 +53,7 @@ class Purges:
         try:
             ref = self._log.subjects.parse_gone(delivery.subject)
         except ValueError:
-            delivery.ack()  # a stranger's, of no run that there could be
+            delivery.ack()  # not from Callboard: no run can have such an id
             return
         try:
             async with self._finishing:
@@ -62,7 +62,7 @@ class Purges:
             logger.warning("a purge waits for the log", run=ref.run, tenant=ref.tenant, error=str(error))
             delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
         except Exception:
-            # One run must not keep the others from being finished.
+            # One failing purge must not stop the others.
             logger.exception("a purge could not be finished", run=ref.run, tenant=ref.tenant)
             delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
         else:
@@ -70,6 +70,6 @@ class Purges:
 
     async def _finish(self, ref: RunRef) -> None:
         if await goes_on(self._log, ref):
-            logger.error("a run that goes on is marked as purged, and stays", run=ref.run, tenant=ref.tenant)
+            logger.error("a run that has not ended is marked as purged; it is kept", run=ref.run, tenant=ref.tenant)
         elif removed := await finish(self._log, ref):
-            logger.info("a purge that was broken off is finished", run=ref.run, tenant=ref.tenant, messages=removed)
+            logger.info("an interrupted purge is finished", run=ref.run, tenant=ref.tenant, messages=removed)

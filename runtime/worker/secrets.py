@@ -1,4 +1,4 @@
-"""Secrets: what a worker keeps out of the log of a run, by name; and which providers its configuration makes known."""
+"""Secrets: the values that a worker keeps out of the log of a run, by name, and the providers of its configuration."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ from callboard.runtime.settings.config import Config
 
 
 def providers_of(config: Config) -> Providers:
-    """Return all model providers there are, those of the configured endpoints among them."""
+    """Return all model providers, including those of the configured endpoints."""
     return with_endpoints({name: endpoint.endpoint() for name, endpoint in config.endpoints.items()})
 
 
 class Secrets:
-    """The values that a worker with this configuration and environment replaces wherever they would be recorded.
+    """The values that a worker with this configuration and environment replaces in everything that is recorded.
 
-    Where a log was recorded without them, a replay must ask without them too.
+    A replay must replace the same values, so that its events equal the recorded ones.
     """
 
     def __init__(self, config: Config, env: Mapping[str, str]) -> None:
@@ -27,11 +27,11 @@ class Secrets:
         self._wanted = keys | named | set(CONNECTORS)
 
     def of(self, admission: Admitted) -> dict[str, str]:
-        """Those that concern a run, by name."""
+        """Return the secrets of a run, by name."""
         wanted = self._wanted.union(admission.plan.needs.environment)
         return {name: value for name in wanted if (value := self._env.get(name))} | self._configured
 
 
 def secrets_of(config: Config, env: Mapping[str, str], admission: Admitted) -> dict[str, str]:
-    """Return the `Secrets` of one run, for whoever has no more to do with them."""
+    """Return the `Secrets` of one run, for a caller that needs them only once."""
     return Secrets(config, env).of(admission)

@@ -1,4 +1,4 @@
-"""Worker services: languages, models, tools and sources that a worker lends its runs, wired from its configuration."""
+"""Worker services: the languages, models, tools and sources that a worker provides to its runs."""
 
 import platform
 from collections.abc import Mapping
@@ -61,12 +61,12 @@ from callboard.runtime.worker.providers import Providing
 from callboard.runtime.worker.secrets import Secrets, providers_of
 
 MODEL_TIMEOUT_S = 3_600.0
-"""Longest model turn. All tries of its adapter take at most 900 s; the rest is for waiting until other turns of the
-provider are done, where it is bounded how many are under way."""
+"""Maximum time of a model turn. All tries of its adapter take at most 900 s; the rest allows for waiting until other
+turns of the provider are done, if their number is limited."""
 
 
 class Services:
-    """One worker's means, as `callboard.runtime.run.activation.Services` wants them."""
+    """The services of one worker; implements `callboard.runtime.run.activation.Services`."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Services:
     async def admitted(self, first: Event, code: str = "") -> Admitted:
         """Read a run's first event back into a plan; in a thread, if it may take long.
 
-        :raises CallboardError: if this version no longer accepts what was accepted
+        :raises CallboardError: if this version no longer accepts the recorded start
         """
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
@@ -148,8 +148,10 @@ class Services:
         return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
 
     def check(self, tenant: str, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
-        """Say what this worker could not serve of a tenant's start, and as warnings what the run would have to do
-        without; ``plan`` is None if it has none."""
+        """Return the problems that prevent this worker from serving a tenant's start.
+
+        Warnings list features that the run would lack. ``plan`` is None if the start has no valid plan.
+        """
         problems = addresses_given(start)
         if plan is not None:
             problems += self._providing.problems(plan)
@@ -184,12 +186,12 @@ class Services:
             expected = "recorded:<run id>"
             problems.append(Problem(code="model.recorded", message="no run is named", where="model", expected=expected))
         if lacking := self._models.providers[provider].lacks():
-            message = f"what models of {provider} need is not installed here"
+            message = f"packages that models of {provider} need are not installed at this worker"
             expected = f"a worker with {lacking}"
             problems.append(Problem(code="model.not_installed", message=message, where="model", expected=expected))
         if "usd" in start.limits and self.prices.price(exact(spec, self._models.providers), utc_now()) is None:
-            message = f"nobody knows what {spec} costs"
-            expected = "a model that is in the table of prices, or its price in the setting `prices`"
+            message = f"the price of {spec} is not known"
+            expected = "a model in the table of prices, or the model's price in the setting `prices`"
             problems.append(Problem(code="start.unpriced", message=message, where="limits.usd", expected=expected))
         if provider in STAND_INS and not self._config.allow_scripts:
             message = f"this worker does not run {provider} models"
@@ -280,7 +282,7 @@ class Services:
         )
 
     def _memory(self, model: str) -> Memory:
-        """The memories of a run whose model this is: where a stand-in answers for all, nobody else is asked either."""
+        """The memories of a run with this model. If a stand-in answers for all models, no embedding model is asked."""
         if model.partition(":")[0] in STAND_INS:
             return Memory(self._kept)
         embedders = Embedders(
@@ -297,7 +299,7 @@ class Services:
         return (await self.outgoing.request(tenant, subject, payload, timeout, tracecontext.headers())).data
 
     async def aclose(self) -> None:
-        """Close what models, providers and the sandbox hold open."""
+        """Close models, providers, the sandbox and the text store."""
         await self._models.aclose()
         await self._providers.aclose()
         await self._code.aclose()

@@ -1,4 +1,4 @@
-"""Slots: a bound on how many runs are active at once. A run that is told to stop need not wait for one."""
+"""Slots: a limit on the number of active runs. A run that must stop does not wait for a slot."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -7,14 +7,14 @@ import anyio
 
 
 class Slots:
-    """A number of slots, given out in the order in which they were asked for."""
+    """A number of slots, assigned in the order of the requests."""
 
     def __init__(self, places: int) -> None:
         self._limiter = anyio.CapacityLimiter(places)
 
     @asynccontextmanager
     async def one(self, urgent: anyio.Event) -> AsyncGenerator[None]:
-        """Hold a slot for the length of the block; what is ``urgent``, or becomes so while it waits, needs none."""
+        """Hold a slot during the block. No slot is needed if ``urgent`` is set, before or during the wait."""
         borrower = object()
         try:
             self._limiter.acquire_on_behalf_of_nowait(borrower)
@@ -28,7 +28,7 @@ class Slots:
                 self._limiter.release_on_behalf_of(borrower)
 
     async def _wait(self, urgent: anyio.Event, borrower: object) -> bool:
-        """Wait for a slot, or until it is urgent; say whether a slot was taken."""
+        """Wait for a slot or for ``urgent``; return whether a slot was taken."""
         taken = False
         async with anyio.create_task_group() as tasks:
 

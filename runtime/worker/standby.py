@@ -1,7 +1,7 @@
-"""The standby: runs the server over a data directory on when the process that ran it goes, whether in order or not.
+"""The standby: restarts the embedded server of a data directory when the process that ran it ends or crashes.
 
-Whoever has joined such a server stands by, each for itself; the lock of the data directory decides which one of them it
-is. The server comes back at the address that it had, so clients find it again by themselves.
+Every process that has joined such a server is ready to; the lock of the data directory decides which of them runs it.
+The server keeps its address, so clients reconnect automatically.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,25 @@ from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
 
 LOOK_S = 0.1
-"""How often we look whether the connection is there."""
+"""How often the connection is checked."""
 
 
 async def stand_by(config: Config, url: str, connected: Callable[[], bool], took_over: Callable[[], None]) -> None:
-    """Stand by the server at a URL until cancelled, and run it once nobody else does.
+    """Watch the server at a URL until cancelled, and run it once no other process does.
 
-    :raises ServerFailed: if the server cannot be run on at its address
-    :raises OperatorError: whatever else keeps it from being run
+    :raises ServerFailed: if the server cannot be run at its address
+    :raises OperatorError: if it cannot be run for any other reason
     """
     with standing_by(config.data_dir):
         while True:
             await anyio.sleep(LOOK_S)
             if connected():
                 continue
-            with suppress(StoreLocked):  # it stands again, or somebody else is about to run it
+            with suppress(StoreLocked):  # the server runs again, or another process is about to run it
                 async with EmbeddedServer(config.data_dir, sync=config.sync) as server:
                     if server.url != url:
                         raise ServerFailed(
-                            f"{without_secrets(url)} has been taken by somebody else meanwhile", str(server.log_path)
+                            f"another program now uses the address {without_secrets(url)}", str(server.log_path)
                         )
                     server.stage_in_memory(stream_of(Subjects(config.prefix)))
                     took_over()

@@ -1,4 +1,4 @@
-"""The store watch: says in a worker's log how the store stands, long and shortly before it is full, and when it is."""
+"""The store watch: logs when the store fills up, is nearly full and is full."""
 
 from typing import Any
 
@@ -17,35 +17,35 @@ logger = structlog.get_logger(__name__)
 LOOK_S = 5.0
 
 CLOCK_WARN_S = 2.0
-"""A clock that differs from the server's by so much is logged."""
+"""A difference of this size between the local clock and the server's is logged."""
 
 LEVELS = ((0.75, "the store fills up"), (0.9, "the store is nearly full"))
-"""Beyond which share of what it may hold what is said of a store."""
+"""The share of its capacity above which each message is logged."""
 
 SLACK_SHARE = 0.05
-"""It is not said again before the store was by so much below that share."""
+"""A message is not repeated until the store has been below its share by this much."""
 
 CLOSE_SHARE = 0.9
-"""Beyond this share of bounds that somebody has given the stream nothing more is brought in."""
+"""Above this share of bounds that were set on the stream, no further messages are accepted."""
 
 
 def say_room(full: Full | None) -> None:
-    """Log that the stream takes nothing in, or that it does again."""
+    """Log that the stream accepts no messages, or that it accepts them again."""
     if full is None:
-        logger.warning("the store takes in again what it is given")
+        logger.warning("the store accepts messages again")
         return
     told = full.told()
-    logger.error("the store takes nothing in", code=told.code, reason=full.reason, remedy=told.remedy)
+    logger.error("the store accepts no messages", code=told.code, reason=full.reason, remedy=told.remedy)
 
 
 class StoreWatch:
-    """Looks at the store every now and then."""
+    """Checks the store periodically."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._level = 0
         self.share: float | None = None
-        """How much the store holds of what it may, 1 if it is full; None if it has no bound that is known here."""
+        """The used share of the store's capacity, 1 if it is full; None if no limit is known."""
         self._said: Usage | None = None
         self._bounded = False
         self._loss_checked = False
@@ -58,7 +58,7 @@ class StoreWatch:
             try:
                 await self._look()
             except NoAnswer as error:
-                logger.debug("the store could not be looked at", error=str(error))
+                logger.debug("the store could not be checked", error=str(error))
             await anyio.sleep(LOOK_S)
 
     async def _look(self) -> None:
@@ -72,7 +72,7 @@ class StoreWatch:
                 used=f"{fullest.share:.0%}",
                 used_bytes=fullest.used,
                 bytes_max=fullest.most,
-                remedy="Make room before it is full: free disk space, raise the limit, or purge runs that are over.",
+                remedy="Make space before it is full: free disk space, raise the limit, or purge runs that have ended.",
             )
         self._level = level
         await self._check_bounds()
@@ -80,18 +80,18 @@ class StoreWatch:
             await self._check_loss()
 
     def _check_clock(self) -> None:
-        """Log that the clocks of this machine and the server have drifted apart, or agree again."""
+        """Log that the clocks of this machine and the server have drifted apart or agree again."""
         ahead_s = self._connection.log.clock.ahead_s
         differs = abs(ahead_s) >= CLOCK_WARN_S
         if differs and not self._clock_differs:
-            remedy = "Synchronise both machines, by NTP for example. Runs go by the server's clock."
+            remedy = "Synchronise both machines, by NTP for example. Runs use the server's clock."
             logger.warning("the clock differs from the server's", ahead_s=round(ahead_s, 1), remedy=remedy)
         elif self._clock_differs and not differs:
             logger.info("the clock agrees with the server's again")
         self._clock_differs = differs
 
     def _level_of(self, share: float) -> int:
-        """How many of the levels a share is beyond; one that was reached is left a little later."""
+        """The number of levels that a share exceeds; a reached level is left a little below its share."""
         return sum(
             share > from_ - (SLACK_SHARE if place < self._level else 0) for place, (from_, _) in enumerate(LEVELS)
         )
@@ -99,7 +99,7 @@ class StoreWatch:
     async def _of_server(self) -> Usage | None:
         """The usage of the embedded server's disk, if the server is ours."""
         if self._connection.server is not None:
-            # One that does not say it just now holds what it held: silence is no room.
+            # A server that does not answer is as full as before.
             self._said = await self._connection.server.usage() or self._said
         return self._said
 
@@ -118,7 +118,7 @@ class StoreWatch:
         self._loss_checked = True
 
     async def _check_bounds(self) -> None:
-        """Say so if somebody has given the stream bounds meanwhile, and bring nothing in before it drops anything."""
+        """Log bounds that were set on the stream, and stop accepting messages before the stream drops any."""
         log = self._connection.log
         answer = await log.clock.measure(log.requests, log.stream)
         self._check_clock()

@@ -1,11 +1,11 @@
-"""The watchdog: logs when a worker's event loop is held, and by what.
+"""The watchdog: logs when code blocks a worker's event loop, with the stack of that code.
 
-Code on the loop is bounded or runs in pieces. If something holds the loop all the same, the operator has to know what,
-while it lasts. So the watchdog is a thread beside the loop, which checks that the loop still runs its timer.
+Code on the loop is bounded or runs in pieces. If it blocks the loop all the same, the operator must see the cause while
+the block lasts. So the watchdog is a thread beside the loop, which checks that the loop still runs its timer.
 
-The thread never reads the frames of the loop's thread, which can crash the process on Python 3.11. It sends a signal
-instead, and the loop's own thread notes its stack in the signal handler, between two bytecodes. Code that is not Python
-does not let the handler run, so its stack is missing.
+The thread never reads the frames of the loop's thread, because that can crash the process on Python 3.11. It sends a
+signal instead, and the loop's thread records its stack in the signal handler, between two bytecodes. The handler cannot
+run during code that is not Python, so the stack is missing then.
 """
 
 import signal
@@ -22,23 +22,23 @@ import structlog
 logger = structlog.get_logger(__name__)
 
 HELD_S = 1.0
-"""How long the loop may be held before it is logged."""
+"""How long the loop may be blocked before that is logged."""
 
 BEAT_S = 0.25
 """How often the loop runs its timer, and how often the thread checks it."""
 
 FRAMES_LOGGED_MAX = 25
-"""How many frames of the stack are logged, the innermost ones."""
+"""Maximum number of innermost frames of the stack that are logged."""
 
 STACK_WAIT_S = 0.5
 """How long the thread waits for the stack."""
 
 STACK_SIGNAL = signal.SIGURG
-"""The signal that asks for the stack. It is ignored by default, and so harmless where no handler is installed."""
+"""The signal that requests the stack. It is ignored by default, so it is harmless if no handler is installed."""
 
 
 class Watchdog:
-    """Watches one loop. ``doing`` returns what the loop is known to work on, such as a run's id."""
+    """Watches one loop. ``doing`` returns the current work of the loop, such as a run's id."""
 
     def __init__(self, doing: Callable[[], str], *, held_s: float = HELD_S, beat_s: float = BEAT_S) -> None:
         self._doing = doing
@@ -83,8 +83,10 @@ class Watchdog:
 
     @contextmanager
     def _handler(self) -> Generator[bool]:
-        """Install the signal handler and yield whether that was possible: only in the main thread, and only if the
-        program does not use the signal for something else."""
+        """Install the signal handler; yield whether that was possible.
+
+        It is possible only in the main thread and if the program does not use the signal otherwise.
+        """
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or signal.getsignal(STACK_SIGNAL) is not signal.SIG_DFL:
             yield False

@@ -1,6 +1,6 @@
-"""The worker: a process that carries runs out. Takes commands in, finds out whose run they are for, and passes them on.
+"""The worker: a process that performs runs. Receives commands, finds the workers of their runs and passes them on.
 
-What it reads is the affair of `assignment`, what it performs that of `active_runs`, both beside it.
+`assignment` decides which queues it reads, and `active_runs` hosts its runs.
 
 Consumes: start, alarm, cancel, kill, pause, resume, answer, signal
 Emits: command.refused
@@ -41,17 +41,17 @@ logger = structlog.get_logger(__name__)
 ADMISSIONS_AT_ONCE = 64
 
 ADMISSION_TRIES_MAX = 5
-"""Unexpected errors after which a start or a tell is rejected, counted by each worker."""
+"""Unexpected errors after which a start or a command is rejected, counted by each worker."""
 
 ADMISSION_RETRY_S = 1.0
 ADMISSION_RETRY_MAX_S = 30.0
-"""First and longest pause before a message whose admission failed unexpectedly is delivered again."""
+"""First and longest pause before a message whose admission failed unexpectedly is redelivered."""
 
 WAKING = frozenset({"start", "alarm", "wake", "usage", "hold", "release"})
-"""What only wakes a run, or what runs say to each other: nobody has to be told that it came too late."""
+"""Commands that only wake a run, and messages between runs. If they come too late, that is not published."""
 
 LEAVING_RETRY_S = 0.5
-"""How soon to look again whether a worker that leaves has given a run up."""
+"""Delay before checking again whether a leaving worker has given up a run."""
 
 
 def _unknown() -> None:
@@ -61,7 +61,7 @@ def _unknown() -> None:
 class Worker:
     """Performs runs until it is stopped.
 
-    ``fullness`` says how full the store is, if anybody knows; ``has_model`` whether starts that name no model have one.
+    ``fullness`` returns how full the store is, if known. ``has_model`` is true if the worker has a default model.
     """
 
     def __init__(
@@ -116,26 +116,26 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """Its name, which no other worker has, nor had."""
+        """The worker's name, which no other worker has or had."""
         return self._name
 
     @property
     def active(self) -> int:
-        """How many runs are at this worker."""
+        """The number of active runs at this worker."""
         return len(self._active_runs)
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that it reads."""
+        """The partitions that this worker reads."""
         return self._assignment.partitions
 
     @property
     def counts(self) -> Counts:
-        """What has happened to its runs."""
+        """The counts of replays and divergences at this worker."""
         return self._active_runs.counts
 
     def load(self) -> Load:
-        """What it has to do."""
+        """The current load of this worker."""
         effects = self._effects
         used, most = effects.borrowed_tokens, int(effects.total_tokens)
         return Load(
@@ -149,18 +149,18 @@ class Worker:
 
     @property
     def draining(self) -> bool:
-        """Whether it takes nothing more, and gives its runs to others."""
+        """Whether this worker takes no further runs and gives its runs to others."""
         return self._active_runs.closed
 
     @property
     def ready(self) -> anyio.Event:
-        """Set once it reads what falls to it."""
+        """Set once this worker reads its queues."""
         return self._assignment.ready
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled, or until `drain` has let all runs go."""
+        """Work until cancelled, or until `drain` has given up all runs."""
         await self._assignment.prepare()
         try:
             async with anyio.create_task_group() as self._tasks:
@@ -183,11 +183,11 @@ class Worker:
         self._subscriptions.append(await self._nc.subscribe(subject, cb=take))
 
     def listen(self, hear: Hear) -> None:
-        """Have a function told of each run that becomes active here."""
+        """Call a function with each run that becomes active here."""
         self._active_runs.hear = hear
 
     async def drain(self, patience_s: float) -> None:
-        """Take nothing more, let running effects finish for so long, and give the runs to other workers."""
+        """Take no further runs, let running effects finish for up to ``patience_s`` seconds, and give the runs away."""
         self._active_runs.closed = True
         await self._assignment.leave()
         await self._active_runs.drain(patience_s)
@@ -199,7 +199,7 @@ class Worker:
         wanted = delivery.headers.get(WORKER_HEADER, "")
         fits = len(delivery.data) + ROUTING_BYTES <= self._nc.max_payload
         if fits and wanted in self._assignment.others() - self._assignment.leaving():
-            # Whoever is to perform it also says whether it can.
+            # The worker that must perform the run also decides whether it can.
             self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
         else:
             self._look_at(delivery)
@@ -210,13 +210,13 @@ class Worker:
 
     def _look_at(self, delivery: Delivery) -> None:
         if delivery.sequence in self._looked_at:
-            # Delivered again while it is being read: whoever acknowledges the one acknowledges the other.
+            # A redelivery during admission: acknowledging the first delivery acknowledges this one too.
             return
         self._looked_at[delivery.sequence] = delivery
         self._tasks.start_soon(self._admit_one, delivery)
 
     async def _room_to_admit(self) -> None:
-        """Wait until little enough is in memory, and being looked at, for as much again to be pulled."""
+        """Wait until the messages in admission are few and small enough for another pull."""
         while (
             len(self._looked_at) >= PULL_MESSAGES
             or sum(len(delivery.data) for delivery in self._looked_at.values()) >= PULL_BYTES_MAX
@@ -241,7 +241,7 @@ class Worker:
                 self._seen.set()
 
     async def _retry_or_reject(self, delivery: Delivery, error: Exception) -> None:
-        """Deliver a message again after an unexpected error, and reject it after `ADMISSION_TRIES_MAX` errors."""
+        """Have a message redelivered after an unexpected error; reject it after `ADMISSION_TRIES_MAX` errors."""
         tries = self._failures.count(delivery.sequence)
         if tries < ADMISSION_TRIES_MAX:
             delivery.nak(backoff_s(tries, ADMISSION_RETRY_S, ADMISSION_RETRY_MAX_S))
@@ -252,19 +252,19 @@ class Worker:
             logger.warning("admission is waiting for the log", error=str(unanswered))
             delivery.nak(ADMISSION_RETRY_MAX_S)
         except Exception:
-            # The rejection cannot be recorded either. Another delivery would fail the same way.
+            # The rejection cannot be recorded either, and another delivery would fail in the same way.
             logger.exception("message dropped: it can be neither admitted nor rejected", subject=delivery.subject)
             delivery.ack()
         self._failures.pop(delivery.sequence)
 
     def _perform_at_once(self, first: Recorded, worker: str) -> None:
-        """A run has been admitted here. If it falls to this worker, it need not wait until it is called for."""
+        """Activate a run that was just admitted here, if it belongs to this worker, before its command is routed."""
         ours = worker == self._name or (not worker and self._assignment.reads(first.ref))
         if ours and first.ref not in self._active_runs:
             self._active_runs.begin(first)
 
     async def _hold_what_is_looked_at(self) -> None:
-        """Tell the server that starts are still being read: those before them may take a while."""
+        """Keep the server from redelivering messages in admission, which may take a while."""
         while True:
             await anyio.sleep(self._hold_s)
             for delivery in self._looked_at.values():
@@ -273,11 +273,11 @@ class Worker:
     # -- commands: `callboard.runtime.worker.active_runs.Router` ----------------------------------------
 
     def take(self, delivery: Delivery) -> None:
-        """A command or alarm of one of our partitions, or one that a run here came to its end without looking at."""
+        """Take a command from a queue of this worker, or one that a run here ended without processing."""
         try:
             subject = self._log.subjects.parse_command(delivery.subject)
         except ValueError as error:
-            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            logger.error("message ignored: its subject is not a command's", subject=delivery.subject, error=str(error))
             delivery.ack()
             return
         if subject.ref in self._active_runs:
@@ -307,7 +307,7 @@ class Worker:
             delivery.nak(CRASHED_RETRY_S)
 
     async def _find_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
-        """A command for a run that is not here: it may be over, at another worker, or ours to activate."""
+        """Pass on a command for a run that is not here: it may be over, at another worker, or to be activated here."""
         try:
             last = await self._log.last(ref)
             claim = await self._log.last_of_type(ref, ev.RunClaimed.type) if last else None
@@ -352,7 +352,7 @@ class Worker:
         return self._assignment.code_home(code.entry, digest)
 
     def _home(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
-        """The worker that a run is at, or is to come to while that one lives; empty if any will do."""
+        """The worker that has a run, or that must perform it as long as it lives; empty for any worker."""
         if claim is None:
             return delivery.headers.get(WORKER_HEADER, "")
         claimed_by = _claimed_by(claim)
@@ -361,7 +361,7 @@ class Worker:
 
     def _forward(self, worker: str, delivery: Delivery, verb: str) -> None:
         if verb in ("start", "alarm") and worker in self._assignment.leaving():
-            # Its worker will give the run up; look again when that may have happened.
+            # That worker will give up the run; check again when that may have happened.
             delivery.nak(LEAVING_RETRY_S)
             return
         self._outbox.send(self._subject(worker, "tell"), delivery.data, headers_of(delivery))
@@ -373,7 +373,7 @@ class Worker:
         try:
             return delivery_of(message, self._outbox.send)
         except (KeyError, ValueError) as error:
-            logger.error("nothing that a worker forwards, passed over", subject=message.subject, error=str(error))
+            logger.error("message ignored: no worker has forwarded it", subject=message.subject, error=str(error))
             return None
 
     async def _take_forwarded(self, message: Msg) -> None:
@@ -382,20 +382,20 @@ class Worker:
         try:
             subject = self._log.subjects.parse_command(delivery.subject)
         except ValueError as error:
-            logger.error("no command's subject, passed over", subject=delivery.subject, error=str(error))
+            logger.error("message ignored: its subject is not a command's", subject=delivery.subject, error=str(error))
             return
         if subject.ref in self._active_runs:
             self._active_runs.tell(subject.ref, delivery, subject.verb)
         elif self._active_runs.closed:
             delivery.nak(LEAVING_RETRY_S)
         else:
-            # The log says that the run is ours, and it is not here: it has gone meanwhile, or we gave it back.
+            # By the log this worker has the run, but it is no longer here: it has parked or ended, or was given back.
             self.seek_home(subject.ref, delivery, subject.verb)
 
     async def _take_claim(self, message: Msg) -> None:
-        """Somebody claims a run. If it was ours we may have lost it, even while a long effect keeps us from appending.
+        """Check a claim of another worker: it may have taken a run from this one during a long effect.
 
-        What is heard here may have been refused by the log, so the log is asked.
+        The log may have refused the claim that was published, so the log is read.
         """
         try:
             ref = self._log.subjects.parse_event(message.subject).ref
@@ -408,13 +408,13 @@ class Worker:
         try:
             claim = await self._log.last_of_type(ref, ev.RunClaimed.type)
         except NoAnswer:
-            # The next append will tell.
+            # The next append fails if the run is lost.
             return
         if claim is not None:
             self._active_runs.lose(ref, claim.event)
 
     def refuse(self, ref: RunRef, verb: str, code: str, message: str, definition: str = "") -> None:
-        """Nothing can be recorded in this run any more: tell those who listen that a command came to nothing."""
+        """Publish that a command had no effect, because the run records no further events."""
         if verb not in WAKING:
             refused = ev.CommandRefused(verb=verb, code=code, message=message)
             self._outbox.send(self._log.subjects.live(ref, definition, refused.type), msgspec.json.encode(refused))

@@ -483,8 +483,8 @@ async def test_runs_wait_and_go_on_when_there_is_room(tmp_path: Path) -> None:
         assert (await hall.client.start(start("refused"))).status == "accepted"
         assert await hall.status("refused") == "completed"
         assert [said["event"] for said in hall.said] == [
-            "the store takes nothing in",
-            "the store takes in again what it is given",
+            "the store accepts no messages",
+            "the store accepts messages again",
         ]
         assert hall.said[0]["code"] == "store.full"
 

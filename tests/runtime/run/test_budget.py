@@ -104,7 +104,7 @@ def test_under_a_limit_of_money_no_turn_of_unknown_price_goes_unnoticed(scenario
     assert scenario.result.status == "paused"
     [told] = scenario.payloads("run.paused")
     assert isinstance(told, ev.RunPaused)
-    assert "$0.00 and 15 tokens of unknown price: what scripted costs stands in no table" in told.message
+    assert "$0.00 and 15 tokens of unknown price: the setting `prices` has no price of scripted" in told.message
     scenario.resume()
     assert paused(scenario) == ["a", "ab"]
     scenario.crash_everywhere()
