@@ -62,7 +62,7 @@ def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
     try:
         found = check.violations({"type": "object", **schema}, _value(schema, response))
     except check.Inapplicable:
-        return None  # the server knows what to make of its own schema
+        return None  # the server checks the answer against its schema
     if not found:
         return None
     problems = "; ".join(told(one) for one in found[:PROBLEMS_MAX])

@@ -118,9 +118,9 @@ class Journal:
         return places
 
     def note_new(self, event: Event) -> Event:
-        """Note a request that the log does not hold, and return it.
+        """Note a request that is not in the log, and return it.
 
-        The first one in a replay shows what the definition requests in place of what is recorded.
+        The first one in a replay shows which event the definition requests in place of the recorded one.
         """
         if self._new is None and (self._intents or self._facts):
             self._new = event
@@ -136,7 +136,7 @@ class Journal:
             self.diverged(recorded, _show(event_type, payload, recorded.key or recorded.path), source, stated)
 
     def diverged(self, recorded: Event, requested: str, source: str = "", stated: bytes | None = None) -> NoReturn:
-        """Raise a divergence, and keep it: an interpreter that catches exceptions cannot hide it.
+        """Raise a divergence and remember it, so that an interpreter that catches exceptions cannot hide it.
 
         :raises ReplayDiverged: always
         """

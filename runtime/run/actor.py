@@ -504,9 +504,9 @@ class RunActor:
         code = self._admission.plan.diverged
         if not code or self._active.closing:
             raise error
-        log.error("a definition does not do the same in a replay", run=self.ref.run, why=str(error))
+        log.error("a definition behaves differently in a replay", run=self.ref.run, why=str(error))
         details = {"event": error.n, **msgspec.to_builtins(error.difference)}
-        message = f"the code does otherwise in a replay: {error.message}"
+        message = f"the code behaves differently in a replay: {error.message}"
         conclude_diverged(self._active.stage, Failure(code, message, details=details))
         self._active.closing = True
 

@@ -292,7 +292,7 @@ _RUN: Address = ("", 0, 0)
 async def read_run(log: Reading, ref: RunRef, after: int = 0, limit: int | None = None) -> list[Recorded]:
     """Read a run's events, at most ``limit``, with their large values inserted.
 
-    Whoever acts upon them takes them through `callboard.bus.log.port.readable`.
+    A caller that acts on the events must first pass them through `callboard.bus.log.port.readable`.
     """
     found = await log.read(ref, after, limit)
     for place, recorded in enumerate(found):

@@ -1,9 +1,9 @@
 """The pace of a worker: long work of one run is done in slices of `SLICE_S`, between which other runs continue.
 
-Interpreters run on the loop's own thread, and within a turn nothing interrupts them. But a turn can be done piece by
-piece, between which other runs go on: that the interpreter is not at rest yet is nobody else's affair, and no event
-comes to it meanwhile, so its log is the same. What an interpreter computes at length (`Driver.compute`) is carried out
-on a thread beside the loop; the loop waits for that thread at most `TURN_S` of `callboard.lib.threads` at a time.
+Interpreters run on the event loop's thread, and nothing interrupts them within a turn. But a turn may be done piece by
+piece, and other runs continue between the pieces. Other runs do not depend on whether this interpreter is at rest, and
+no event is delivered to it between pieces, so its log is the same. Long computations (`Driver.compute`) run on a thread
+beside the loop; the loop waits for that thread at most `TURN_S` of `callboard.lib.threads` at a time.
 """
 
 import asyncio

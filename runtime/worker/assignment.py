@@ -58,9 +58,8 @@ class Assignment:
     ) -> None:
         """``room`` waits until more messages may be admitted; ``load`` returns the load that this worker publishes.
 
-        ``code`` returns the digests of this worker's code by entry point.
-
-        ``all_back_at``: when whoever lives is connected to the server, on the event loop's clock, if that is known.
+        ``code`` returns the digests of this worker's code by entry point. ``all_back_at`` is the time on the event
+        loop's clock by which every live worker has reconnected to the server, if that is known.
         """
         self._nc = nc
         self._log = log

@@ -285,7 +285,7 @@ class Worker:
         elif self._active_runs.closed:
             delivery.nak()
         elif self._is_fresh(delivery, subject.verb):
-            # Most starts come here first. After a reset of the consumer even this may be one of a run that is going on.
+            # Most starts arrive here first. After a reset of the consumer, even this may be the start of an active run.
             self._active_runs.activate(subject.ref, delivery, subject.verb, fresh=True)
         else:
             self.seek_home(subject.ref, delivery, subject.verb)
