@@ -97,7 +97,7 @@ class Asks:
 
     def child_named(self, key: str) -> str:
         """The run id that a child's intent names. In the shared part of a fork it is the id of the origin's child."""
-        recorded = self._shared(key)
+        recorded = self._shared_intent(key)
         intent = ev.payload_of(recorded) if recorded is not None else None
         return intent.child if isinstance(intent, ev.ChildStart) else self.child_id(key)
 
@@ -105,7 +105,7 @@ class Asks:
         """The exact name of the model for a turn, and the name of its stand-in, if it has one."""
         environment = self.info.environment
         default, stand_in = environment.default_model, environment.stand_in
-        recorded = self._shared(key)
+        recorded = self._shared_intent(key)
         call = ev.payload_of(recorded) if recorded is not None else None
         if isinstance(call, ev.ModelCall):
             default, stand_in = call.model, call.provider
@@ -114,9 +114,9 @@ class Asks:
         model = named or default
         return environment.models.get(model, model), stand_in
 
-    def _shared(self, key: str) -> Event | None:
+    def _shared_intent(self, key: str) -> Event | None:
         """The recorded intent of a key, if it belongs to the part that a fork shares with its origin."""
-        recorded = self.ledger.recorded(key) if self._forked is not None else None
+        recorded = self.ledger.recorded_intent(key) if self._forked is not None else None
         return recorded if recorded is not None and self._forked and recorded.n <= self._forked.n else None
 
     def leave(self, node: Execution, exit: ev.NodeExit, *, kept: bool = False) -> Instant:
@@ -131,7 +131,7 @@ class Asks:
 
     def question(self, node: Execution, key: str, ask: Ask) -> OpenQuestion:
         """Ask a person. The schema only helps the person to answer, so a replay keeps the recorded one."""
-        recorded = self.ledger.recorded(key)
+        recorded = self.ledger.recorded_intent(key)
         asked = ev.payload_of(recorded) if recorded is not None else None
         schema = answer_schema(ask.options) if ask.schema is None else ask.schema
         intent = ev.HumanAsked(

@@ -33,7 +33,7 @@ class Collection(AbstractAsyncContextManager["Collection"]):
     async def __aenter__(self) -> "Collection":
         await self._driver.checkpoint()
         # Spawned outside the shield, so that an interruption of the task reaches the sentry.
-        self._sentry = self._driver.spawn(self._stand())
+        self._sentry = self._driver.spawn(self._wait_forever())
         self.add(self._sentry)
         self._shield = self._driver.shield()
         await self._shield.__aenter__()
@@ -45,19 +45,19 @@ class Collection(AbstractAsyncContextManager["Collection"]):
         await self._driver.join(self._sentry)
         await self._shield.__aexit__(None, None, None)
 
-    async def _stand(self) -> None:
+    async def _wait_forever(self) -> None:
         await Wait(self._driver)
 
     def add(self, task: Any) -> None:
         """Have `next` return a task once it has settled."""
 
-        def settled() -> None:
+        def enqueue() -> None:
             self._settled.append(task)
             wait, self._wait = self._wait, None
             if wait is not None:
                 wait.wake()
 
-        task.on_settled(settled)
+        task.on_settled(enqueue)
 
     async def next(self) -> Task[Any] | Cancelled:
         """Return the next settled task, or, once, the cancellation of the task that owns the collection."""

@@ -41,22 +41,22 @@ class Computation:
                 self._error = error
 
 
-Home = Callable[[Callable[[], Any]], Any]
+Caller = Callable[[Callable[[], Any]], Any]
 
-_HOME: ContextVar[Home | None] = ContextVar("home", default=None)
+_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 @contextmanager
-def at_home(home: Home) -> Generator[None]:
-    """Set the ``home`` of `done_at_home` inside the block: it calls a function on the thread of the run's loop."""
-    token = _HOME.set(home)
+def run_thread(caller: Caller) -> Generator[None]:
+    """Inside the block, `call_on_run_thread` uses ``caller`` to call a function on the run's thread."""
+    token = _CALLER.set(caller)
     try:
         yield
     finally:
-        _HOME.reset(token)
+        _CALLER.reset(token)
 
 
-def done_at_home(function: Callable[[], T]) -> T:
+def call_on_run_thread(function: Callable[[], T]) -> T:
     """Call a function on the thread that numbers the run's events, even from a computation on another thread."""
-    home = _HOME.get()
-    return function() if home is None else home(function)
+    caller = _CALLER.get()
+    return function() if caller is None else caller(function)

@@ -49,7 +49,7 @@ class Wait:
         if task is not None:
             self._driver.resume(task, value)
 
-    def stand(self, task: "Task[Any]") -> None:
+    def attach(self, task: "Task[Any]") -> None:
         self._task = task
 
     def give_up(self, cause: Failure) -> None:
@@ -107,7 +107,7 @@ class Task(Generic[T]):
         self.sheltered = parent is not None and parent.shields > 0
         self._on_settled: list[Callable[[], None]] = []
 
-    def exposed(self) -> "Iterator[Task[Any]]":
+    def exposed_children(self) -> "Iterator[Task[Any]]":
         """Iterate over the children that an interruption of this task reaches now."""
         return (child for child in list(self.children) if not child.sheltered)
 
@@ -138,7 +138,7 @@ class Shield:
     async def __aexit__(self, *_: object) -> None:
         self._driver.check_alive()
         self._task.shields -= 1
-        self._driver.unshielded(self._task)
+        self._driver.leave_shield(self._task)
 
 
 class Driver:
@@ -165,7 +165,7 @@ class Driver:
         return task
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Whether `run` has returned early because a coroutine draws breath: call it again before the next event."""
         return bool(self._ready)
 
@@ -195,7 +195,7 @@ class Driver:
             if found is not None:
                 if found.settled is None and found.interruption is None:
                     found.interruption = Cancelled(cause, owner)
-                    open_ways.append((found, found.exposed()))
+                    open_ways.append((found, found.exposed_children()))
             else:
                 self._interrupt(open_ways.pop()[0])
             found = next(open_ways[-1][1], None) if open_ways else None
@@ -340,7 +340,7 @@ class Driver:
             if not isinstance(wait, Wait):
                 raise TypeError(f"an interpreter awaited {wait!r}, which is not of the stage")
             task.wait = wait
-            wait.stand(task)
+            wait.attach(task)
             self._interrupt(task)
         finally:
             self._current = None
@@ -367,13 +367,13 @@ class Driver:
         """Whether a task is about to be interrupted: only tasks that it spawned delay it."""
         return task.interruption is not None and not task.interrupted and not task.shields
 
-    def unshielded(self, task: Task[Any]) -> None:
+    def leave_shield(self, task: Task[Any]) -> None:
         """Deliver an interruption that arrived under a shield to the tasks that were spawned under it."""
         if not task.shields:
             for child in task.children:
                 child.sheltered = False
             if task.interruption is not None and self.is_pending(task):
-                for child in task.exposed():
+                for child in task.exposed_children():
                     self.cancel(child, task.interruption.cause, task.interruption.owner)
 
     def _may_interrupt(self, task: Task[Any]) -> bool:

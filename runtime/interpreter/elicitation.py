@@ -22,7 +22,7 @@ PROBLEMS_MAX = 5
 """Maximum number of problems listed for one answer."""
 
 
-async def elicited(node: Node, slot: str, tool: str, asks: dict[str, Any]) -> dict[str, JSON]:
+async def elicit_responses(node: Node, slot: str, tool: str, asks: dict[str, Any]) -> dict[str, JSON]:
     """Ask a person everything that a tool requests, one question after the other; return the responses."""
     responses: dict[str, JSON] = {}
     for k, (name, request) in enumerate(asks["requests"].items()):

@@ -39,10 +39,10 @@ class Journal:
     """The recorded events of one run that its replay has not requested yet."""
 
     def __init__(self, ref: RunRef, events: Iterable[Event] = (), places: Collection[int] = ()) -> None:
-        """``places`` are event numbers. `reached` is called when the replay has requested all events up to one."""
+        """``places`` are event numbers. `on_reached` is called when the replay has requested all events up to one."""
         self._ref = ref
         self._left = dict.fromkeys(places, 0)
-        self.reached: Callable[[int], None] = _nothing
+        self.on_reached: Callable[[int], None] = _nothing
         """Called with each of those places when the replay reaches it."""
         self._facts: dict[FactAddress, deque[Event]] = {}
         self._intents: dict[str, Event] = {}
@@ -85,7 +85,7 @@ class Journal:
         event = facts.popleft()
         if not facts:
             del self._facts[address]
-        self._asked_for(event)
+        self._note_requested(event)
         return event
 
     def intent(self, key: str) -> Event | None:
@@ -96,17 +96,17 @@ class Journal:
         """Return, and remove, the recorded intent of a key."""
         event = self._intents.pop(key, None)
         if event is not None:
-            self._asked_for(event)
+            self._note_requested(event)
         return event
 
     def has_reached(self, place: int) -> bool:
         """Whether the replay has requested every event up to a place."""
         return not self._left[place]
 
-    def _asked_for(self, event: Event) -> None:
+    def _note_requested(self, event: Event) -> None:
         for place in self._count(event, -1):
             if not self._left[place]:
-                self.reached(place)
+                self.on_reached(place)
 
     def _count(self, event: Event, more: int) -> list[int]:
         """Adjust the number of events left up to each place; return the places at or after the event."""
@@ -133,9 +133,11 @@ class Journal:
         """
         if recorded.type != event_type or bytes(recorded.payload) != payload:
             stated = payload if recorded.type == event_type else None
-            self.diverged(recorded, _show(event_type, payload, recorded.key or recorded.path), source, stated)
+            self.raise_divergence(recorded, _show(event_type, payload, recorded.key or recorded.path), source, stated)
 
-    def diverged(self, recorded: Event, requested: str, source: str = "", stated: bytes | None = None) -> NoReturn:
+    def raise_divergence(
+        self, recorded: Event, requested: str, source: str = "", stated: bytes | None = None
+    ) -> NoReturn:
         """Raise a divergence and remember it, so that an interpreter that catches exceptions cannot hide it.
 
         :raises ReplayDiverged: always
@@ -144,7 +146,7 @@ class Journal:
         self._diverged = self._diverged or error
         raise error
 
-    def unasked(self) -> list[Event]:
+    def unrequested_intents(self) -> list[Event]:
         """Return the recorded intents without an outcome that the replay has not requested."""
         return [event for key, event in self._intents.items() if key not in self._outcomes]
 
@@ -165,7 +167,7 @@ class Journal:
 
 
 def _nothing(_place: int) -> None:
-    """The ``reached`` of a run that is not a fork."""
+    """The ``on_reached`` of a run that is not a fork."""
 
 
 def is_actors_own(event: Event) -> bool:

@@ -11,7 +11,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.languages.language import Instant
 from callboard.projections.run.warnings import WarnedFold
-from callboard.runtime.interpreter.computation import done_at_home
+from callboard.runtime.interpreter.computation import call_on_run_thread
 from callboard.runtime.interpreter.driver import Driver
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.journal import Journal
@@ -76,12 +76,12 @@ class Ledger:
         sealed = self._sink.seal(intent)
         recorded = self._journal.intent(key)
         if recorded is not None:
-            # A diverging intent stays in the journal, so that `close_unasked` can close it when the run ends.
+            # A diverging intent stays in the journal, so that `close_unrequested` can close it when the run ends.
             self._journal.verify(recorded, intent.type, sealed, node.source)
             return self._journal.take_intent(key) or recorded
         return self._recorded_or_new(None, node, key, intent.type, sealed)
 
-    def recorded(self, key: str) -> Event | None:
+    def recorded_intent(self, key: str) -> Event | None:
         """Return the recorded intent of a key that the interpreter has not announced again."""
         return self._journal.intent(key)
 
@@ -111,7 +111,7 @@ class Ledger:
 
     def read_clock(self, node: Execution, key: str) -> Instant:
         """Return the recorded time, or read the clock now. A computation on another thread may call this too."""
-        return done_at_home(lambda: self._read_clock(node, key))
+        return call_on_run_thread(lambda: self._read_clock(node, key))
 
     def _read_clock(self, node: Execution, key: str) -> Instant:
         self._driver.check_alive()
@@ -133,7 +133,7 @@ class Ledger:
             raise ValueError(f"effect key used twice: {key}")
         self._used.add(key)
 
-    def numbered(self, key: str, outcome: Event) -> None:
+    def record_outcome(self, key: str, outcome: Event) -> None:
         """Record that an outcome of this key has been numbered from outside: no other may follow."""
         self._journal.close(key, outcome)
         self.usage.count(outcome)
@@ -148,18 +148,18 @@ class Ledger:
         self._journal.forget(key)
         return recorded
 
-    def diverged(self, recorded: Event, asked: str) -> NoReturn:
+    def raise_divergence(self, recorded: Event, asked: str) -> NoReturn:
         """:raises ReplayDiverged: always"""
-        self._journal.diverged(recorded, asked)
+        self._journal.raise_divergence(recorded, asked)
 
     def close_toolbox(self, key: str) -> None:
         """Allow the sessions of a toolbox to be closed: its block has ended."""
         self._driver.check_alive()
         self._sink.close_toolbox(key)
 
-    def close_unasked(self, cause: Failure) -> None:
+    def close_unrequested(self, cause: Failure) -> None:
         """Close the recorded intents that this replay has not reached."""
-        for event in self._journal.unasked():
+        for event in self._journal.unrequested_intents():
             cancelled = ev.EffectCancelled(of=event.type, cause=cause)
             sealed = self._sink.seal(cancelled)
             at = (event.path, event.iteration, event.attempt, event.key)

@@ -28,7 +28,7 @@ from callboard.lib.canonical_json import digest
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.asks import Asks
 from callboard.runtime.interpreter.driver import Wait
-from callboard.runtime.interpreter.elicitation import elicited
+from callboard.runtime.interpreter.elicitation import elicit_responses
 from callboard.runtime.interpreter.execution import Execution
 from callboard.runtime.interpreter.waits import OpenQuestion
 
@@ -145,7 +145,7 @@ class StageNode(Execution):
         while outcome.asks is not None:
             earlier = [*call.earlier, *([] if call.responses is None else [call.responses])]
             round = len(earlier) + 1
-            responses = await elicited(self, f"{slot}.ask.{round}", tool, outcome.asks)
+            responses = await elicit_responses(self, f"{slot}.ask.{round}", tool, outcome.asks)
             call = msgspec.structs.replace(call, responses=responses, state=outcome.asks.get("state"), earlier=earlier)
             outcome = await self._asks.effect(self, self.key(again_slot(slot, round)), call, ordinal)
         self.outputs[self.key(slot)] = outcome

@@ -73,12 +73,12 @@ def _not_admitted(first: Event, why: object) -> CallboardError:
 
 def start_of(events: Sequence[Event]) -> ev.RunStart:
     """Read a run's ``run.start``. This takes long for a large input and may be done on any thread."""
-    payload = ev.payload_of(_started(events))
+    payload = ev.payload_of(_find_start(events))
     assert isinstance(payload, ev.RunStart)
     return payload
 
 
-def _started(events: Sequence[Event]) -> Event:
+def _find_start(events: Sequence[Event]) -> Event:
     return next(event for event in events if event.type == ev.RunStart.type)
 
 
@@ -95,7 +95,7 @@ def build_stage(
     ``pressed`` returns whether the interpreter should draw breath; without it, the interpreter never does. ``start`` is
     the payload of ``run.start``, if the caller has read it already.
     """
-    started = _started(events)
+    started = _find_start(events)
     payload = start or start_of(events)
     info = RunInfo(
         input=payload.input,
@@ -107,7 +107,7 @@ def build_stage(
         state=admission.start.state,
         tallies=payload.tallies,
     )
-    forked = _so_far(admission.accepted.forked_from, events[-1].n)
+    forked = _shared_part(admission.accepted.forked_from, events[-1].n)
     stage = Stage(
         info,
         Journal(ref, events, {forked.n, *forked.variables} if forked is not None else ()),
@@ -115,7 +115,7 @@ def build_stage(
         run=ref.run,
         seed=admission.accepted.seed,
         breakpoints=admission.accepted.breakpoints,
-        parting=_parting(forked, events) if forked is not None else None,
+        parting=_find_parting(forked, events) if forked is not None else None,
         **({"pressed": pressed} if pressed is not None else {}),
     )
     stage.check_variables = admission.plan.check_variables
@@ -124,7 +124,7 @@ def build_stage(
     return stage, started
 
 
-def _so_far(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
+def _shared_part(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
     """The data that a fork shares with its origin, without variables set after the event ``last``."""
     if forked is None or not forked.variables:
         return forked
@@ -132,7 +132,7 @@ def _so_far(forked: ev.ForkedFrom | None, last: int) -> ev.ForkedFrom | None:
     return msgspec.structs.replace(forked, variables=variables)
 
 
-def _parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
+def _find_parting(forked: ev.ForkedFrom, events: Sequence[Event]) -> Parting:
     """Return the point where a fork parts from its origin. ``gone_on`` equals ``then`` until the fork continues."""
     then = next(event.time for event in reversed(events) if event.n <= forked.n)
     gone_on = next((event.time for event in events if event.n == forked.n + 1), then)
@@ -144,11 +144,11 @@ def replay(stage: Stage, admission: Admitted, started: Event, events: Sequence[E
 
     :raises ReplayDiverged: if it requests anything that differs from the recorded events
     """
-    for _ in replaying(stage, admission, started, events):
+    for _ in replay_in_pieces(stage, admission, started, events):
         pass
 
 
-def replaying(
+def replay_in_pieces(
     stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]
 ) -> Iterator[Computation | None]:
     """Do the same as `replay`, piece by piece."""
@@ -158,23 +158,23 @@ def replaying(
     last = events[-1].n
     # After the last recorded event the interpreter may state new events: a crashed worker may not have stored them.
     stage.replaying = started.n < last
-    yield from to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
+    yield from run_to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:
         if event.n > started.n:
             stage.replaying = event.n < last
-            yield from delivering(stage, event)
+            yield from deliver_in_pieces(stage, event)
     stage.replaying = False
 
 
-def delivering(stage: Stage, event: Event) -> Iterator[Computation | None]:
+def deliver_in_pieces(stage: Stage, event: Event) -> Iterator[Computation | None]:
     """Deliver one event, piece by piece; between pieces the interpreter draws breath or waits for a computation."""
-    yield from to_rest(stage, lambda: stage.deliver(event))
+    yield from run_to_rest(stage, lambda: stage.deliver(event))
 
 
-def to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[Computation | None]:
+def run_to_rest(stage: Stage, step: Callable[[], None]) -> Iterator[Computation | None]:
     """Take a step and continue until the interpreter is at rest; yield each computation that it waits for."""
     step()
     yield stage.computation
-    while stage.unfinished:
-        stage.go_on()
+    while stage.is_unfinished:
+        stage.continue_run()
         yield stage.computation

@@ -42,7 +42,7 @@ def conclude_failed(stage: Stage, failure: Failure) -> None:
 def conclude_diverged(stage: Stage, failure: Failure) -> None:
     """State the end of a run whose replay diverged, so that its interpreter cannot continue."""
     _give_up(stage, failure, "failed")
-    stage.ledger.close_unasked(failure)
+    stage.ledger.close_unrequested(failure)
     _state(stage, End("failed", error=failure))
 
 

@@ -72,7 +72,7 @@ class Stage:
         if parting is not None:
             self.waits.delay = parting.gone_on - parting.then
             self._set = dict(parting.forked.variables)
-            journal.reached = self._reached
+            journal.on_reached = self._pass_place
         self._stops: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
         self._turn = 0
@@ -87,21 +87,21 @@ class Stage:
         if self._parting is not None:
             for place in {self._parting.forked.n, *self._set}:
                 if self._journal.has_reached(place):
-                    self._reached(place)
+                    self._pass_place(place)
         self.main = self.driver.start(interpreter)
         self.driver.run()
 
     @property
-    def unfinished(self) -> bool:
-        """Whether the interpreter draws breath: call `go_on` before the next event is delivered."""
-        return self.driver.unfinished
+    def is_unfinished(self) -> bool:
+        """Whether the interpreter draws breath: call `continue_run` before the next event is delivered."""
+        return self.driver.is_unfinished
 
     @property
     def computation(self) -> Computation | None:
         """The computation that an unfinished interpreter waits for, which may be carried out on another thread."""
         return self.driver.computation
 
-    def go_on(self) -> None:
+    def continue_run(self) -> None:
         """Continue an interpreter that has drawn breath."""
         self.driver.run()
 
@@ -129,11 +129,11 @@ class Stage:
         if self.killed is None:
             self.driver.run()
 
-    def _reached(self, place: int) -> None:
+    def _pass_place(self, place: int) -> None:
         """The replay of a fork has stated all events of its origin up to ``place``."""
         assert self._parting is not None
         # The next gate returns them.
-        self.waits.brought |= self._set.pop(place, {})
+        self.waits.new_variables |= self._set.pop(place, {})
         if place == self._parting.forked.n:
             self._part(self._parting)
 
@@ -235,7 +235,7 @@ class Stage:
         due: Instant | None = None,
     ) -> Resumed | None:
         await self.driver.checkpoint()
-        holder = node if isinstance(node, StageNode) else self._coming(path or encode_id(step), step)
+        holder = node if isinstance(node, StageNode) else self._upcoming_node(path or encode_id(step), step)
         marked = step in self._breakpoints or path in self._breakpoints
         held = marked or (self.stepping and step != "")
         if held:
@@ -245,7 +245,7 @@ class Stage:
             if not (goes_on or held):
                 await self._stop(holder, f"gate.{when}", "step", step, due)
             held = True
-        brought = self.waits.take_brought()
+        brought = self.waits.take_variables()
         return Resumed(brought) if held or brought else None
 
     async def _stop(
@@ -257,9 +257,9 @@ class Stage:
         times = self._stops[key] = self._stops.get(key, 0) + 1
         pause = ev.RunPaused(reason=reason, step=step, timeout_at=due)
         outcome: ev.RunResumed = await self.asks.effect(holder, key if times == 1 else f"{key}.{times}", pause)
-        self.waits.brought |= outcome.variables
+        self.waits.new_variables |= outcome.variables
 
-    def _coming(self, path: str, name: str) -> StageNode:
+    def _upcoming_node(self, path: str, name: str) -> StageNode:
         """The node execution that is about to be entered; it holds the pause of its breakpoint."""
         return StageNode(self.asks, path, self._iterations.get(path, 0) + 1, name, self.asks.now)
 

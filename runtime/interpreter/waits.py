@@ -87,7 +87,7 @@ class Waits:
         """Whether the run stops at every node: it was last resumed for a step."""
         self.delay = dt.timedelta()
         """How much later the bounds that are set now elapse: the time between a fork's origin and its continuation."""
-        self.brought: dict[str, Any] = {}
+        self.new_variables: dict[str, Any] = {}
         """Variables set by resumes or by a fork; the next gate returns them to the interpreter."""
         self._ledger = ledger
         self._driver = driver
@@ -98,7 +98,7 @@ class Waits:
 
     def __bool__(self) -> bool:
         """Whether anything could wake the interpreter."""
-        return bool(self.effects or self.questions or self.bounds or self.held)
+        return bool(self.effects or self.questions or self.bounds or self.is_held)
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -117,15 +117,15 @@ class Waits:
         self._gates.append(wait)
         return await wait
 
-    def take_brought(self) -> dict[str, Any]:
+    def take_variables(self) -> dict[str, Any]:
         """Return, and forget, the variables that resumes have set."""
-        brought, self.brought = self.brought, {}
+        brought, self.new_variables = self.new_variables, {}
         return brought
 
     # -- queries ------------------------------------------------------------------------------------------------------
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether anything waits at a gate because the run is paused."""
         return bool(self._gates)
 
@@ -135,7 +135,7 @@ class Waits:
 
     def keys(self) -> list[str]:
         """Keys of everything that could wake the interpreter; ``pause`` is the key of a resume by command."""
-        return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.held else [])]
+        return [*self.effects, *self.questions, *self.bounds, *(["pause"] if self.is_held else [])]
 
     def intents(self) -> list[Payload]:
         """The intents without an outcome: effects and questions."""
@@ -165,7 +165,7 @@ class Waits:
         ]
         return sorted([*timers, *((bound.due, key) for key, bound in self.bounds.items())])
 
-    def due_of(self, key: str) -> Instant:
+    def deadline_of(self, key: str) -> Instant:
         """The deadline of an open timer or bound, as it was set."""
         bound = self.bounds.get(key)
         if bound is not None:
@@ -180,7 +180,7 @@ class Waits:
             heappop(self._due)
         return self._due[0] if self._due else None
 
-    def for_signal(self, name: str, data: JSON = None) -> str | None:
+    def find_signal_wait(self, name: str, data: JSON = None) -> str | None:
         """Key of the oldest open wait that matches a signal of this name with this data."""
         for key, effect in self.effects.items():
             intent = effect.intent
@@ -220,7 +220,7 @@ class Waits:
     def _open_gates(self, resumed: ev.RunResumed) -> None:
         self.paused = False
         # The next gate returns them, even if nothing waited at a gate when the run was resumed.
-        self.brought |= resumed.variables
+        self.new_variables |= resumed.variables
         gates, self._gates = self._gates, []
         for place, gate in enumerate(gates):
             gate.wake(place == 0 or not resumed.step)
@@ -237,7 +237,7 @@ class Waits:
         recorded = self._ledger.take_outcome(key)
         if isinstance(outcome, ev.EffectCancelled):
             if recorded is not None and (key in self.effects or key in self.questions):
-                self._ledger.diverged(recorded, "no cancellation of it")
+                self._ledger.raise_divergence(recorded, "no cancellation of it")
             return
         effect = self.effects.pop(key, None)
         if effect is not None:
@@ -248,5 +248,5 @@ class Waits:
         bound = self.bounds.pop(key, None)
         if bound is not None:
             if recorded is not None and isinstance(outcome, ev.TimerFired) and outcome.due != bound.due:
-                self._ledger.diverged(recorded, f"a bound due {bound.due.isoformat()}")
+                self._ledger.raise_divergence(recorded, f"a bound due {bound.due.isoformat()}")
             bound.wake("expired")

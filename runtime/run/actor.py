@@ -33,7 +33,7 @@ from callboard.bus.tracecontext import sent_as, within
 from callboard.projections.run.span_ids import ids_of
 from callboard.runtime.interpreter.code import adopted_digest, code_of
 from callboard.runtime.interpreter.computation import Computation
-from callboard.runtime.interpreter.replay import Admitted, build_stage, delivering, replaying, start_of
+from callboard.runtime.interpreter.replay import Admitted, build_stage, deliver_in_pieces, replay_in_pieces, start_of
 from callboard.runtime.interpreter.run_end import conclude, conclude_diverged, conclude_failed
 from callboard.runtime.run.activation import Activation, Command, Services
 from callboard.runtime.run.budget import Budget
@@ -332,7 +332,7 @@ class RunActor:
         stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed, start)
         self._active.stage = stage
         self._drop_interpreter = stage.driver.drop
-        return replaying(stage, self._admission, started, events)
+        return replay_in_pieces(stage, self._admission, started, events)
 
     async def _forget_and_replay(self) -> None:
         """Replace the interpreter by one that is replayed from the log, as another worker would do."""
@@ -413,7 +413,7 @@ class RunActor:
         while numbered and not self._active.closing:
             event = numbered.popleft()
             self._budget.take(event)
-            await self._work(delivering(self._active.stage, event))
+            await self._work(deliver_in_pieces(self._active.stage, event))
 
     def _number_next(self) -> bool:
         """Number the events of a waiting command, or an elapsed deadline; return whether there was one.

@@ -73,7 +73,7 @@ class ChildBudgets:
         active = self._active
         event = active.runlog.state(payload, key=key, cause=cause, node=active.stage.waits.address_of(key))
         if payload.kind == "outcome" and key:
-            active.stage.ledger.numbered(key, event)
+            active.stage.ledger.record_outcome(key, event)
         return event
 
     def _stopped(self) -> bool:

@@ -155,7 +155,7 @@ class InFlight:
             return
         self._warn_of_unmetered(key, payload)
         event = active.runlog.state(payload, key=key, cause=cause, node=stage.waits.address_of(key))
-        stage.ledger.numbered(key, event)
+        stage.ledger.record_outcome(key, event)
         self.settled(event)
         active.wake()
 

@@ -94,7 +94,7 @@ class Inbox:
             node = active.stage.waits.address_of(reaction.key)
             event = active.runlog.state(reaction.payload, key=reaction.key, cause=cause, node=node)
             if reaction.key:
-                active.stage.ledger.numbered(reaction.key, event)
+                active.stage.ledger.record_outcome(reaction.key, event)
         assert event is not None
         self.recorded_as(command, event.n)
 

@@ -18,7 +18,7 @@ from anyio.lowlevel import RunVar
 from msgspec import Struct
 
 from callboard.lib.threads import Beside, on_a_thread, on_the_loop
-from callboard.runtime.interpreter.computation import Computation, at_home
+from callboard.runtime.interpreter.computation import Computation, run_thread
 
 SLICE_S = 0.01
 """How long runs may occupy the loop before it serves all other tasks."""
@@ -38,7 +38,7 @@ async def computed_on_a_thread(work: Callable[[], None]) -> None:
     """Carry a computation out on a thread; at most `COMPUTATIONS_MAX` run concurrently."""
 
     def carry_out() -> None:
-        with at_home(from_thread.run_sync):
+        with run_thread(from_thread.run_sync):
             work()
 
     await on_a_thread(carry_out, _computations())

@@ -90,7 +90,7 @@ def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None =
             return _answer(stage, tell, stored)
         case Signal():
             received = ev.SignalReceived(name=tell.name, data=tell.data, by=tell.by)
-            return [Reaction(received, stage.waits.for_signal(tell.name, tell.data) or "")]
+            return [Reaction(received, stage.waits.find_signal_wait(tell.name, tell.data) or "")]
 
 
 def kill_requested(kill: Kill) -> ev.CancelRequested:

@@ -62,7 +62,7 @@ class Rest:
             return False
         due, key = deadline
         self._active.runlog.reach(due)
-        self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.due_of(key)))
+        self._flight.outcome(key, ev.TimerFired(due=self._active.stage.waits.deadline_of(key)))
         return True
 
     async def look(self, due: dt.datetime, heard: Heard) -> None:

@@ -52,7 +52,7 @@ def test_who_draws_breath_goes_on_first() -> None:
 
         driver.start(root())
         driver.run()
-        while driver.unfinished:
+        while driver.is_unfinished:
             driver.run()
             runs += 1
         return notes, runs
@@ -74,9 +74,9 @@ def test_who_draws_breath_can_be_dropped() -> None:
 
     driver.start(root())
     driver.run()
-    assert driver.unfinished
+    assert driver.is_unfinished
     driver.drop()
-    assert not driver.unfinished
+    assert not driver.is_unfinished
     assert left == ["left"]
 
 
