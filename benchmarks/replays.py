@@ -14,7 +14,7 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.interpreter.run_end import conclude
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.replay_observer import Observer
@@ -35,7 +35,7 @@ async def finished(connection: Connection, run_id: str) -> list[Event]:
 
 
 def replayed(ref: RunRef, events: list[Event], definitions: Definitions) -> None:
-    admission = admitted(events[0], definitions.language)
+    admission = read_admission(events[0], definitions.language)
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1]))
     replay(stage, admission, started, events)
     conclude(stage)
@@ -65,7 +65,7 @@ async def report() -> None:
     count = len(events)
     # A worker parses a definition once, and keeps it for all runs.
     definitions = Definitions()
-    admitted(events[0], definitions.language)
+    read_admission(events[0], definitions.language)
     print(f"  replay      {rate(count, lambda: replayed(ref, events, definitions)):>9,.0f} events/s")
     print(f"  results     {rate(count, lambda: fold(Results(), events)):>9,.0f} events/s")
     print(f"  trace       {rate(count, lambda: fold(TraceFold(), events)):>9,.0f} events/s")

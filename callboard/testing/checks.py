@@ -9,7 +9,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ok
 from callboard.projections.run.status import StatusFold
-from callboard.runtime.interpreter.replay import LanguageOf, admitted, build_stage, replay
+from callboard.runtime.interpreter.replay import LanguageOf, build_stage, read_admission, replay
 from callboard.runtime.interpreter.stage import Stage
 from callboard.testing.virtual_time import BEGINNING
 
@@ -92,7 +92,7 @@ def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> S
     """Replay a finished log into a stage that must not append. Return the stage."""
     # The run appends these events, not the interpreter, so that a replay does not produce them.
     events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
-    admission = admitted(events[0], language_of)
+    admission = read_admission(events[0], language_of)
     stage, started = build_stage(admission, ref, events, RefusingSink())
     replay(stage, admission, started, events)
     stage.ledger.verify_replayed()

@@ -8,7 +8,7 @@ from callboard.bus import events as ev
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT
 from callboard.lib.text import encode_json
-from callboard.runtime.admission.admission import accepted_event, definition_token, distinct
+from callboard.runtime.admission.admission import accepted_event, definition_token, last_of_each_kind
 from callboard.runtime.admission.start_message import examine
 from callboard.service.operations.errors import RequestRefused
 from callboard.start_options import Start, Startable, start_message
@@ -34,7 +34,7 @@ def accepted(services: Services, file: Startable | None, given: Start) -> tuple[
     if isinstance(plan, list):
         raise refused(plan)
     shortfalls = plan.shortfalls(services.offers(start, plan))
-    warnings = distinct([*plan.definition.warnings, *plan.warnings, *shortfalls])
+    warnings = last_of_each_kind([*plan.definition.warnings, *plan.warnings, *shortfalls])
     if plan.options[STRICT] and warnings:
         raise refused([msgspec.structs.replace(warning, severity="error") for warning in warnings])
     ref = RunRef("default", named["run_id"])

@@ -29,7 +29,7 @@ from callboard.features.budgets.allowances import Allowances
 from callboard.languages.language import Language, Plan
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import NoArrivals
 from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
@@ -106,8 +106,8 @@ class Services:
         """Return a language by its name."""
         return self.definitions.language(name)
 
-    async def admitted(self, first: Event, code: str = "") -> Admitted:
-        return admitted(first, self.language, code)
+    async def read_admission(self, first: Event, code: str = "") -> Admitted:
+        return read_admission(first, self.language, code)
 
     def environment(self, admission: Admitted) -> Environment:
         return self.offers(admission.start, admission.plan)

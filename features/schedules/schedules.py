@@ -22,12 +22,12 @@ from callboard.features.schedules.prospects import prospects
 from callboard.features.schedules.schedule import Schedule, Tick, check
 from callboard.features.schedules.store import Kept, ScheduleStore
 from callboard.languages.language import Plan
-from callboard.runtime.admission.admission import distinct
+from callboard.runtime.admission.admission import last_of_each_kind
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
 from callboard.runtime.admission.start_message import examine_object
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.run.bundles import with_registered
 
 ROOM_BYTES = 16 * 1024
@@ -103,7 +103,7 @@ class Schedules:
         kept = await self._put(_change_schedule(wanted, definition=called), before)
         needs_model = plan.needs.model and not wanted.start.get("model")
         warnings = [*plan.definition.warnings, *plan.warnings, *await prospects(self._log, needs_model=needs_model)]
-        return msgspec.structs.replace(kept, warnings=distinct(warnings))
+        return msgspec.structs.replace(kept, warnings=last_of_each_kind(warnings))
 
     async def pause(self, name: str) -> ScheduleRow:
         """Let nothing be due until the schedule is resumed. Raises as `remove`."""
@@ -222,7 +222,7 @@ class Schedules:
             return [Problem("schedule.run_id", message, "start.run_id", expected="a start without a run_id")]
         message = wanted.start_of(wanted.when.after(self._now()))
         size = len(msgspec.json.encode(message))
-        examined = await definitions.apart(partial(examine_object, message, size), size=size)
+        examined = await definitions.offload(partial(examine_object, message, size), size=size)
         if examined.start is None or examined.problems:
             return examined.problems
         start, source = examined.start, examined.start.definition
@@ -231,12 +231,12 @@ class Schedules:
             if isinstance(found, list):
                 return found
             start, source = found
-        return await definitions.apart(partial(definitions.plan, source, start), size=size, source=source.source)
+        return await definitions.offload(partial(definitions.plan, source, start), size=size, source=source.source)
 
     async def _find_registered(self, start: StartRun) -> tuple[StartRun, DefinitionSource] | list[Problem]:
         wanted = start.definition
         name = wanted.name or wanted.hash or ""
-        kept = await meant(self._log, self._tenant, name)
+        kept = await find_registration(self._log, self._tenant, name)
         if kept is None:
             message = f"no definition {name!r} is registered"
             expected = "the name, NAME@VERSION or hash of a registered definition (`callboard push` registers one)"

@@ -42,18 +42,18 @@ from callboard.features.budgets.allowances import Allowances
 from callboard.languages.hosting import CODE_UNKNOWN
 from callboard.languages.language import STRICT, Definition, Plan
 from callboard.projections.run.span_ids import SpanIds, effect_address
-from callboard.runtime.admission.child_continuation import begun_anew, going_on_or_anew, is_no_fork
+from callboard.runtime.admission.child_continuation import concerns_only_fork, restart_warning, start_attempts
 from callboard.runtime.admission.command_routing import route
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.fork_places import no_origin
+from callboard.runtime.admission.fork_places import unknown_origin_problem
 from callboard.runtime.admission.forks import Forks
-from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, gathered
+from callboard.runtime.admission.large_starts import BLOBS, START_BYTES_MAX, insert_parts
 from callboard.runtime.admission.refusals import record_refusal
-from callboard.runtime.admission.secret_starts import erase_start, is_secret, key_of, taken_in, withheld
-from callboard.runtime.admission.start_message import Examined, decoded, examine_object
-from callboard.runtime.admission.tells import Tells, illegible
-from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, presentable
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
+from callboard.runtime.admission.start_message import Examined, decode_start, examine_object
+from callboard.runtime.admission.tells import Tells, illegible_problem
+from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, shorten
+from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
 from callboard.runtime.run.log import RunLog, utc_now
@@ -140,7 +140,7 @@ class Admission:
         self._perform: Callable[[Recorded, str], None] = lambda _first, _worker: None
         self._code: CodeHosts | None = None
 
-    def performed_by(self, perform: Callable[[Recorded, str], None]) -> None:
+    def set_performer(self, perform: Callable[[Recorded, str], None]) -> None:
         """Call a function with the first event of each admitted run and its worker (empty for any) before routing it.
 
         The worker that owns the run can then begin before the routed command arrives.
@@ -207,7 +207,7 @@ class Admission:
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
-        self._send(presentable(verdict), delivery)
+        self._send(shorten(verdict), delivery)
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -233,34 +233,34 @@ class Admission:
         The message of a start with an encryption key is erased afterwards, so that only encrypted content remains. The
         message of a start whose run exists already or has been purged is erased too, because a purge would not find it.
         """
-        document = decoded(delivery.data)
+        document = decode_start(delivery.data)
         secret = await is_secret(self._log, tenant, delivery.data, document)
         if secret:
             be_discreet()
         named = named_run_id(delivery.data)
         ref = RunRef(tenant, named or derived_run_id(self._log.stream, delivery.sequence, delivery.time_ns))
-        verdict = await self._started(ref, document, delivery, secret)
+        verdict = await self._decide_start(ref, document, delivery, secret)
         if verdict.status == "rejected":
-            await record_refusal(self._log, tenant, "start", withheld(verdict) if secret else verdict, delivery)
+            await record_refusal(self._log, tenant, "start", withhold_texts(verdict) if secret else verdict, delivery)
         if secret or any(problem.code == PURGED for problem in verdict.problems):
             await erase_start(self._log, ref, delivery.sequence, document)
         elif verdict.duplicate:
             await erase(self._log, delivery.sequence)
         return verdict
 
-    async def _started(
+    async def _decide_start(
         self, ref: RunRef, document: dict[str, Any] | list[Problem], delivery: Delivery, secret: bool
     ) -> Verdict:
         call = _Call(f"start-{delivery.sequence}", delivery.headers.get(WORKER_HEADER, ""))
-        if delivery.deliveries > 1 and (before := await self._admitted(ref, delivery.sequence)) is not None:
-            return await self._called(ref, call, before)
-        examined = await self._examined(ref.tenant, document, delivery.data)
-        before = await taken_in(self._log, ref, delivery.sequence, examined.problems) if secret else None
+        if delivery.deliveries > 1 and (before := await self._find_earlier_verdict(ref, delivery.sequence)) is not None:
+            return await self._activate(ref, call, before)
+        examined = await self._examine(ref.tenant, document, delivery.data)
+        before = await find_admitted(self._log, ref, delivery.sequence, examined.problems) if secret else None
         if before is not None:
-            return before if before.duplicate else await self._called(ref, call, before)
+            return before if before.duplicate else await self._activate(ref, call, before)
         return await self._admit_run(ref, examined, call, tracecontext.read(delivery.headers), delivery.sequence)
 
-    async def _admitted(self, ref: RunRef, sequence: int) -> Verdict | None:
+    async def _find_earlier_verdict(self, ref: RunRef, sequence: int) -> Verdict | None:
         """Return the verdict of a start that a worker has admitted without answering it; None if it was not admitted.
 
         Such a start is not checked again, because a second check might refuse it.
@@ -273,27 +273,27 @@ class Admission:
         warnings = accepted.warnings if isinstance(accepted, ev.RunAccepted) else []
         return Verdict("accepted", ref.run, warnings=warnings)
 
-    async def _examined(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
+    async def _examine(self, tenant: str, document: dict[str, Any] | list[Problem], body: bytes) -> Examined:
         """Check a start message together with its detached parts."""
         if isinstance(document, list):
             return Examined(document)
         if BLOBS not in document:
-            return await self._examined_whole(tenant, document, len(body))
+            return await self._examine_complete(tenant, document, len(body))
         async with self._gathering:
-            whole = await gathered(self._log, tenant, document)
+            whole = await insert_parts(self._log, tenant, document)
             if isinstance(whole, list):
                 return Examined(whole, run_id=named_run_id(body))
-            return await self._examined_whole(tenant, whole, START_BYTES_MAX)
+            return await self._examine_complete(tenant, whole, START_BYTES_MAX)
 
-    async def _examined_whole(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
+    async def _examine_complete(self, tenant: str, document: dict[str, Any], size: int) -> Examined:
         """Check a complete start message; a fork is completed from its origin first."""
         if document.get("fork") is not None:
-            completed = await self._forks.completed(tenant, document)
+            completed = await self._forks.complete(tenant, document)
             if isinstance(completed, list):
                 return Examined(completed, run_id=named if isinstance(named := document.get("run_id"), str) else None)
             # The size of the origin was checked when the origin was admitted.
             document, size = completed, START_BYTES_MAX
-        return await self._definitions.apart(partial(examine_object, document, size), size=size)
+        return await self._definitions.offload(partial(examine_object, document, size), size=size)
 
     async def admit_child(self, child: RunRef, message: bytes, parent: ev.Parent) -> list[Problem]:
         """Admit a child run without activating it; return every problem if it is refused. Repeating it is harmless.
@@ -304,7 +304,7 @@ class Admission:
         :raises LogUnavailable: if the log has not answered for a long time
         :raises StoreFull: if the store is full
         """
-        document = await self._definitions.apart(partial(decoded, message), size=len(message))
+        document = await self._definitions.offload(partial(decode_start, message), size=len(message))
         if isinstance(document, list):
             return document
         ids = SpanIds(self._log.store, child.tenant)
@@ -312,17 +312,17 @@ class Admission:
         came_from = tracecontext.sent_as(ids.trace(parent.run), begun_by)
         problems: list[Problem] = []
         warnings: list[Problem] = []
-        for attempt in going_on_or_anew(document):
-            examined = await self._examined_whole(child.tenant, attempt, len(message))
+        for attempt in start_attempts(document):
+            examined = await self._examine_complete(child.tenant, attempt, len(message))
             try:
                 verdict = await self._admit_run(child, examined, None, came_from, parent=parent, bears=warnings)
             except CodeElsewhere as error:
                 # A child is admitted where its parent is performed.
                 return error.problems
-            problems = presentable(verdict).problems if verdict.status == "rejected" else []
-            if not problems or not is_no_fork(problems):
+            problems = shorten(verdict).problems if verdict.status == "rejected" else []
+            if not problems or not concerns_only_fork(problems):
                 break
-            warnings = [begun_anew(problems[0])]
+            warnings = [restart_warning(problems[0])]
         return problems
 
     async def call_child(self, child: RunRef) -> None:
@@ -347,32 +347,32 @@ class Admission:
         if start is None:
             return Verdict("rejected", examined.run_id, problems=examined.problems)
         run = ref.run
-        start, plan = await self._planned(ref.tenant, start, examined.size)
+        start, plan = await self._resolve_plan(ref.tenant, start, examined.size)
         refused = plan if isinstance(plan, list) else []
         unserved = self._check(ref.tenant, start, None if isinstance(plan, list) else plan)
         if not isinstance(plan, list):
             unserved += self._outgoing.problems(ref.tenant, plan.needs.subjects)
         warnings = [problem for problem in unserved if problem.severity == "warning"]
         unserved = [problem for problem in unserved if problem.severity == "error"]
-        problems = [*examined.problems, *_check_id(run), *unserved, *refused]
+        problems = [*examined.problems, *_id_problems(run), *unserved, *refused]
         if not isinstance(plan, list):
-            warnings = distinct([*plan.definition.warnings, *plan.warnings, *warnings])
+            warnings = last_of_each_kind([*plan.definition.warnings, *plan.warnings, *warnings])
             if plan.options[STRICT]:
                 problems += [msgspec.structs.replace(warning, severity="error") for warning in warnings]
         if problems or isinstance(plan, list):
             return Verdict("rejected", examined.run_id, problems=problems)
-        if parent is None and (exhausted := await self._exhausted(ref, plan)):
+        if parent is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
         if (mark := await gone(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
-        if start.run_id is not None and (damage := await self._damaged(ref)) is not None:
+        if start.run_id is not None and (damage := await self._find_damage(ref)) is not None:
             return Verdict("rejected", run, problems=[damage])
         trace = ev.Traced(
             self._log.store, ref.tenant, *((came_from.traceparent, came_from.tracestate) if came_from else ())
         )
         accepted = accepted_event(start, plan, ref, parent, [*bears, *warnings], trace)
         if start.fork is not None:
-            forked = await self._forked(ref, accepted, start, plan)
+            forked = await self._accept_fork(ref, accepted, start, plan)
             if isinstance(forked, list):
                 return Verdict("rejected", examined.run_id, problems=forked)
             accepted = forked
@@ -380,7 +380,7 @@ class Admission:
         if start.encryption_key:
             runlog.key = await key_of(self._log, ref.tenant, start, child=parent is not None)
             if runlog.key is None:
-                return Verdict("rejected", run, problems=[_forgotten(start.encryption_key)])
+                return Verdict("rejected", run, problems=[_forgotten_problem(start.encryption_key)])
         runlog.definition = definition_token(plan.definition)
         runlog.state(accepted, cause=cause)
         origin = accepted.forked_from.run if accepted.forked_from is not None else ""
@@ -394,22 +394,22 @@ class Admission:
             if runlog.key is None and not origin:
                 first = Recorded(runlog.sequence, ref, "", encode_event(queued.stored or queued.event), queued.event)
         except LogUnreadable as error:
-            return Verdict("rejected", run, problems=[illegible(error.message)])
+            return Verdict("rejected", run, problems=[illegible_problem(error.message)])
         except OriginGone:
-            return Verdict("rejected", run, problems=[no_origin(origin)])
+            return Verdict("rejected", run, problems=[unknown_origin_problem(origin)])
         except RunLost as error:
             # The run id is taken: by this start, before a crash, or by an earlier start with the same id.
             before = await self._log.last_of_type(ref, ev.RunAccepted.type)
             duplicate = before is None or before.event.cause != cause
             if duplicate and error.found is not None and error.found.n > 1:
-                warnings = await self._differences(before, accepted)
+                warnings = await self._warn_of_differences(before, accepted)
                 if error.found.type in _RESTING:
                     return Verdict("accepted", run, duplicate, warnings=warnings)
                 # Perhaps no worker performs it: a damaged store can lose the last event of a run that had ended.
             # An earlier attempt at this start may have crashed before it routed the command.
-        return await self._called(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
+        return await self._activate(ref, call, Verdict("accepted", run, duplicate, warnings=warnings), first)
 
-    async def _damaged(self, ref: RunRef) -> Problem | None:
+    async def _find_damage(self, ref: RunRef) -> Problem | None:
         """Return the problem of a run id whose last event is damaged, else None.
 
         The server treats such a run as one that does not exist, so the guard of the first event would not protect it.
@@ -417,9 +417,9 @@ class Admission:
         if await self._log.next_sequence(self._log.subjects.run(ref), 1) is None:
             return None
         last = await self._log.last(ref)
-        return illegible(unreadable(last).reason) if last is not None and not last.readable else None
+        return illegible_problem(unreadable(last).reason) if last is not None and not last.readable else None
 
-    async def _exhausted(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
+    async def _find_exhausted_budgets(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """Return a problem for each exhausted budget that applies to a new run; none for a run that exists already."""
         definition, now = definition_token(plan.definition), utc_now()
         found = self._allowances.exhausted(ref.tenant, definition, now) if self._allowances is not None else []
@@ -431,23 +431,23 @@ class Admission:
             for one in found
         ]
 
-    async def _forked(
+    async def _accept_fork(
         self, ref: RunRef, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
     ) -> ev.RunAccepted | list[Problem]:
         """Return the first event of a fork, or the reasons why it cannot share the events of its origin."""
-        parting = await self._forks.parted(ref, start, plan)
+        parting = await self._forks.plan_parting(ref, start, plan)
         if isinstance(parting, list):
             return parting
         forked = parting.forked_from
         accepted = msgspec.structs.replace(accepted, seed=parting.seed)
         if parting.differs:
-            found = await self._forks.following(ref, forked, accepted, start, plan)
+            found = await self._forks.check_shared_events(ref, forked, accepted, start, plan)
             if isinstance(found, Problem):
                 return [found]
             forked = found
         return msgspec.structs.replace(accepted, forked_from=forked)
 
-    async def _differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
+    async def _warn_of_differences(self, first: Recorded | None, asked: ev.RunAccepted) -> list[Problem]:
         """Return a warning if a repeated start differs from the existing run of its id, which is not changed."""
         event = await whole(self._log, first) if first is not None else None
         before = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
@@ -462,7 +462,9 @@ class Admission:
         expected = "another run_id for another run"
         return [Problem("start.differs", message, "run_id", expected=expected, severity="warning")]
 
-    async def _planned(self, tenant: str, start: StartRun, size: int) -> tuple[StartRun, Plan[Any] | list[Problem]]:
+    async def _resolve_plan(
+        self, tenant: str, start: StartRun, size: int
+    ) -> tuple[StartRun, Plan[Any] | list[Problem]]:
         """Return a start and its plan. The start includes the files, skills and children of a registered definition.
 
         ``size`` is the size of the start in bytes.
@@ -470,7 +472,7 @@ class Admission:
         wanted = start.definition
         if wanted.source is not None:
             return start, await self._plan(wanted, start, size)
-        kept = await self._registered(tenant, wanted)
+        kept = await self._find_registered(tenant, wanted)
         if isinstance(kept, list):
             return start, kept
         start = with_registered(start, kept)
@@ -479,7 +481,7 @@ class Admission:
 
     async def _plan(self, source: DefinitionSource, start: StartRun, size: int) -> Plan[Any] | list[Problem]:
         plan = partial(self._definitions.plan, source, start)
-        planned = await self._definitions.apart(plan, size=size, source=source.source)
+        planned = await self._definitions.offload(plan, size=size, source=source.source)
         if not isinstance(planned, list) or self._code is None:
             return planned
         missing = next((problem for problem in planned if problem.code == CODE_UNKNOWN), None)
@@ -495,11 +497,11 @@ class Admission:
             return [known if problem is missing else problem for problem in planned]
         return planned
 
-    async def _registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
+    async def _find_registered(self, tenant: str, wanted: DefinitionSource) -> Registration | list[Problem]:
         """Find a registered definition."""
         name = wanted.name or wanted.hash
         assert name is not None
-        found = await meant(self._log, tenant, name)
+        found = await find_registration(self._log, tenant, name)
         if found is None:
             where = "definition.name" if wanted.name else "definition.hash"
             message = f"no definition {name!r} is registered"
@@ -507,7 +509,7 @@ class Admission:
             return [Problem(code="definition.unknown", message=message, where=where, expected=expected)]
         return found
 
-    async def _called(
+    async def _activate(
         self, ref: RunRef, call: _Call | None, verdict: Verdict, first: Recorded | None = None
     ) -> Verdict:
         """Activate an admitted run with ``call``, if given, and return its verdict.
@@ -526,28 +528,28 @@ class Admission:
     async def _refuse_purged(self, ref: RunRef, mark: Gone) -> Verdict:
         """Refuse a start of a purged run and purge everything that was admitted for its id since."""
         await purge_again(self._log, ref, mark)
-        return Verdict("rejected", ref.run, problems=[_purged(ref.run)])
+        return Verdict("rejected", ref.run, problems=[_purged_problem(ref.run)])
 
     async def _call(self, ref: RunRef, call: _Call) -> None:
         await route(self._log, ref, "start", b"{}", call.message_id, call.worker)
 
 
-def _forgotten(key: str) -> Problem:
+def _forgotten_problem(key: str) -> Problem:
     message = f"the key {key!r} has been forgotten, and its name cannot be used again"
     return Problem("key.forgotten", message, "encryption_key", expected="another name")
 
 
-def _purged(run: str) -> Problem:
+def _purged_problem(run: str) -> Problem:
     message = f"the run {run!r} has been purged, and its id cannot be used again"
     return Problem(PURGED, message, "run_id", expected="another run_id")
 
 
-def distinct(warnings: Sequence[Problem]) -> list[Problem]:
+def last_of_each_kind(warnings: Sequence[Problem]) -> list[Problem]:
     """Keep only the last of several warnings with one code about one place: later checks know more."""
     return list({(one.code, one.where or one.message): one for one in warnings}.values())
 
 
-def _check_id(run: str) -> list[Problem]:
+def _id_problems(run: str) -> list[Problem]:
     try:
         token(run)
     except ValueError:

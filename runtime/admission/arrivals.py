@@ -27,10 +27,10 @@ class StoredTells:
         :raises NoAnswer: if the log does not answer
         """
         # In this order, so that a message admitted in between is found among the commands.
-        times = [await self._unadmitted(ref, heard), await self._undelivered(ref, heard)]
+        times = [await self._first_unadmitted_time(ref, heard), await self._first_undelivered_time(ref, heard)]
         return min((time for time in times if time is not None), default=None)
 
-    async def _unadmitted(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def _first_unadmitted_time(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
         """Return the time at which the first tell without a verdict was stored."""
         filter = self._log.subjects.tells(ref)
         if await self._log.next_sequence(filter, heard.tells + 1) is None:
@@ -44,7 +44,7 @@ class StoredTells:
             heard.tells = tell.sequence
         return None
 
-    async def _undelivered(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
+    async def _first_undelivered_time(self, ref: RunRef, heard: Heard) -> dt.datetime | None:
         """Return the time at which the first tell that is routed but not delivered was stored."""
         filter = self._log.subjects.commands(partition_of(ref, self._log.partitions), ref)
         while (command := await self._log.next_message(filter, heard.commands + 1)) is not None:

@@ -10,7 +10,7 @@ _TRAVELS = ("source",)
 even if a newer one is registered."""
 
 
-def going_on_or_anew(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def start_attempts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the start messages to try for a child: first as a fork, if it is one, then without the fork."""
     plain = {name: value for name, value in document.items() if name != "fork"}
     if document.get("fork") is not None:
@@ -21,12 +21,12 @@ def going_on_or_anew(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plain
 
 
-def is_no_fork(problems: Sequence[Problem]) -> bool:
+def concerns_only_fork(problems: Sequence[Problem]) -> bool:
     """Whether a start would be admitted if it were not a fork."""
     return all(problem.where.partition(".")[0] == "fork" or problem.code.startswith("fork.") for problem in problems)
 
 
-def begun_anew(problem: Problem) -> Problem:
+def restart_warning(problem: Problem) -> Problem:
     """Return the warning of a child that starts from the beginning."""
     message = f"the run starts from the beginning and not from its predecessor: {problem.code}: {problem.message}"
     return Problem("fork.begun_anew", message, expected=problem.expected, severity="warning")

@@ -85,14 +85,14 @@ async def route_tell(
     try:
         last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guarded(0, noted))])
     except Refused:
-        if (before := await routed_as(log, ref, verb, id)) is None:
+        if (before := await find_command_of_id(log, ref, verb, id)) is None:
             # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
             return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
         return before
     return Routed(last - 1, note)
 
 
-async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
+async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Routed | None:
     """Return the command of the first tell with an id; None for an unused id.
 
     :raises NoAnswer: if the log does not answer
@@ -109,7 +109,7 @@ async def routed_as(log: JetStreamLog, ref: RunRef, verb: str, id: str) -> Route
         return None
 
 
-async def routed(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
+async def find_command(log: JetStreamLog, ref: RunRef, verb: str, sequence: int) -> int | None:
     """Return the stream sequence of the command of a tell, None if the tell has not been routed.
 
     :raises NoAnswer: if the log does not answer

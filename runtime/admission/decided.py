@@ -11,7 +11,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.admission import ADMISSION
-from callboard.runtime.admission.command_routing import id_in, routed, routed_as
+from callboard.runtime.admission.command_routing import find_command, find_command_of_id, id_in
 from callboard.runtime.admission.refusals import read_refusal
 from callboard.runtime.admission.verdicts import Verdict
 
@@ -37,12 +37,12 @@ async def verdict_of_tell(log: JetStreamLog, ref: RunRef, verb: str, sequence: i
 
     :raises NoAnswer: if the log does not answer
     """
-    cause = await routed(log, ref, verb, sequence)
+    cause = await find_command(log, ref, verb, sequence)
     if cause:
         return Verdict("accepted", ref.run, cause=cause)
     refused = await _refusal(log, ref, sequence)
     said = await log.message(sequence) if refused is None else None
-    first = await routed_as(log, ref, verb, id_in(said.data)) if said is not None else None
+    first = await find_command_of_id(log, ref, verb, id_in(said.data)) if said is not None else None
     if first is None or first.note.tell >= sequence:
         return refused
     return Verdict("accepted", ref.run, duplicate=True, cause=first.cause)

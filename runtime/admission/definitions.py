@@ -72,7 +72,7 @@ class Definitions:
         self._languages: dict[str, Remembering] = {}
         self._reading = anyio.Lock()
 
-    async def apart(self, work: Callable[[], T], *, size: int = 0, source: str | None = None) -> T:
+    async def offload(self, work: Callable[[], T], *, size: int = 0, source: str | None = None) -> T:
         """Do work that reads ``size`` bytes and parses ``source``: directly, or in a thread if it may take long."""
         known = source is None or any(spoken.knows(source) for spoken in self._languages.values())
         if known and size + len(source or "") <= AT_ONCE_BYTES_MAX:
@@ -114,7 +114,7 @@ class Definitions:
         parsed = spoken.parse(text)
         if isinstance(parsed, list):
             return parsed
-        plan = planned(spoken, called(parsed, start.name or source.name), start)
+        plan = planned(spoken, give_name(parsed, start.name or source.name), start)
         if not isinstance(plan, list) and plan.objections:
             return list(plan.objections)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):
@@ -124,7 +124,7 @@ class Definitions:
         return replace(plan, warnings=(*plan.warnings, unused))
 
 
-def called(definition: Definition[Any], name: str | None) -> Definition[Any]:
+def give_name(definition: Definition[Any], name: str | None) -> Definition[Any]:
     """Give an unnamed definition this name, or else the title in its comment."""
     name = definition.name or name or title_of(definition.comment)
     try:

@@ -17,7 +17,7 @@ async def place_problems(log: JetStreamLog, tenant: str, fork: Fork, where: str 
     ref = RunRef(tenant, fork.run)
     last = await log.last(ref) if is_name(fork.run) else None
     if last is None or await gone(log, ref) is not None:
-        return [no_origin(fork.run, where)]
+        return [unknown_origin_problem(fork.run, where)]
     if is_lost(last):
         # A fork can continue from any event before the damaged one.
         last = (await log.read(ref))[-1]
@@ -26,7 +26,7 @@ async def place_problems(log: JetStreamLog, tenant: str, fork: Fork, where: str 
         message = f"run {fork.run} cannot be continued after event {fork.at}"
         return [Problem("fork.no_event", message, f"{where}.at", expected=f"an event from 1 to {end}")]
     problems: list[Problem] = []
-    there = await _children(log, ref, fork.at) if fork.children else set[str]()
+    there = await _child_keys(log, ref, fork.at) if fork.children else set[str]()
     for key, child in fork.children.items():
         if key in there:
             problems += await place_problems(log, tenant, child, f"{where}.children.{key}")
@@ -37,12 +37,12 @@ async def place_problems(log: JetStreamLog, tenant: str, fork: Fork, where: str 
     return problems
 
 
-def no_origin(run: str, where: str = "fork") -> Problem:
+def unknown_origin_problem(run: str, where: str = "fork") -> Problem:
     """The problem of a fork whose origin does not exist or has been purged."""
     return Problem("run.unknown", f"there is no run {run!r}", f"{where}.run", expected="an existing run to continue")
 
 
-async def _children(log: JetStreamLog, ref: RunRef, at: int) -> set[str]:
+async def _child_keys(log: JetStreamLog, ref: RunRef, at: int) -> set[str]:
     """The keys of the child runs that are open after an event of a run, or start later."""
     there = set[str]()
     for item in await log.read(ref):

@@ -25,7 +25,7 @@ from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.fork_places import place_problems
-from callboard.runtime.admission.tells import key_missing
+from callboard.runtime.admission.tells import key_missing_problem
 from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.run.replay_observer import Observer
 
@@ -51,7 +51,7 @@ class Forks:
         self._environment = environment
         self._secrets = secrets
 
-    async def completed(self, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+    async def complete(self, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         """Return the start message of a fork, with every member that it omits taken from the start of its origin.
 
         :raises NoAnswer: if the log does not answer
@@ -63,12 +63,12 @@ class Forks:
             return [Problem("start.fork", str(error), "fork", expected=expected)]
         if problems := await place_problems(self._log, tenant, fork):
             return problems
-        accepted = await self._accepted(RunRef(tenant, fork.run))
+        accepted = await self._read_accepted(RunRef(tenant, fork.run))
         if isinstance(accepted, Problem):
             return [accepted]
-        return started_alike(accepted, document)
+        return start_like(accepted, document)
 
-    async def parted(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
+    async def plan_parting(self, ref: RunRef, start: StartRun, plan: Plan[Any]) -> "Parting | list[Problem]":
         """Return how a fork parts from its origin, or why it cannot.
 
         :raises NoAnswer: if the log does not answer
@@ -76,13 +76,13 @@ class Forks:
         fork = start.fork
         assert fork is not None
         origin = RunRef(ref.tenant, fork.run)
-        accepted = await self._accepted(origin)
+        accepted = await self._read_accepted(origin)
         if isinstance(accepted, Problem):
             return [accepted]
         if (start.encryption_key or "") != accepted.encryption_key:
-            return [_other_key(accepted.encryption_key)]
+            return [_other_key_problem(accepted.encryption_key)]
         if fork.variables and not kits()[plan.definition.language].variables:
-            return [_no_variables(plan.definition.language)]
+            return [_no_variables_problem(plan.definition.language)]
         if wrong := plan.check_variables(fork.variables):
             return [msgspec.structs.replace(one, where=f"fork.{one.where}") for one in wrong]
         before = accepted.forked_from
@@ -104,7 +104,7 @@ class Forks:
             replaced[begun.event.n] = {
                 "input": plan.input,
                 "arguments": plan.arguments,
-                "options": _by_its_rules(plan.options, await whole(self._log, begun)),
+                "options": _with_origin_rules(plan.options, await whole(self._log, begun)),
             }
         other_model = start.model != accepted.start.get("model")
         environment = self._environment(start, plan) if other_model else Environment()
@@ -122,7 +122,7 @@ class Forks:
             _differs(given, accepted, plan),
         )
 
-    async def following(
+    async def check_shared_events(
         self, ref: RunRef, forked: ForkedFrom, accepted: ev.RunAccepted, start: StartRun, plan: Plan[Any]
     ) -> ForkedFrom | Problem:
         """Replay the shared events with the fork's interpreter; return a problem if it states a different event.
@@ -141,26 +141,28 @@ class Forks:
             again = partial(_replay, ref, admission, events, self._secrets(admission))
             try:
                 # In a thread, so that other runs of this worker continue.
-                await self._definitions.apart(again, size=sum(len(event.payload) for event in events))
+                await self._definitions.offload(again, size=sum(len(event.payload) for event in events))
             except ReplayDiverged as error:
                 type_of = {event.n: event.type for event in events}
                 if sources or error.stated is None or type_of[error.n] != ev.SourcesResolved.type:
-                    return _diverges(error.message)
+                    return _divergence_problem(error.message)
                 sources = True
                 otherwise = {**forked.replaced, error.n: decode_json(error.stated)}
                 forked = msgspec.structs.replace(forked, replaced=otherwise)
             except Exception as error:
                 # The origin may have recorded events that the fork's interpreter cannot handle.
-                return _diverges(f"the interpreter fails on the recorded events: {type(error).__name__}: {error}")
+                return _divergence_problem(
+                    f"the interpreter fails on the recorded events: {type(error).__name__}: {error}"
+                )
             else:
                 return forked
 
-    async def _accepted(self, ref: RunRef) -> ev.RunAccepted | Problem:
+    async def _read_accepted(self, ref: RunRef) -> ev.RunAccepted | Problem:
         first = await self._log.last_of_type(ref, ev.RunAccepted.type)
         event = await whole(self._log, first) if first is not None else None
         payload = ev.payload_of(event) if event is not None and event.type != UNREADABLE else None
         if first is not None and first.missing:
-            return key_missing(ref.run, "fork.run")
+            return key_missing_problem(ref.run, "fork.run")
         if first is not None and first.encrypted:
             return Problem("log.unreadable", f"run {ref.run} is encrypted, and its key is missing", "fork.run")
         if isinstance(payload, ev.RunAccepted):
@@ -202,7 +204,7 @@ class Forks:
         return None
 
 
-def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:
+def start_like(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a start message with the ``given`` members and all others as a run was started. Options are merged."""
     kept = {name: value for name, value in accepted.start.items() if name not in OWN}
     options = given.get("options", {})
@@ -223,13 +225,13 @@ def started_alike(accepted: ev.RunAccepted, given: Mapping[str, Any]) -> dict[st
     }
 
 
-def _other_key(key: str) -> Problem:
+def _other_key_problem(key: str) -> Problem:
     had = f"the key {key!r}, which the fork must share" if key else "no key, so the events that they share are readable"
     expected = "no encryption_key in a fork; start a new run to use another key"
     return Problem("fork.encryption_key", f"the origin of the fork has {had}", "encryption_key", expected=expected)
 
 
-def _no_variables(language: str) -> Problem:
+def _no_variables_problem(language: str) -> Problem:
     having = ", ".join(kit.name for kit in kits().values() if kit.variables)
     expected = f"a run of a language with variables ({having}); for this one, replace an outcome or change the input"
     return Problem("fork.variables", f"a {language} has no variables", "fork.variables", expected=expected)
@@ -243,7 +245,7 @@ class Parting(msgspec.Struct, frozen=True):
     differs: bool
 
 
-def _by_its_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:
+def _with_origin_rules(options: dict[str, JSON], begun: Event) -> dict[str, JSON]:
     """Return a fork's options with the rules of its origin: the shared events were produced under these rules."""
     recorded = ev.payload_of(begun)
     assert isinstance(recorded, ev.RunStart)
@@ -258,7 +260,7 @@ def _differs(given: dict[str, Any], accepted: ev.RunAccepted, plan: Plan[Any]) -
     return any(given.get(name) != accepted.start.get(name) for name in names)
 
 
-def _diverges(message: str) -> Problem:
+def _divergence_problem(message: str) -> Problem:
     expected = "a start that leads to the same events; fork at an earlier event, or start a new run"
     return Problem("fork.diverges", message, "fork", expected=expected)
 

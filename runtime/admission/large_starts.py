@@ -66,7 +66,7 @@ class Detached(Struct):
             del self.message[place]
 
 
-def detached(message: Mapping[str, Any], bytes_max: int) -> Detached:
+def detach_parts(message: Mapping[str, Any], bytes_max: int) -> Detached:
     """Detach parts from a start message, the largest first, until the message fits into ``bytes_max``."""
     found = Detached(dict(message))
     size = len(msgspec.json.encode(message))
@@ -94,7 +94,7 @@ def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
 # -- receiving --------------------------------------------------------------------------------------------------------
 
 
-async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+async def insert_parts(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> dict[str, Any] | list[Problem]:
     """Return a start message with its detached parts inserted, or every problem with them.
 
     :raises NoAnswer: if the log does not answer
@@ -113,7 +113,7 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
             problems.append(_problem(BLOB_MISSING, place, "this run has no such large value", digest))
             continue
         except TooLarge:
-            return [too_large(f"the detached parts have more than {START_BYTES_MAX} bytes in total", place)]
+            return [too_large_problem(f"the detached parts have more than {START_BYTES_MAX} bytes in total", place)]
         left -= len(data)
         value = await to_thread.run_sync(_value, place, digest, data)
         if isinstance(value, Problem):
@@ -125,12 +125,12 @@ async def gathered(log: JetStreamLog, tenant: str, document: dict[str, Any]) -> 
     return problems or whole
 
 
-def beside(document: dict[str, Any]) -> set[str]:
+def part_digests(document: dict[str, Any]) -> set[str]:
     """The digests of the detached parts of a start message; empty if its list of parts is invalid."""
     return set(document[BLOBS].values()) if BLOBS in document and not _check(document) else set()
 
 
-def too_large(message: str, where: str = "message") -> Problem:
+def too_large_problem(message: str, where: str = "message") -> Problem:
     """The problem of a start whose detached parts are too large."""
     expected = f"at most {START_BYTES_MAX} bytes; pass URLs or paths instead of the files themselves"
     return Problem("start.too_large", message, where, expected=expected)

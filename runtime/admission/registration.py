@@ -62,7 +62,7 @@ async def register(
     source = wanted.source or ""
     problems = _check(wanted)
     read = partial(parse, definitions, source, wanted.language)
-    parsed = await definitions.apart(read, source=source) if not problems else []
+    parsed = await definitions.offload(read, source=source) if not problems else []
     if not isinstance(parsed, Definition):
         return [*problems, *parsed]
     if problems := _check_children(definitions, wanted.children):
@@ -71,13 +71,13 @@ async def register(
     kept = msgspec.structs.replace(wanted, language=parsed.language, hash=parsed.hash, name=name or None, restores=0)
     warnings = [each for each in parsed.warnings if each.severity == "warning"]
     before = [await log.definition(tenant, key) for key in (parsed.hash, name) if key]
-    if all(found is not None and travels(found) == travels(kept) for found in before):
+    if all(found is not None and without_labels(found) == without_labels(kept) for found in before):
         return Registered(parsed.language, parsed.hash, name, unchanged=True, warnings=warnings)
     await log.register(tenant, kept)
     return Registered(parsed.language, parsed.hash, name, warnings=warnings)
 
 
-def registered(kept: Registration) -> Registered:
+def to_registered(kept: Registration) -> Registered:
     """Return a stored definition in the form that a lookup returns."""
     found = Registered(kept.language or "", kept.hash or "", kept.name or "", kept.source)
     return msgspec.structs.replace(
@@ -85,12 +85,12 @@ def registered(kept: Registration) -> Registered:
     )
 
 
-def travels(kept: Registration) -> Registration:
+def without_labels(kept: Registration) -> Registration:
     """A stored definition without the members that do not affect its starts: name, author, origin of a rollback."""
     return msgspec.structs.replace(kept, name=None, by=None, restores=0)
 
 
-async def names(log: JetStreamLog, tenant: str) -> dict[str, int]:
+async def registered_names(log: JetStreamLog, tenant: str) -> dict[str, int]:
     """Return the names under which definitions are registered, sorted, with the number of registrations of each.
 
     :raises NoAnswer: if JetStream does not answer

@@ -15,7 +15,7 @@ from callboard.bus.log.port import NoAnswer, Recorded
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef, is_name
-from callboard.runtime.admission.large_starts import BLOB_MISSING, beside
+from callboard.runtime.admission.large_starts import BLOB_MISSING, part_digests
 from callboard.runtime.admission.verdicts import Verdict
 
 _MEMBER = b'"encryption_key"'
@@ -57,7 +57,7 @@ async def key_of(log: JetStreamLog, tenant: str, start: StartRun, *, child: bool
     return key if isinstance(key, Key) else None
 
 
-async def taken_in(log: JetStreamLog, ref: RunRef, sequence: int, problems: list[Problem]) -> Verdict | None:
+async def find_admitted(log: JetStreamLog, ref: RunRef, sequence: int, problems: list[Problem]) -> Verdict | None:
     """Return the verdict of a start whose large values were erased after its run was admitted; None for others.
 
     Either a worker crashed between admitting and answering the start, or another start of the run was admitted.
@@ -77,7 +77,7 @@ async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, document: d
 
     :raises NoAnswer: if the log does not answer; a repeated call continues
     """
-    digests = beside(document) if isinstance(document, dict) else set[str]()
+    digests = part_digests(document) if isinstance(document, dict) else set[str]()
     first = await log.last_of_type(ref, RunAccepted.type) if digests else None
     if first is None or _has_key(first):
         for digest in sorted(digests):
@@ -85,7 +85,7 @@ async def erase_start(log: JetStreamLog, ref: RunRef, sequence: int, document: d
     await erase(log, sequence)
 
 
-def withheld(verdict: Verdict) -> Verdict:
+def withhold_texts(verdict: Verdict) -> Verdict:
     """Return a refusal with codes and places only: its texts may quote content that was to be encrypted."""
     problems = [msgspec.structs.replace(one, message=HIDDEN, expected=None) for one in verdict.problems]
     return msgspec.structs.replace(verdict, problems=problems)

@@ -114,16 +114,16 @@ def read_start(body: bytes) -> StartRun | list[Problem]:
 
 def examine(body: bytes) -> Examined:
     """Check a start message."""
-    document = decoded(body)
+    document = decode_start(body)
     return Examined(document) if isinstance(document, list) else examine_object(document, len(body))
 
 
-def decoded(body: bytes) -> dict[str, Any] | list[Problem]:
+def decode_start(body: bytes) -> dict[str, Any] | list[Problem]:
     """Decode a start message as a JSON object, without checking its members."""
     try:
         document = decode_json(body)
     except JSON_ERRORS as error:
-        return [_malformed(body, str(error))]
+        return [_malformed_problem(body, str(error))]
     if not isinstance(document, dict):
         kind = type(document).__name__
         return [Problem(code="start.malformed", message=f"the message is a {kind}", expected="a JSON object")]
@@ -274,7 +274,7 @@ def _problem(location: tuple[int | str, ...], kind: str, message: str) -> Proble
     return Problem(code=code, message=message, where=where)
 
 
-def _malformed(body: bytes, complaint: str) -> Problem:
+def _malformed_problem(body: bytes, complaint: str) -> Problem:
     """Return the problem of a text that is not JSON, at the place that Python's parser reports.
 
     If Python's parser accepts the text, the place is the byte in ``complaint``.
@@ -282,18 +282,18 @@ def _malformed(body: bytes, complaint: str) -> Problem:
     try:
         json.loads(body)
     except json.JSONDecodeError as error:
-        return _at(f"not JSON: {error.msg}", error.lineno, error.colno)
+        return _problem_at(f"not JSON: {error.msg}", error.lineno, error.colno)
     except UnicodeDecodeError as error:
-        return _at(f"not UTF-8: {error.reason}", *_place(body, error.start))
+        return _problem_at(f"not UTF-8: {error.reason}", *_place(body, error.start))
     except RecursionError:
         return Problem(code="start.nesting", message="nested too deep", expected=f"at most {NESTING_MAX} levels")
     except ValueError as error:
         return Problem(code="start.malformed", message=str(error), expected="a JSON object")
     byte = re.search(r"\(byte (\d+)\)", complaint)
-    return _at(f"not JSON: {complaint}", *_place(body, int(byte[1]) if byte else 0))
+    return _problem_at(f"not JSON: {complaint}", *_place(body, int(byte[1]) if byte else 0))
 
 
-def _at(message: str, line: int, column: int) -> Problem:
+def _problem_at(message: str, line: int, column: int) -> Problem:
     return Problem(code="start.malformed", message=message, line=line, column=column, expected="a JSON object")
 
 

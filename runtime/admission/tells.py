@@ -17,7 +17,15 @@ from callboard.bus.nats.queue import Delivery, ack_floor
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.admission.command_routing import Note, Routed, digest_of, id_in, route_tell, routed, routed_as
+from callboard.runtime.admission.command_routing import (
+    Note,
+    Routed,
+    digest_of,
+    find_command,
+    find_command_of_id,
+    id_in,
+    route_tell,
+)
 from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.start_message import too_deep
 from callboard.runtime.admission.verdicts import Verdict
@@ -50,7 +58,9 @@ class Tells:
         """
         last = await self._log.last(ref)
         verdict = await (
-            self._told_nobody(ref, verb, delivery) if last is None else self._told(ref, verb, delivery, last)
+            self._admit_without_run(ref, verb, delivery)
+            if last is None
+            else self._admit_for_run(ref, verb, delivery, last)
         )
         if verdict is not None and verdict.status == "rejected":
             await record_refusal(self._log, ref.tenant, verb, verdict, delivery)
@@ -59,39 +69,39 @@ class Tells:
             await erase(self._log, delivery.sequence)
         return verdict
 
-    async def _told_nobody(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
-        problems = self._wrong(verb, delivery, None)
+    async def _admit_without_run(self, ref: RunRef, verb: str, delivery: Delivery) -> Verdict | None:
+        problems = self._find_problems(verb, delivery, None)
         if not problems and await self._start_may_be_before(ref.tenant, delivery.sequence):
             return None
         problem = Problem(code="run.unknown", message=f"there is no run {ref.run!r}", where="run")
         return Verdict("rejected", ref.run, problems=problems or [problem])
 
-    async def _told(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict | None:
+    async def _admit_for_run(self, ref: RunRef, verb: str, delivery: Delivery, last: Recorded) -> Verdict | None:
         """Route a tell to an existing run, or refuse it; None if the run's key is missing and may appear soon."""
-        problems = self._wrong(verb, delivery, last.key)
+        problems = self._find_problems(verb, delivery, last.key)
         if problems:
             return Verdict("rejected", ref.run, problems=problems)
         id, ended = id_in(delivery.data), last.event.type == ev.RunEnd.type
-        if id and (first := await routed_as(self._log, ref, verb, id)) is not None:
-            return _verdict_on(ref, first, delivery, [] if ended else _obstacles(verb, last))
+        if id and (first := await find_command_of_id(self._log, ref, verb, id)) is not None:
+            return _verdict_on(ref, first, delivery, [] if ended else _obstacle_warnings(verb, last))
         if ended or self._log.now().timestamp() * 1e9 - delivery.time_ns > TOLD_APART_NS:
             # It may be a redelivery, and its command may even have ended the run.
-            before = await routed(self._log, ref, verb, delivery.sequence)
+            before = await find_command(self._log, ref, verb, delivery.sequence)
             if before is not None:
                 return Verdict("accepted", ref.run, cause=before)
         if ended:
             message = f"the run has ended; {verb} comes too late"
             return Verdict("rejected", ref.run, problems=[Problem(code="run.finished", message=message, where="run")])
         if last.missing and verb != "kill":
-            lacking = Verdict("rejected", ref.run, problems=[key_missing(ref.run, "run_id")])
+            lacking = Verdict("rejected", ref.run, problems=[key_missing_problem(ref.run, "run_id")])
             return lacking if delivery.deliveries >= KEY_DELIVERIES_MAX else None
         if (last.event.type == ev.RunQuarantined.type or last.encrypted) and verb != "kill":
-            return Verdict("rejected", ref.run, problems=[_quarantined(last)])
+            return Verdict("rejected", ref.run, problems=[_quarantine_problem(last)])
         note = Note(delivery.sequence, "" if last.key is not None or last.encrypted else digest_of(delivery.data))
         on_its_way = await route_tell(self._log, ref, verb, _body(delivery, last), delivery, id, note)
-        return _verdict_on(ref, on_its_way, delivery, _obstacles(verb, last))
+        return _verdict_on(ref, on_its_way, delivery, _obstacle_warnings(verb, last))
 
-    def _wrong(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
+    def _find_problems(self, verb: str, delivery: Delivery, key: Key | None) -> list[Problem]:
         largest = self._log.nc.max_payload - ROUTING_BYTES
         largest = largest if key is None else encryptable(largest)
         return [*_check_size(delivery.data, largest), *check_tell(verb, delivery.data)]
@@ -121,31 +131,31 @@ def _body(delivery: Delivery, last: Recorded) -> bytes:
     return delivery.data if last.key is None else last.key.command(delivery.data)
 
 
-def key_missing(run: str, where: str) -> Problem:
+def key_missing_problem(run: str, where: str) -> Problem:
     """The problem of a run whose key is missing at the moment."""
     message = f"run {run} is encrypted, and its key is missing at the moment"
     return Problem(KeyMissing.CODE, message, where, expected="a retry when the bucket of keys has the key again")
 
 
-def _obstacles(verb: str, last: Recorded) -> list[Problem]:
+def _obstacle_warnings(verb: str, last: Recorded) -> list[Problem]:
     """Return a warning if the run's state prevents it from following a routed command."""
     if not last.readable and verb != "kill":
-        return [msgspec.structs.replace(illegible(unreadable(last).reason), severity="warning")]
+        return [msgspec.structs.replace(illegible_problem(unreadable(last).reason), severity="warning")]
     if last.event.type == ev.RunDiverged.type and verb not in ENDS_DIVERGED:
-        return [_diverged(last.event)]
+        return [_divergence_warning(last.event)]
     return []
 
 
-def _quarantined(last: Recorded) -> Problem:
+def _quarantine_problem(last: Recorded) -> Problem:
     """Return the problem of a command to a run that no worker performs."""
     found = ev.payload_of(last.event) if last.event.type == ev.RunQuarantined.type else None
     if isinstance(found, ev.RunQuarantined) and found.code != LogUnreadable.CODE:
         message = f"the run is quarantined: {found.message}"
         return Problem(found.code, message, "run", expected="`kill`, which ends the run")
-    return illegible("the run's log cannot be read")
+    return illegible_problem("the run's log cannot be read")
 
 
-def _diverged(event: Event) -> Problem:
+def _divergence_warning(event: Event) -> Problem:
     """Return the warning that a command waits for a worker that can replay its run."""
     found = ev.payload_of(event)
     assert isinstance(found, ev.RunDiverged)
@@ -153,7 +163,7 @@ def _diverged(event: Event) -> Problem:
     return Problem(found.code, message, "run", expected=DIVERGED_REMEDY, severity="warning")
 
 
-def illegible(why: str) -> Problem:
+def illegible_problem(why: str) -> Problem:
     """The problem of a run whose log cannot be read."""
     return Problem(LogUnreadable.CODE, why, "run_id", expected="another run; `kill` ends this one")
 

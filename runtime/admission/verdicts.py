@@ -34,13 +34,13 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     warnings: list[Problem] = []
 
 
-def presentable(verdict: Verdict) -> Verdict:
+def shorten(verdict: Verdict) -> Verdict:
     """Shorten a verdict so that it fits into a message."""
-    problems, warnings = listed(verdict.problems), listed(verdict.warnings)
-    return _fitting(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
+    problems, warnings = limit_problems(verdict.problems), limit_problems(verdict.warnings)
+    return _fit(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
 
 
-def listed(problems: list[Problem]) -> list[Problem]:
+def limit_problems(problems: list[Problem]) -> list[Problem]:
     """Return the first `PROBLEMS_MAX` problems, and one that states the number of the others."""
     if len(problems) <= PROBLEMS_MAX + 1:
         return problems
@@ -52,7 +52,7 @@ def listed(problems: list[Problem]) -> list[Problem]:
     return [*problems[:PROBLEMS_MAX], rest]
 
 
-def shortened(problems: list[Problem]) -> list[Problem]:
+def cut_texts(problems: list[Problem]) -> list[Problem]:
     """Cut the texts of problems."""
     return [
         msgspec.structs.replace(
@@ -62,15 +62,15 @@ def shortened(problems: list[Problem]) -> list[Problem]:
     ]
 
 
-def _fitting(verdict: Verdict) -> Verdict:
+def _fit(verdict: Verdict) -> Verdict:
     """Cut the texts of a verdict that is too large for one message."""
     if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
         return verdict
     return msgspec.structs.replace(
         verdict,
         run_id=_cut(verdict.run_id),
-        problems=shortened(verdict.problems),
-        warnings=shortened(verdict.warnings),
+        problems=cut_texts(verdict.problems),
+        warnings=cut_texts(verdict.warnings),
     )
 
 

@@ -15,7 +15,7 @@ from callboard.bus.commands import Registration
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Refused
 from callboard.bus.nats.jetstream import JetStreamLog, registration
-from callboard.runtime.admission.registration import VERSION_SIGN, Registered, registered, travels
+from callboard.runtime.admission.registration import VERSION_SIGN, Registered, to_registered, without_labels
 
 HASH_DIGITS_MIN = 6
 """Minimum number of digits of a hash that identify a version."""
@@ -93,7 +93,7 @@ async def versions(log: JetStreamLog, tenant: str, name: str) -> list[Version]:
     return found
 
 
-async def meant(log: JetStreamLog, tenant: str, name: str) -> Registration | None:
+async def find_registration(log: JetStreamLog, tenant: str, name: str) -> Registration | None:
     """Return the registration that a name refers to: the version in force, or that of ``NAME@VERSION``.
 
     A hash may be used as a name.
@@ -107,7 +107,7 @@ async def meant(log: JetStreamLog, tenant: str, name: str) -> Registration | Non
     base, at, version = name.rpartition(VERSION_SIGN)
     if found is not None or not at:
         return found
-    chosen = _chosen(await versions(log, tenant, base), version)
+    chosen = _choose_version(await versions(log, tenant, base), version)
     return chosen.kept if chosen is not None else None
 
 
@@ -133,18 +133,18 @@ async def rollback(
     earlier = [one for one in known[: first - 1] if not one.withdrawn]
     if to is None and not earlier:
         raise NoEarlierVersion(name)
-    wanted = earlier[-1] if to is None else _chosen(known, to)
+    wanted = earlier[-1] if to is None else _choose_version(known, to)
     if wanted is None or wanted.withdrawn:
         raise UnknownVersion(name, to or "")
-    if travels(wanted.kept) == travels(in_force.kept):
-        return msgspec.structs.replace(registered(in_force.kept), source=None, unchanged=True)
+    if without_labels(wanted.kept) == without_labels(in_force.kept):
+        return msgspec.structs.replace(to_registered(in_force.kept), source=None, unchanged=True)
     origin = known[(wanted.restores or wanted.number) - 1]
     kept = msgspec.structs.replace(origin.kept, by=by, restores=origin.sequence)
     try:
         await log.register(tenant, kept, after=in_force.sequence)
     except Refused:
         raise RegisteredMeanwhile(name) from None
-    return msgspec.structs.replace(registered(kept), source=None)
+    return msgspec.structs.replace(to_registered(kept), source=None)
 
 
 async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = None) -> None:
@@ -164,7 +164,7 @@ async def withdraw(log: JetStreamLog, tenant: str, name: str, by: str | None = N
         raise RegisteredMeanwhile(name) from None
 
 
-def _chosen(known: Sequence[Version], version: str) -> Version | None:
+def _choose_version(known: Sequence[Version], version: str) -> Version | None:
     """The version with a number, or the newest whose hash begins with these digits.
 
     None without a match, or if several hashes match.

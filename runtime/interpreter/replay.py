@@ -42,7 +42,7 @@ LanguageOf = Callable[[str], Language[Any]]
 """Finds a language by its name."""
 
 
-def admitted(first: Event, language_of: LanguageOf, code: str = "") -> Admitted:
+def read_admission(first: Event, language_of: LanguageOf, code: str = "") -> Admitted:
     """Read a run's ``run.accepted`` back into a plan. ``code`` is the digest of the code that has adopted the run.
 
     :raises CallboardError: if this version no longer accepts the recorded start

@@ -106,7 +106,7 @@ class Services(Protocol):
         """Admits child runs."""
         ...
 
-    async def admitted(self, first: Event, code: str = "") -> Admitted:
+    async def read_admission(self, first: Event, code: str = "") -> Admitted:
         """Read a run's first event back into a plan. ``code`` is the digest of the code that has adopted the run.
 
         :raises CallboardError: if this version no longer accepts the recorded start

@@ -255,11 +255,11 @@ class RunActor:
         return claim
 
     async def _perform(self, events: list[Event]) -> None:
-        admission = await self._services.admitted(events[0], adopted_digest(events))
+        admission = await self._services.read_admission(events[0], adopted_digest(events))
         if digest := admission.plan.adopts:
             # The claim check has replayed the run with this code, unless the run has not begun.
             events.append(self._adopt(digest, events))
-            admission = await self._services.admitted(events[0], digest)
+            admission = await self._services.read_admission(events[0], digest)
         # A large start takes long to read, here and below; other runs continue in between.
         is_large = len(events[0].payload) > AT_ONCE_BYTES_MAX
         if is_large:

@@ -68,7 +68,7 @@ class ClaimCheck:
         """Return whether the definition is code, and its sources here are not those that last performed the run."""
         if named_code(events[0]) is None:
             return False
-        return bool((await self._services.admitted(events[0], adopted_digest(events))).plan.adopts)
+        return bool((await self._services.read_admission(events[0], adopted_digest(events))).plan.adopts)
 
     def leave_probation(self) -> None:
         """Release the place for another run."""

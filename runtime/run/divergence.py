@@ -29,7 +29,7 @@ async def verify(services: Services, ref: RunRef, events: Sequence[Event]) -> No
     :raises ReplayDiverged: if this version does not follow the run's log
     :raises CallboardError: if this version no longer accepts the run's start
     """
-    admission = await services.admitted(events[0], adopted_digest(events))
+    admission = await services.read_admission(events[0], adopted_digest(events))
     if not any(event.type == ev.RunStart.type for event in events):
         return
     stage, started = build_stage(admission, ref, events, Observer(ref, events[-1], services.secrets(admission)))

@@ -266,7 +266,7 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
 async def _secrets(log: EventLog, services: Services, first: Recorded) -> dict[str, str]:
     """The run's secrets, if its start can be read. An unreadable start may be why the run cannot be performed."""
     try:
-        return services.secrets(await services.admitted(await whole(log, first)))
+        return services.secrets(await services.read_admission(await whole(log, first)))
     except Exception as error:
         logger.warning("killing a run whose start cannot be read", run=first.ref.run, error=str(error))
         return {}

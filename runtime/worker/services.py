@@ -49,7 +49,7 @@ from callboard.runtime.admission.admission import Admission, definition_token
 from callboard.runtime.admission.arrivals import StoredTells
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.forks import Forks
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.log import utc_now
 from callboard.runtime.run.pace import Pace
 from callboard.runtime.settings.config import Config
@@ -137,15 +137,15 @@ class Services:
     def language(self, name: str) -> Language[Any]:
         return self.definitions.language(name)
 
-    async def admitted(self, first: Event, code: str = "") -> Admitted:
+    async def read_admission(self, first: Event, code: str = "") -> Admitted:
         """Read a run's first event back into a plan; in a thread, if it may take long.
 
         :raises CallboardError: if this version no longer accepts the recorded start
         """
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
-        read = partial(admitted, first, self.language, code)
-        return await self.definitions.apart(read, size=len(first.payload), source=accepted.definition.source)
+        read = partial(read_admission, first, self.language, code)
+        return await self.definitions.offload(read, size=len(first.payload), source=accepted.definition.source)
 
     def check(self, tenant: str, start: StartRun, plan: Plan[Any] | None = None) -> list[Problem]:
         """Return the problems that prevent this worker from serving a tenant's start.

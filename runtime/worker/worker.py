@@ -108,7 +108,7 @@ class Worker:
         )
         self._runs_active_max = runs_active_max
         self._effects = services.effects
-        admission.performed_by(self._perform_at_once)
+        admission.set_performer(self._perform_at_once)
         admission.code_from(self._assignment)
         self._tasks: anyio.abc.TaskGroup
         self._subscriptions: list[Subscription] = []

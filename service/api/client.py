@@ -25,7 +25,7 @@ from callboard.bus.run_ids import derived_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.text import encode_json, normalise_json
 from callboard.runtime.admission.decided import verdict_of_start, verdict_of_tell
-from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detached, too_large
+from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, detach_parts, too_large_problem
 from callboard.runtime.admission.refusals import refusal_of_start
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.run.log import read_for_view
@@ -152,9 +152,9 @@ class Client:
         """Encode a start message; of one that is too large for the server the largest parts are stored before."""
         body = encode_json(message)
         if len(body) > self._bytes_max:
-            apart = detached(normalise_json(message), self._bytes_max)
+            apart = detach_parts(normalise_json(message), self._bytes_max)
             if apart.size > START_BYTES_MAX:
-                return too_large(f"{apart.size} bytes of the start do not fit into its message")
+                return too_large_problem(f"{apart.size} bytes of the start do not fit into its message")
             body = encode_json(apart.message)
             if len(body) <= self._bytes_max:
                 await self._store(self.ref(message["run_id"]), apart.parts)

@@ -15,7 +15,7 @@ from callboard.bus.commands import Resume
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import require_first
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.forks import started_alike
+from callboard.runtime.admission.forks import start_like
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.api.child_forks import continued
 from callboard.service.api.client import VERDICT_WAIT_S, Client
@@ -83,7 +83,7 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
     if asked.again:
         accepted = ev.payload_of(require_first(RunRef("", asked.run_id), events))
         assert isinstance(accepted, ev.RunAccepted)
-        return started_alike(accepted, asked.start)
+        return start_like(accepted, asked.start)
     if asked.at is not None:
         at = asked.at
     elif asked.node is not None:

@@ -9,7 +9,7 @@ import structlog
 from callboard.bus.errors import CallboardError, StoreFull
 from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.log.private_logging import discretion
-from callboard.runtime.admission.verdicts import listed, shortened
+from callboard.runtime.admission.verdicts import cut_texts, limit_problems
 from callboard.service.api.client import NoVerdict, UnknownRun
 from callboard.service.api.verbs import ApiError
 
@@ -52,5 +52,5 @@ def error_body(error: ApiError) -> bytes:
     described: dict[str, Any] = {"code": error.code, "message": error.message, **error.more}
     if error.problems:
         # As many as one message takes, whoever asks: a refusal that cannot be sent would be none.
-        described["problems"] = shortened(listed(error.problems))
+        described["problems"] = cut_texts(limit_problems(error.problems))
     return msgspec.json.encode({"error": described})

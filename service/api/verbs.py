@@ -32,8 +32,8 @@ from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import BLOBS
-from callboard.runtime.admission.registration import Registered, register, registered
-from callboard.runtime.admission.start_message import decoded, examine_object
+from callboard.runtime.admission.registration import Registered, register, to_registered
+from callboard.runtime.admission.start_message import decode_start, examine_object
 from callboard.runtime.admission.tells import check_tell
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.runtime.admission.versions import (
@@ -41,7 +41,7 @@ from callboard.runtime.admission.versions import (
     RegisteredMeanwhile,
     UnknownDefinition,
     UnknownVersion,
-    meant,
+    find_registration,
     rollback,
     versions,
 )
@@ -153,13 +153,13 @@ class Verbs:
 
     async def start(self, tenant: str, body: bytes) -> Verdict:
         """Start a run: the message that would be published on ``cb.start.<tenant>``, answered with its verdict."""
-        message = decoded(body)
+        message = decode_start(body)
         if isinstance(message, list):
             raise _refused("start", None, message)
         # A fork is completed from its origin before it is looked at.
         if BLOBS not in message and message.get("fork") is None:
             look = partial(examine_object, {**message}, len(body))
-            if problems := (await self._definitions.apart(look, size=len(body))).problems:
+            if problems := (await self._definitions.offload(look, size=len(body))).problems:
                 raise _refused("start", None, problems)
         return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
 
@@ -216,10 +216,10 @@ class Verbs:
         key = wanted.hash or wanted.name
         if not key:
             raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
-        found = await meant(self._log, tenant, key)
+        found = await find_registration(self._log, tenant, key)
         if found is None:
             raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
-        return registered(found)
+        return to_registered(found)
 
     async def rollback(self, tenant: str, body: bytes) -> Registered:
         """Have a name mean an earlier version again, which is registered once more."""

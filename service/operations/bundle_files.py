@@ -20,7 +20,7 @@ from callboard.languages.problems import Tree, dotted
 from callboard.languages.registry import authoring, parsed
 from callboard.languages.source_text import read
 from callboard.lib.folders import LeadsOutside, path_below
-from callboard.runtime.admission.definitions import called
+from callboard.runtime.admission.definitions import give_name
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.files import document_of, why
 from callboard.service.operations.start_request import StartRequest
@@ -138,7 +138,7 @@ class _Bundling(Struct):
                 place = f"{key}:{problem.line}" if problem.line else key
                 self._tell(at, problem.code, f"{place}: {problem.message}", problem.expected)
             return
-        definition, known = called(unnamed, path.stem), authoring(unnamed.language)
+        definition, known = give_name(unnamed, path.stem), authoring(unnamed.language)
         name = definition.name if definition.name != unnamed.name else None
         # Known before it is whole: it may name itself.
         self.children[key] = Bundle(source, definition.language, name)

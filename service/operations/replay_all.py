@@ -21,7 +21,7 @@ from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.hosting.code_loader import load
 from callboard.runtime.interpreter.code import adopted_digest
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.secrets import secrets_of
@@ -137,7 +137,7 @@ async def _one(log: Reading, ref: RunRef, config: Config) -> Replaying:
         events = events_of(readable(await read_run(log, ref)))
         if not events:
             return Replaying(ref.run, "", 0, "not started", NOT_STARTED, "it is not there any more")
-        admission = admitted(events[0], language, adopted_digest(events))
+        admission = read_admission(events[0], language, adopted_digest(events))
         replay_events(ref, events, admission, secrets_of(config, os.environ, admission))
     except CallboardError as error:
         verdict = "not started" if error.code == NOT_STARTED else "failed"

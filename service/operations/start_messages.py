@@ -18,7 +18,7 @@ from callboard.languages.problems import Tree, kind_of
 from callboard.languages.registry import about, authoring, parsed
 from callboard.languages.source_text import read
 from callboard.languages.triggers import Begun
-from callboard.runtime.admission.definitions import called
+from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
 from callboard.runtime.hosting.names import named
 from callboard.service.operations.bundle_files import Permit, bundled, everything, skills_beside
@@ -83,7 +83,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     unnamed = parsed(source, request.file, request.language)
     if isinstance(unnamed, list):
         raise RequestRefused("definition", unnamed, request.file, source)
-    definition = called(unnamed, path.stem)
+    definition = give_name(unnamed, path.stem)
     folder = path.absolute().parent
     known = authoring(definition.language)
     begun = _begun(request, definition)

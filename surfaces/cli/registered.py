@@ -6,8 +6,8 @@ from callboard.bus.commands import Registration
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.registry import about
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, names, parse, registered
-from callboard.runtime.admission.versions import UnknownDefinition, Version, meant, rollback, versions
+from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, parse, registered_names, to_registered
+from callboard.runtime.admission.versions import UnknownDefinition, Version, find_registration, rollback, versions
 from callboard.runtime.settings.config import Config
 from callboard.service.api.bodies import OneVersion
 from callboard.service.api.version_lists import listed
@@ -23,7 +23,7 @@ async def list_definitions(config: Config, settings: Settings) -> None:
     """Print the registered definitions of the tenant, by name, each with the version in force."""
     async with reach(config, reads=True, name="callboard definitions") as connection:
         log, tenant = connection.log, config.tenant
-        counts = await names(log, tenant)
+        counts = await registered_names(log, tenant)
         kept = {name: await log.definition(tenant, name) for name in counts}
     found = [(one, counts[name]) for name, one in kept.items() if one is not None]
     if settings.as_json:
@@ -57,7 +57,7 @@ async def show_definition(config: Config, settings: Settings, name: str) -> None
                 told = listed(found, await runs.versions(config.tenant))
     if settings.as_json:
         more = {"versions": msgspec.to_builtins(told)} if told else {}
-        say(compact({**msgspec.to_builtins(registered(kept)), **more}))
+        say(compact({**msgspec.to_builtins(to_registered(kept)), **more}))
         return
     for fact, value in _facts(kept).items():
         if value:
@@ -94,7 +94,7 @@ async def roll_back(config: Config, settings: Settings, name: str, version: str 
 
 
 async def _meant(log: JetStreamLog, tenant: str, name: str) -> Registration:
-    kept = await meant(log, tenant, name)
+    kept = await find_registration(log, tenant, name)
     if kept is None:
         raise UnknownDefinition(name)
     return kept

@@ -6,7 +6,7 @@ import msgspec
 
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.code import adopted_digest
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.secrets import secrets_of
 from callboard.service.operations.narration import local
@@ -24,11 +24,11 @@ async def replay_run(run: str, at: int | None, config: Config, settings: Setting
     :raises UnknownRun: if there is no such run
     :raises LogUnreadable: if the run's log holds something that is no event
     :raises ReplayDiverged: if the interpreter asks for something else than was recorded
-    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `admitted` does
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `read_admission` does
     """
     async with source(config, run, name="callboard replay") as runs:
         ref, events = await runs.run(run)
-    admission = admitted(events[0], language, adopted_digest(events))
+    admission = read_admission(events[0], language, adopted_digest(events))
     replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
     if settings.as_json:
         say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))

@@ -19,8 +19,8 @@ from callboard.languages.problems import hint_at
 from callboard.projections.lists.questions import Question
 from callboard.projections.results import view_of
 from callboard.projections.trace.execution_log import MILESTONE
-from callboard.runtime.admission.command_routing import routed_as
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.command_routing import find_command_of_id
+from callboard.runtime.admission.versions import find_registration
 from callboard.service.api.client import Client
 from callboard.service.api.live_projection import Folding
 from callboard.service.api.outcomes import Verb, outcome
@@ -80,7 +80,7 @@ class Executions:
     async def execute(self, request: Request) -> Any:
         """``POST /v2/workflows/{id}/execute``: start a registered workflow."""
         name = request.path_params["id"]
-        kept = await meant(self._log, self._tenant, name)
+        kept = await find_registration(self._log, self._tenant, name)
         if kept is None or kept.language != self._language:
             return _failure_answer(f"Workflow {name} not found")
         return await self._start_run(request, name, {"name": name}, await object_of(request))
@@ -203,7 +203,7 @@ class Executions:
         :raises ApiError: if the run did not follow it then
         """
         key = request.headers.get("idempotency-key", "")
-        if await routed_as(self._log, RunRef(self._tenant, run), verb, key) is None:
+        if await find_command_of_id(self._log, RunRef(self._tenant, run), verb, key) is None:
             return False
         body = {"id": key, "name": MILESTONE} if verb == "signal" else {"id": key}
         await self._tell(run, verb, body)

@@ -15,8 +15,8 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.problems import Tree
 from callboard.languages.registry import authoring
 from callboard.languages.source_text import read
-from callboard.runtime.admission.registration import names
-from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, meant, withdraw
+from callboard.runtime.admission.registration import registered_names
+from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, find_registration, withdraw
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.engine.engine_requests import number_in, object_of, subject_of, truth_in
@@ -122,7 +122,7 @@ class Workflows:
         limit, offset = number_in(request, "limit", LISTED, LISTED_MAX), number_in(request, "offset", 0, 10**9)
         wanted = {tag for tag in request.query_params.get("tags", "").split(",") if tag}
         found: list[dict[str, Any]] = []
-        for id in await names(self._log, self._tenant):
+        for id in await registered_names(self._log, self._tenant):
             document = await self._document(id)
             if document is not None and wanted <= set(document.get("metadata", {}).get("tags") or ()):
                 found.append(_describe_workflow(id, document))
@@ -161,7 +161,7 @@ class Workflows:
             raise found
 
     async def _document(self, id: str) -> dict[str, Any] | None:
-        kept = await meant(self._log, self._tenant, id)
+        kept = await find_registration(self._log, self._tenant, id)
         if kept is None or kept.language != self._language:
             return None
         tree = read(kept.source or "")

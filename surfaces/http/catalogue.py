@@ -9,8 +9,8 @@ from msgspec import Struct
 from callboard.bus.commands import Registration
 from callboard.languages.registry import about, authoring, parsed
 from callboard.projections.drawing.geometry import Geometry, geometry
-from callboard.runtime.admission.registration import names
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.registration import registered_names
+from callboard.runtime.admission.versions import find_registration
 from callboard.service.api.bodies import Nothing, OneName
 from callboard.service.api.connection import Connection
 from callboard.service.api.verbs import ApiError, read_body
@@ -68,7 +68,7 @@ class Catalogue:
     async def definitions(self, tenant: str, body: bytes) -> Listing:
         """List the definitions that are registered, by name, each with the version in force."""
         read_body(body, Nothing)
-        counts = await names(self._log, tenant)
+        counts = await registered_names(self._log, tenant)
         kept = {name: await self._log.definition(tenant, name) for name in counts}
         found = [(name, one) for name, one in kept.items() if one is not None]
         return Listing([_list_definition(name, one, counts[name]) for name, one in found])
@@ -76,7 +76,7 @@ class Catalogue:
     async def wanted(self, tenant: str, body: bytes) -> Wanted:
         """Say what a registered definition wants to be given, and return its drawing."""
         asked = read_body(body, OneName)
-        kept = await meant(self._log, tenant, asked.name)
+        kept = await find_registration(self._log, tenant, asked.name)
         if kept is None:
             raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")
         return await to_thread.run_sync(_describe_wanted, kept)

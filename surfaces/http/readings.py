@@ -31,7 +31,7 @@ from callboard.projections.spans.jaeger import jaeger
 from callboard.projections.spans.spans import SpanFold
 from callboard.projections.trace.columns import Row, columns
 from callboard.runtime.interpreter.code import adopted_digest
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.worker.secrets import secrets_of
 from callboard.service.api.connection import Connection
 from callboard.service.api.verbs import ApiError, read_body
@@ -225,7 +225,7 @@ class Readings:
         return await whole(self._connection.log, recorded)
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
-        admission = await self._verify(admitted, events[0], language, adopted_digest(events))
+        admission = await self._verify(read_admission, events[0], language, adopted_digest(events))
         return admission, secrets_of(self._connection.config, os.environ, admission)
 
     async def _verify(self, function: Callable[..., R], *arguments: Any) -> R:

@@ -29,7 +29,7 @@ from callboard.lib.text import normalise_text
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.runtime.admission.registration import parse
-from callboard.runtime.admission.versions import meant
+from callboard.runtime.admission.versions import find_registration
 from callboard.service.api.client import Client, new_run_id
 from callboard.service.api.outcomes import outcome
 from callboard.service.api.verbs import ApiError
@@ -118,7 +118,7 @@ class Webhooks:
         return await self._begin(name, definition, entrance, made[0], by)
 
     async def _entrance(self, tenant: str, name: str, place: str) -> tuple[Definition[Any], Entrance]:
-        kept = await meant(self._log, self._tenant, name) if tenant == self._tenant else None
+        kept = await find_registration(self._log, self._tenant, name) if tenant == self._tenant else None
         definition = await self._parse_definition(kept) if kept is not None else None
         if definition is not None:
             for entrance in authoring(definition.language).entrances(definition.document):
@@ -128,7 +128,7 @@ class Webhooks:
 
     async def _parse_definition(self, kept: Registration) -> Definition[Any] | None:
         source = kept.source or ""
-        read = await self._definitions.apart(partial(parse, self._definitions, source, kept.language), source=source)
+        read = await self._definitions.offload(partial(parse, self._definitions, source, kept.language), source=source)
         return read if isinstance(read, Definition) else None
 
     async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> str:

@@ -20,9 +20,9 @@ from callboard.projections.projection import fold
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.admission.registration import names
+from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.start_message import MODEL_SCRIPTED, read_start
-from callboard.runtime.admission.versions import UnknownDefinition, meant
+from callboard.runtime.admission.versions import UnknownDefinition, find_registration
 from callboard.service.api.bodies import RunList
 from callboard.service.api.connection import Connection
 from callboard.service.api.run_lists import Listings
@@ -66,7 +66,7 @@ class Tools:
     async def workflows(self, folder: str | None) -> answers.Workflows:
         """Return the definitions in a folder; without one, those in all folders and the registered ones."""
         found, more = await to_thread.run_sync(self.library.workflows, folder)
-        registered = [] if folder else list(await names(self._connection.log, self._tenant))
+        registered = [] if folder else list(await registered_names(self._connection.log, self._tenant))
         for name in registered[:DEFINITIONS_MAX]:
             definition = await self._connection.log.definition(self._tenant, name)
             if definition is not None and definition.source is not None:
@@ -91,7 +91,7 @@ class Tools:
         return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
 
     async def registered(self, name: str) -> str:
-        found = await meant(self._connection.log, self._tenant, name)
+        found = await find_registration(self._connection.log, self._tenant, name)
         if found is None or found.source is None:
             raise UnknownDefinition(name)
         return found.source

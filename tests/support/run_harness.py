@@ -30,7 +30,7 @@ from callboard.bus.subjects import RunRef
 from callboard.features.budgets.allowances import Allowances
 from callboard.languages.language import Definition, End, Language, Plan, Stage
 from callboard.lib.json_types import JSON
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import Arrivals, Command, NoArrivals
 from callboard.runtime.run.actor import Ending, RunActor
 from callboard.runtime.run.log import Clock, RunLog, read_run, utc_now
@@ -93,8 +93,8 @@ class Theatre:
     def language(self, name: str) -> Language[Any]:
         return PlayLanguage(self.plays)
 
-    async def admitted(self, first: Event, code: str = "") -> Admitted:
-        return admitted(first, self.language, code)
+    async def read_admission(self, first: Event, code: str = "") -> Admitted:
+        return read_admission(first, self.language, code)
 
     def environment(self, admission: Admitted) -> Environment:
         return Environment(default_model="scripted")

@@ -32,7 +32,7 @@ from callboard.bus.subjects import RunRef, partition_of
 from callboard.languages import registry
 from callboard.languages.language import Language, Ok
 from callboard.runtime.cluster.ownership import owner
-from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.run.log import read_run
 from callboard.runtime.settings.config import Config
 from callboard.service.api.client import Client
@@ -423,7 +423,7 @@ def check_replay(ref: RunRef, events: Sequence[Event]) -> None:
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)
     told = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
-    admission = admitted(events[0], _language)
+    admission = read_admission(events[0], _language)
     stage, started = build_stage(admission, ref, told, RefusingSink())
     replay(stage, admission, started, told)
     stage.ledger.verify_replayed()

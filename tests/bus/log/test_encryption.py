@@ -28,7 +28,7 @@ from callboard.languages.language import End, Stage
 from callboard.projections.lists.runs import accepted as row_of
 from callboard.projections.spans.span import Span
 from callboard.runtime.admission import secret_starts
-from callboard.runtime.admission.large_starts import detached
+from callboard.runtime.admission.large_starts import detach_parts
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.log import RunLog, read_run
 from callboard.runtime.settings import logs
@@ -235,7 +235,7 @@ LONG = {"story": SECRET * 60_000}
 async def stands_beside(connection: Connection, run: str, **message: Any) -> bytes:
     """Store a large start as a client does, but for its message, which is returned."""
     document = {**start(**message), "input": LONG, "run_id": run}
-    apart = detached(document, connection.log.nc.max_payload)
+    apart = detach_parts(document, connection.log.nc.max_payload)
     for digest, data in apart.parts.items():
         await connection.log.put_blob(RunRef(TENANT, run), digest, data)
     return json.dumps(apart.message).encode()

@@ -19,7 +19,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.message_copies import copied
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.settings.config import load
 from callboard.service.api.connection import Connection, open_connection
@@ -59,7 +59,7 @@ def with_large_input(file: Path, folder: Path) -> Path:
 
 def replayed(recorded: list[Recorded]) -> bool:
     events = events_of(recorded)
-    told = replay_events(recorded[0].ref, events, admitted(events[0], language), {})
+    told = replay_events(recorded[0].ref, events, read_admission(events[0], language), {})
     return told.ended and not told.unwritten
 
 

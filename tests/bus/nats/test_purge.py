@@ -165,7 +165,7 @@ async def test_a_fork_that_is_admitted_while_its_origin_is_purged_is_refused(
     connection: Connection, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     origin = await caller.finished()
-    parted = Forks.parted
+    parted = Forks.plan_parting
 
     async def slow(*given: Any) -> Any:
         """The door has found the origin, and is not done when it is purged."""
@@ -173,7 +173,7 @@ async def test_a_fork_that_is_admitted_while_its_origin_is_purged_is_refused(
         assert await purged(connection, origin) > 0
         return parting
 
-    monkeypatch.setattr(Forks, "parted", slow)
+    monkeypatch.setattr(Forks, "plan_parting", slow)
     error = await caller.refused("fork", {"run_id": origin, "from": "b", "start": {"run_id": "late"}})
     assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
     assert await connection.log.last(RunRef(TENANT, "late")) is None

@@ -17,7 +17,7 @@ from callboard.projections.run.warnings import MORE, WARNINGS_MAX, WarnedFold
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.admission.definitions import Definitions
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection, open_connection
@@ -97,7 +97,7 @@ async def test_a_skill_without_its_variable_and_one_that_nobody_knows_stand_with
 def replay_events_to_the_end(events: list[Event]) -> bool:
     from callboard.bus.subjects import RunRef
 
-    admission = admitted(events[0], Definitions().language)
+    admission = read_admission(events[0], Definitions().language)
     return replay_events(RunRef("default", events[0].run), events, admission, {}).unwritten == []
 
 

@@ -26,7 +26,7 @@ from callboard.languages.registry import language
 from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.span_content import CONTENT_CHARS_MAX
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.sights import seen
 from tests.maintenance.record_golden import golden_lines
 from tests.projections.spans.test_spans import named, spans_of
@@ -71,7 +71,7 @@ def plain(messages: list[Message]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["incident-triage", "bake", "playbook", "killed-worker"])
 def test_spans_tell_what_the_models_saw(name: str) -> None:
     events = [decode_event(line) for line in golden_lines(name)]
-    ref, admission = RunRef("acme", events[0].run), admitted(events[0], language)
+    ref, admission = RunRef("acme", events[0].run), read_admission(events[0], language)
     found = chats(events)
     assert len(found) > 1
     for n, span in found.items():

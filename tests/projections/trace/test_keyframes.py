@@ -15,7 +15,7 @@ from callboard.projections.projection import fold
 from callboard.projections.trace import keyframes
 from callboard.projections.trace.columns import Row, columns
 from callboard.projections.trace.keyframes import Keyframes
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.service.operations.sights import Seen, seen
 from tests.runtime.interpreter.test_golden import NAMES, events_of
 from tests.support.event_logs import Log, everything
@@ -83,7 +83,7 @@ def sight(events: list[Event], admission: Admitted, event: Event) -> Seen | None
 
 def test_what_a_model_saw_grows_turn_by_turn() -> None:
     events = events_of("incident-triage")
-    admission = admitted(events[0], language)
+    admission = read_admission(events[0], language)
     turns = 0
     for event in called(events):
         call = payload_of(event)

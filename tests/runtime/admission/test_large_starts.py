@@ -16,7 +16,7 @@ from callboard.bus.nats.blobs import CHUNK_BYTES
 from callboard.bus.nats.commit import Message
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission import large_starts
-from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detached
+from callboard.runtime.admission.large_starts import MEMBERS, START_BYTES_MAX, VALUES_MAX, detach_parts
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection, open_connection
@@ -215,7 +215,7 @@ async def test_a_large_value_is_not_looked_through_for_others(stocked: Connectio
 
 def test_no_more_is_taken_out_than_is_needed() -> None:
     message = start(input={"q": "x" * 20_000}, files={"a.md": "y" * 40_000, "b.md": "z" * 10_000})
-    found = detached(message, 50_000)
+    found = detach_parts(message, 50_000)
     assert list(found.message["blobs"]) == ["files.a.md"]
     assert found.message["files"] == {"b.md": "z" * 10_000}
     assert found.message["input"] == message["input"]
@@ -226,14 +226,14 @@ def test_no_more_is_taken_out_than_is_needed() -> None:
 
 def test_many_small_files_go_together() -> None:
     message = start(files={f"{i}.md": "x" * 1_000 for i in range(100)})
-    found = detached(message, 50_000)
+    found = detach_parts(message, 50_000)
     assert list(found.message["blobs"]) == ["files"]
     assert json.loads(found.parts[found.message["blobs"]["files"]]) == message["files"]
 
 
 def test_what_fits_is_left_alone() -> None:
     message = start(input={"q": 1})
-    assert detached(message, 50_000).message == message
+    assert detach_parts(message, 50_000).message == message
     assert set(MEMBERS) <= {*start(), "input", "arguments", "files", "children", "state"}
     assert large_starts.PART_BYTES_MIN < CHUNK_BYTES
 

@@ -14,7 +14,7 @@ from callboard.bus.events import Event
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.purge import Gone, finish, last_fork, mark_gone
 from callboard.bus.subjects import RunRef
-from callboard.runtime.admission.command_routing import routed_as
+from callboard.runtime.admission.command_routing import find_command_of_id
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection
 from tests.support.flow_providers import ours
@@ -177,7 +177,7 @@ async def test_bare_messages_are_deduplicated_for_good_and_by_every_worker(house
     await until(house, run, ev.HumanAsked.type)
     assert count(await connection.client.events(run), ev.SignalReceived) == 1
     # The command is found by a stored note, not by the deduplication window of the server.
-    found = await routed_as(log, ref, "signal", "n-1")
+    found = await find_command_of_id(log, ref, "signal", "n-1")
     assert found is not None
     command = await log.message(found.cause)
     assert command is not None

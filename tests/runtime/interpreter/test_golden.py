@@ -21,7 +21,7 @@ from callboard.languages.registry import language
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.runtime.interpreter.replay import admitted, build_stage, replay
+from callboard.runtime.interpreter.replay import build_stage, read_admission, replay
 from callboard.runtime.interpreter.run_end import conclude
 from callboard.runtime.run.replay_observer import Observer
 from callboard.testing.checks import check_log
@@ -43,7 +43,7 @@ def replayed(events: Sequence[Event]) -> list[Event]:
     """
     ref = RunRef(TENANT, events[0].run)
     observer = Observer(ref, events[-1])
-    admission = admitted(events[0], language)
+    admission = read_admission(events[0], language)
     stage, started = build_stage(admission, ref, events, observer)
     try:
         replay(stage, admission, started, events)

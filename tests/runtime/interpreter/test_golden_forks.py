@@ -21,7 +21,7 @@ from callboard.bus.log.port import Entry
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import RULES
 from callboard.languages.registry import language
-from callboard.runtime.interpreter.replay import Admitted, admitted
+from callboard.runtime.interpreter.replay import Admitted, read_admission
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog
 from callboard.testing.checks import check_log, outcome_keys
@@ -66,7 +66,7 @@ class Revival(Theatre):
     admission: Admitted | None = None
     """Of the recorded run: that of a fork of it differs in its first event alone."""
 
-    async def admitted(self, first: Event, code: str = "") -> Admitted:
+    async def read_admission(self, first: Event, code: str = "") -> Admitted:
         accepted = ev.payload_of(first)
         assert isinstance(accepted, ev.RunAccepted)
         assert self.admission is not None
@@ -128,7 +128,7 @@ async def _stored(events: Sequence[Event]) -> MemoryLog:
 
 def _as_then(events: Sequence[Event]) -> Admitted:
     """The recorded run as it was admitted, by the rules of then: a fork that shares no ``run.start`` states its own."""
-    found = admitted(events[0], language)
+    found = read_admission(events[0], language)
     started = next(payload for event in events if isinstance(payload := ev.payload_of(event), ev.RunStart))
     options = {name: value for name, value in found.plan.options.items() if name != RULES}
     plan = msgspec.structs.replace(found.plan, options={**options, **started.options})

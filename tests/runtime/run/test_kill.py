@@ -21,7 +21,7 @@ from callboard.bus.log.port import Beside, Entry
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import STRICT, Ask, End, Stage
 from callboard.runtime.admission.definitions import Definitions
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.kill import end_killed
 from callboard.runtime.run.log import RunLog, read_run
@@ -103,7 +103,7 @@ async def test_it_ends_as_a_run_that_can_be_performed(play: Any, plain_log: None
     events = await events_of(log, ref)
     check_log(events)
     assert said(events) == said(await theatre.events(ref))
-    told = replay_events(ref, events, admitted(events[0], theatre.language), {})
+    told = replay_events(ref, events, read_admission(events[0], theatre.language), {})
     assert (told.ended, told.unwritten, told.standing.status) == (True, [], "cancelled")
 
 
@@ -300,7 +300,7 @@ async def test_what_a_child_has_cost_is_counted_by_whoever_ends_its_parent(plain
     events = await theatre.events(ref)
     check_log(events)
     assert end_of(events).usage == Usage(5, 2)
-    verified = replay_events(ref, events, admitted(events[0], theatre.language), {})
+    verified = replay_events(ref, events, read_admission(events[0], theatre.language), {})
     assert verified.ended
 
 

@@ -10,7 +10,7 @@ from callboard.bus.events import Event, RunAccepted, encode_payload, payload_of
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import End, Stage
 from callboard.languages.registry import language
-from callboard.runtime.interpreter.replay import admitted
+from callboard.runtime.interpreter.replay import read_admission
 from callboard.service.operations.replays import Replayed, replay_events
 from tests.languages.test_run import one_turn
 from tests.support.run_harness import Play, Theatre, types
@@ -39,7 +39,7 @@ async def performed(play: Play, *verbs: str) -> tuple[Theatre, list[Event]]:
 
 
 def replayed(theatre: Theatre, events: list[Event], at: int | None = None) -> Replayed:
-    return replay_events(RunRef("acme", "r1"), events, admitted(events[0], theatre.language), {}, at)
+    return replay_events(RunRef("acme", "r1"), events, read_admission(events[0], theatre.language), {}, at)
 
 
 async def test_every_event_can_be_stopped_at_and_nothing_is_written() -> None:
@@ -128,5 +128,5 @@ async def test_a_start_that_is_not_understood_here_is_named() -> None:
     ):
         first = replace(events[0], payload=Raw(encode_payload(changed)))
         with pytest.raises(CallboardError, match=why) as caught:
-            admitted(first, language)
+            read_admission(first, language)
         assert (caught.value.code, caught.value.where) == ("replay.not_admitted", "r1")
