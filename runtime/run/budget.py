@@ -53,8 +53,8 @@ class Budget:
         self._held: dict[str, None] = {}
         self._turns_held: set[str] = set()
         """Model turns that were announced when the budget was used up, by effect key."""
-        self._stands = False
-        self._unwinds = False
+        self._is_paused = False
+        self._is_cancelled = False
         self.paused_by: set[str] = set()
         """The runs and shared budgets that have paused this run; the empty name is the run's own budget."""
         self.held = False
@@ -81,7 +81,7 @@ class Budget:
     @property
     def holds_back(self) -> bool:
         """Whether children are still held although the run was resumed: there were too many for one batch."""
-        return bool(self._held) and not self._stands
+        return bool(self._held) and not self._is_paused
 
     def holds(self, key: str) -> bool:
         """Whether a child must pause with the run: it reported usage when the budget was used up."""
@@ -103,40 +103,40 @@ class Budget:
         match event.type:
             case ev.RunClaimed.type:
                 self._began = self._began or event.time
-            case ev.ModelCall.type if self._spent(event.time):
+            case ev.ModelCall.type if self._is_spent(event.time):
                 self._turns_held.add(event.key)
             case ev.ModelResult.type:
                 self._turns += 1
             case ev.RunPaused.type | ev.RunResumed.type | ev.ChildUsage.type:
-                used = self._of_the_family(event)
+                used = self._take_family_event(event)
             case ev.CancelRequested.type:
                 # Turns that begin now belong to the clean-up.
-                self._unwinds = True
+                self._is_cancelled = True
                 self._turns_held.clear()
             case ev.ChildEnd.type | ev.EffectCancelled.type:
-                used = _beyond(used, self._said.pop(event.key, Tally()))
+                used = _unreported(used, self._said.pop(event.key, Tally()))
                 self._held.pop(event.key, None)
             case _:
                 pass
         self._charge(used, event.time)
-        if event.type == ev.ChildUsage.type and (self._stands or self._counted_up()):
+        if event.type == ev.ChildUsage.type and (self._is_paused or self._reached_limits()):
             self._held[event.key] = None
 
-    def _of_the_family(self, event: Event) -> list[ModelUsage]:
+    def _take_family_event(self, event: Event) -> list[ModelUsage]:
         """Process an event that begins or ends a pause, or reports the usage of a child; return that usage."""
         match ev.payload_of(event):
             case ev.RunPaused(reason="budget", by=by):
-                self._stands, self.held = True, (by or "").startswith(ANCESTOR)
+                self._is_paused, self.held = True, (by or "").startswith(ANCESTOR)
                 self.paused_by.add(by or "")
                 # Only a pause by the run's own budget raises its limits when it ends.
                 self._times += by is None
             case ev.RunResumed():
-                self._stands = self.held = False
+                self._is_paused = self.held = False
                 freed = list(self._held)[:HELD_MAX]
                 # One resume may end several pauses, all of them numbered before the first is stored.
                 self.releasing[event.n] = freed
                 self._held = {key: None for key in self._held if key not in freed}
-                if not self._spent(event.time):
+                if not self._is_spent(event.time):
                     self._turns_held.clear()
             case ev.ChildUsage(models=models, turns=turns):
                 self._turns += turns
@@ -156,9 +156,9 @@ class Budget:
             if bill.cost.is_partial:
                 self._unpriced.append(one)
 
-    def _spent(self, now: dt.datetime) -> bool:
+    def _is_spent(self, now: dt.datetime) -> bool:
         """Whether no model turn may begin."""
-        return not self._unwinds and (self._stands or bool(self._used_up(now)))
+        return not self._is_cancelled and (self._is_paused or bool(self._used_up(now)))
 
     def due(self) -> dt.datetime | None:
         """The time at which the limit of seconds is reached, if there is one."""
@@ -176,13 +176,13 @@ class Budget:
         return ev.RunPaused(reason=REASON, message=told)
 
     def _used_up(self, now: dt.datetime) -> list[str]:
-        told = self._counted_up()
+        told = self._reached_limits()
         due = self.due()
         if due is not None and self._limits.seconds is not None and now >= due:
             told.append(f"{self._limits.seconds * self._times:g} seconds")
         return [f"the budget of the run is used up: {words}" for words in told]
 
-    def _counted_up(self) -> list[str]:
+    def _reached_limits(self) -> list[str]:
         """The reached limits other than time, as texts."""
         limits = self._limits
         counted = (
@@ -195,9 +195,9 @@ class Budget:
             for what, most, used in counted
             if most is not None and used >= most * self._times
         ]
-        return [*told, *self._money()]
+        return [*told, *self._reached_dollars()]
 
-    def _money(self) -> list[str]:
+    def _reached_dollars(self) -> list[str]:
         """The reached limit of dollars, as texts. Each resume permits one more turn of unknown price."""
         if self._limits.usd is None:
             return []
@@ -219,7 +219,7 @@ class Budget:
 _NOTHING = ModelUsage("", Usage())
 
 
-def _beyond(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
+def _unreported(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
     """The part of a usage that was not reported before."""
     before = {(one.model, one.over): one for one in said.view()}
     left = [

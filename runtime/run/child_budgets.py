@@ -45,8 +45,8 @@ class ChildBudgets:
         """Number the event of a message from the parent or a child; return False if it no longer matters."""
         match command.verb:
             case "usage":
-                return self._take(command)
-            case "hold" if not self._stopped():
+                return self._take_usage(command)
+            case "hold" if not self._is_stopped():
                 held = msgspec.json.decode(command.body, type=Hold)
                 self._record(ev.RunPaused(reason=REASON, by=held.by, message=held.message), command)
                 return True
@@ -57,7 +57,7 @@ class ChildBudgets:
             case _:
                 return False
 
-    def _take(self, command: Command) -> bool:
+    def _take_usage(self, command: Command) -> bool:
         told = msgspec.json.decode(command.body, type=ChildUsed)
         waits = self._active.stage.waits
         effect = waits.effects.get(told.key)
@@ -76,7 +76,7 @@ class ChildBudgets:
             active.stage.ledger.record_outcome(key, event)
         return event
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         stage = self._active.stage
         return stage.waits.paused or stage.cancelling or stage.killed is not None
 
@@ -93,8 +93,8 @@ class ChildBudgets:
         if not self.concerns(event):
             return []
         ref, by = self._active.ref, f"{ANCESTOR}{self._active.ref.run}"
-        told = self._told(event)
-        found = [] if told is None or self._parent is None else [_told(ref, self._parent, told)]
+        told = self._usage_report(event)
+        found = [] if told is None or self._parent is None else [_usage_message(ref, self._parent, told)]
         if event.type == ev.ChildUsage.type and self._budget.holds(event.key):
             message = f"the budget of {by} is used up"
             found.append(RunMessage(self._child(event.key), "hold", msgspec.json.encode(Hold(by, message))))
@@ -105,7 +105,7 @@ class ChildBudgets:
     def _child(self, key: str) -> RunRef:
         return RunRef(self._active.ref.tenant, self._active.stage.asks.child_id(key))
 
-    def _told(self, event: Event) -> ChildUsed | None:
+    def _usage_report(self, event: Event) -> ChildUsed | None:
         """The report of an event to the parent, if it has one."""
         key, run = self._parent.key if self._parent is not None else "", self._active.ref.run
         match ev.payload_of(event):
@@ -119,5 +119,5 @@ class ChildBudgets:
                 return None
 
 
-def _told(ref: RunRef, parent: ev.Parent, told: ChildUsed) -> RunMessage:
+def _usage_message(ref: RunRef, parent: ev.Parent, told: ChildUsed) -> RunMessage:
     return RunMessage(RunRef(ref.tenant, parent.run), "usage", msgspec.json.encode(told))

@@ -144,7 +144,7 @@ class ChildRuns:
 
     async def _begin(self, key: str, intent: ev.ChildStart) -> None:
         try:
-            end = await self._until_known(lambda: self._started(key, intent))
+            end = await self._until_known(lambda: self._start_child(key, intent))
         except RunLost as error:
             if error.found is not None:
                 self._keeper.lose(error.found)
@@ -152,7 +152,7 @@ class ChildRuns:
         except Exception as error:
             logger.exception("child run could not be started", run=self._ref.run, key=key)
             failure = unexpected(error)
-            end = _failed(failure.code, failure.message)
+            end = _failure_end(failure.code, failure.message)
         finally:
             self._beginning.pop(key).set()
         if end is None:
@@ -160,7 +160,7 @@ class ChildRuns:
         else:
             self._keeper.child_ended(key, end)
 
-    async def _started(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
+    async def _start_child(self, key: str, intent: ev.ChildStart) -> ev.ChildEnd | None:
         """Start a child unless it exists; return its end if it has ended or was refused."""
         child = self._child(key)
         last = await self._log.last(child)
@@ -169,15 +169,15 @@ class ChildRuns:
             parent = self._parent_of(key)
             message = child_message(self._admission.start, intent)
             if isinstance(message, Problem):
-                return _refused([message])
+                return _refusal_end([message])
             fork = self._admission.start.fork
             if fork is not None and key in fork.children:
                 message["fork"] = msgspec.to_builtins(fork.children[key])
             if self._admission.plan.options.get(STRICT):
                 message["options"] = {STRICT: True, **message.get("options", {})}
             body = msgspec.json.encode({**message, "run_id": child.run})
-            if problems := _too_deep(parent) or await self._children.admit_child(child, body, parent):
-                return _refused(problems)
+            if problems := _depth_problems(parent) or await self._children.admit_child(child, body, parent):
+                return _refusal_end(problems)
             # The run may have been lost while the child was admitted.
             await self._check_ours()
         elif last.event.type != ev.RunAccepted.type:
@@ -218,7 +218,7 @@ class ChildRuns:
     async def _look(self, key: str, child: RunRef, command: Command) -> None:
         end = None
         try:
-            end = await self._until_known(lambda: self._announced(child))
+            end = await self._until_known(lambda: self._read_announced_end(child))
         except NotEnded as error:
             logger.warning(
                 "the end of a child run was announced, but it has not ended", run=self._ref.run, key=key, why=str(error)
@@ -226,7 +226,7 @@ class ChildRuns:
         except Exception as error:
             logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
             failure = unexpected(error)
-            end = _failed(failure.code, failure.message)
+            end = _failure_end(failure.code, failure.message)
         self._woken.discard(key)
         if end is None:
             # Callboard announces an end only when it is stored, so this command came from elsewhere: acknowledge it.
@@ -243,7 +243,7 @@ class ChildRuns:
                 if key in self._woken or key not in self._underway:
                     continue
                 try:
-                    end = await self._ended(child)
+                    end = await self._find_end(child)
                 except Exception as error:
                     logger.warning("child run could not be looked at", run=self._ref.run, key=key, error=str(error))
                     break
@@ -252,13 +252,13 @@ class ChildRuns:
                     self._keeper.child_ended(key, end)
             await anyio.sleep(LOOK_S)
 
-    async def _ended(self, child: RunRef) -> ev.ChildEnd | None:
+    async def _find_end(self, child: RunRef) -> ev.ChildEnd | None:
         last = await self._log.last(child)
         return await self._end(last) if last is not None else None
 
-    async def _announced(self, child: RunRef) -> ev.ChildEnd:
+    async def _read_announced_end(self, child: RunRef) -> ev.ChildEnd:
         """The end of a child, which was stored together with the command that announced it."""
-        end = await self._ended(child)
+        end = await self._find_end(child)
         if end is None:
             raise NotEnded(f"{child.run} has not ended")
         return end
@@ -333,17 +333,19 @@ class ChildRuns:
                 await patience.pause()
 
 
-def _too_deep(parent: ev.Parent) -> list[Problem]:
+def _depth_problems(parent: ev.Parent) -> list[Problem]:
     if parent.depth <= LINEAGE_MAX:
         return []
     message = f"the child run would be generation {parent.depth}"
     return [Problem("child.too_deep", message, "parent", expected=f"at most {LINEAGE_MAX} generations")]
 
 
-def _refused(problems: list[Problem]) -> ev.ChildEnd:
+def _refusal_end(problems: list[Problem]) -> ev.ChildEnd:
     told = "; ".join(str(problem) for problem in problems)
-    return _failed("child.refused", f"the child run was refused: {told}", {"problems": msgspec.to_builtins(problems)})
+    return _failure_end(
+        "child.refused", f"the child run was refused: {told}", {"problems": msgspec.to_builtins(problems)}
+    )
 
 
-def _failed(code: str, message: str, details: Any = None) -> ev.ChildEnd:
+def _failure_end(code: str, message: str, details: Any = None) -> ev.ChildEnd:
     return ev.ChildEnd("failed", error=Failure(code=code, message=message, details=details))

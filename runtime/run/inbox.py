@@ -58,7 +58,7 @@ class Inbox:
     @property
     def stored(self) -> dt.datetime | None:
         """The time at which the server stored the oldest waiting command that is compared with deadlines."""
-        return next((_stored(command) for command in self.waiting), None)
+        return next((_stored_at(command) for command in self.waiting), None)
 
     def obey_next(self, active: Activation, heed: Callable[[Command], bool], due: dt.datetime | None = None) -> bool:
         """Take the oldest waiting command and number the events that it results in, if any.
@@ -78,7 +78,7 @@ class Inbox:
             self._drop(active, command, n)
         elif command.verb not in OF_THE_FAMILY:
             self._record(active, command)
-        elif not _heeded(heed, command):
+        elif not _try_heed(heed, command):
             # The run no longer waits for that child, perhaps only since an event that is not stored yet; or the command
             # is malformed, so it does not come from a run.
             self._drop(active, command, active.runlog.n)
@@ -123,19 +123,19 @@ class Inbox:
             command.done()
 
 
-def _stored(command: Command) -> dt.datetime | None:
+def _stored_at(command: Command) -> dt.datetime | None:
     """The time at which a command was stored, if it is compared with deadlines. A kill always comes first."""
     return command.stored if command.verb in TELLS and command.verb != "kill" else None
 
 
 def _is_next(active: Activation, command: Command, due: dt.datetime | None) -> bool:
-    stored = _stored(command)
+    stored = _stored_at(command)
     if due is None or stored is None or stored <= due:
         return True
     return is_late(active.stage, command.verb, active.runlog.command(command.body), stored)
 
 
-def _heeded(heed: Callable[[Command], bool], command: Command) -> bool:
+def _try_heed(heed: Callable[[Command], bool], command: Command) -> bool:
     try:
         return heed(command)
     except JSON_ERRORS:

@@ -102,12 +102,12 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     stored = await log.read(ref)
     # Messages that are not events are ignored, but the guard counts them.
     recorded = [item for item in stored if item.readable]
-    events = [await _looked_into(log, item) for item in recorded]
+    events = [await _with_large_values(log, item) for item in recorded]
     if not events:
         return False
     if events[-1].type == ev.RunEnd.type:
         return command is not None
-    killed = next((cause for event in events if (cause := _killed(event)) is not None), None)
+    killed = next((cause for event in events if (cause := _kill_cause(event)) is not None), None)
     if killed is None and command is None:
         return False
     runlog = RunLog(log, ref, writer=services.worker, inline_bytes_max=services.inline_bytes_max)
@@ -118,12 +118,12 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     # From now on no other worker performs the run, and no further child of it can be started.
     await runlog.append_queued()
     if killed is None and command is not None:
-        requested = _requested(command.verb, runlog.command(command.body))
-        killed = _killed(runlog.state(requested, cause=command.sequence))
+        requested = _cancel_event(command.verb, runlog.command(command.body))
+        killed = _kill_cause(runlog.state(requested, cause=command.sequence))
     assert killed is not None
     _end(runlog, events, killed)
     everything = [*events, *(queued.event for queued in runlog.queue)]
-    run_messages = await _outgoing(log, ref, everything, killed, runlog.key)
+    run_messages = await _run_messages(log, ref, everything, killed, runlog.key)
     for queued in runlog.queue:
         queued.beside = run_messages.get(queued.event.n)
     while runlog.queue:
@@ -131,7 +131,7 @@ async def end_killed(log: EventLog, services: Services, ref: RunRef, command: Co
     return True
 
 
-async def _looked_into(log: EventLog, item: Recorded) -> Event:
+async def _with_large_values(log: EventLog, item: Recorded) -> Event:
     """Return an event with its large values, if they are needed and exist."""
     event = await whole(log, item) if item.event.type in LOOKED_INTO else item.event
     return event if event.type != UNREADABLE else item.event
@@ -145,7 +145,7 @@ def _members(event: Event, kind: type[M]) -> M:
         return kind()
 
 
-def _requested(verb: str, body: bytes) -> ev.CancelRequested:
+def _cancel_event(verb: str, body: bytes) -> ev.CancelRequested:
     """Return the event that records a kill, or a cancellation that cannot clean up.
 
     Its texts are left out if the command is malformed or encrypted with a missing key.
@@ -161,7 +161,7 @@ def _requested(verb: str, body: bytes) -> ev.CancelRequested:
     return kill_requested(tell)
 
 
-def _killed(event: Event) -> Failure | None:
+def _kill_cause(event: Event) -> Failure | None:
     """The failure with which a kill closes open effects and nodes; None for any other event."""
     if event.type != ev.CancelRequested.type:
         return None
@@ -176,9 +176,9 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     for intent in _open_intents(events):
         node = (intent.path, intent.iteration, intent.attempt)
         runlog.state(ev.EffectCancelled(of=intent.type, cause=cause), key=intent.key, node=node)
-    for node in reversed(_entered(events)):
+    for node in reversed(_open_nodes(events)):
         runlog.state(ev.NodeExit(outcome="cancelled", error=cause), node=node)
-    usage = UsageFold(_shared(events[0]))
+    usage = UsageFold(_shared_n(events[0]))
     for event in events:
         usage.count(event)
     begun = [event for event in events if event.type == ev.RunStart.type]
@@ -187,7 +187,7 @@ def _end(runlog: RunLog, events: Sequence[Event], cause: Failure) -> None:
     runlog.state(ev.RunEnd("cancelled", error=cause, usage=usage.total, warnings=_warnings(events), models=models))
 
 
-async def _outgoing(
+async def _run_messages(
     log: EventLog, ref: RunRef, events: Sequence[Event], cause: Failure, key: Key | None
 ) -> dict[int, RunMessage]:
     """The messages to the run's parent and children, by the number of the event that they belong to."""
@@ -206,7 +206,7 @@ async def _outgoing(
     return run_messages
 
 
-def _shared(first: Event) -> int:
+def _shared_n(first: Event) -> int:
     """The number of the last event that a run shares with its origin, if it is a fork."""
     forked = _members(first, _Born).forked_from
     return forked.n if forked is not None else 0
@@ -223,7 +223,7 @@ def _open_intents(events: Sequence[Event]) -> list[Event]:
     return list(found.values())
 
 
-def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
+def _open_nodes(events: Sequence[Event]) -> list[tuple[str, int, int]]:
     """Path, iteration and attempt of the nodes that have been entered but not left."""
     found: dict[tuple[str, int], int] = {}
     for event in events:
@@ -240,7 +240,7 @@ def _entered(events: Sequence[Event]) -> list[tuple[str, int, int]]:
 def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
     """The warnings of the run, if it is a run that lists them in its end."""
     found = WarnedFold()
-    shared = _shared(events[0])
+    shared = _shared_n(events[0])
     children: dict[str, str] = {}
     tells = False
     for event in events:

@@ -34,12 +34,12 @@ def stop_of(child: RunRef, parent: RunRef, cause: Failure, *, kill: bool, key: K
     by = f"run {parent.run}"
     code, message = cause.code[:WORDS_CHARS_MAX], (cause.message or cause.code)[:WORDS_CHARS_MAX]
     if kill:
-        return RunMessage(child, "kill", _encrypted(msgspec.json.encode(Kill(by=by, reason=message)), key))
+        return RunMessage(child, "kill", _encrypt(msgspec.json.encode(Kill(by=by, reason=message)), key))
     body = msgspec.json.encode(Cancel(by=by, reason=code, message=message, details=msgspec.to_builtins(cause)))
     if len(body) > RUN_MESSAGE_BYTES_MAX:
         body = msgspec.json.encode(Cancel(by=by, reason=code, message=message))
-    return RunMessage(child, "cancel", _encrypted(body, key))
+    return RunMessage(child, "cancel", _encrypt(body, key))
 
 
-def _encrypted(body: bytes, key: Key | None) -> bytes:
+def _encrypt(body: bytes, key: Key | None) -> bytes:
     return body if key is None else key.command(body)

@@ -65,11 +65,11 @@ class Pace:
             return False
         if self._since is None:
             self._since = self._clock()
-            asyncio.get_running_loop().call_soon(self._looked)
+            asyncio.get_running_loop().call_soon(self._reset_slice)
             return False
         return self._clock() - self._since >= self._slice_s
 
-    def _looked(self) -> None:
+    def _reset_slice(self) -> None:
         self._since = None
 
     async def work(self, pieces: Iterator[Computation | None], *, of: str = "", long: bool = False) -> bool:
@@ -101,12 +101,12 @@ class Pace:
         finally:
             self.doing = ""
         if piece.long:
-            others = await self._looked_around()
+            others = await self._serve_others()
             if others >= self._slice_s * IDLE_SHARE:
                 await anyio.sleep(took * REST_SHARE)
         return piece
 
-    async def _looked_around(self) -> float:
+    async def _serve_others(self) -> float:
         """Let the loop serve all other tasks once; return how long that took."""
         began = self._clock()
         await anyio.lowlevel.checkpoint()

@@ -52,11 +52,11 @@ def is_late(stage: Stage, verb: str, body: bytes, stored: dt.datetime) -> bool:
         return False
     match tell:
         case Answer():
-            question = stage.waits.questions.get(_meant(stage, tell, stored)[0])
-            return question is not None and _is_over(stage, question.asked.timeout_at, stored)
+            question = stage.waits.questions.get(_find_question(stage, tell, stored)[0])
+            return question is not None and _has_passed(stage, question.asked.timeout_at, stored)
         case Resume():
             ended = _resumable(stage, tell)
-            return bool(ended) and all(_has_run_out(stage, key, stored) for key in ended)
+            return bool(ended) and all(_has_timed_out(stage, key, stored) for key in ended)
         case _:
             return False
 
@@ -76,13 +76,13 @@ def reactions(stage: Stage, verb: str, body: bytes, stored: dt.datetime | None =
     match tell:
         case Cancel():
             if stage.cancelling:
-                return _refused(verb, tell, "cancel.already", "the run is being cancelled already")
+                return _refuse(verb, tell, "cancel.already", "the run is being cancelled already")
             return [Reaction(ev.CancelRequested(tell.reason, tell.by, tell.message, tell.details))]
         case Kill():
             return [Reaction(kill_requested(tell))]
         case Pause():
             if stage.waits.paused:
-                return _refused(verb, tell, "pause.already", "the run is paused already")
+                return _refuse(verb, tell, "pause.already", "the run is paused already")
             return [Reaction(ev.RunPaused(reason="command", by=tell.by, message=tell.reason))]
         case Resume():
             return _resume(stage, tell, stored)
@@ -101,13 +101,13 @@ def kill_requested(kill: Kill) -> ev.CancelRequested:
 def _resume(stage: Stage, resume: Resume, stored: dt.datetime | None) -> list[Reaction]:
     ended = _resumable(stage, resume)
     if not ended:
-        return _refused("resume", resume, "resume.not_paused", _with_open(stage, "the run is not paused"))
-    in_time = [key for key in ended if stored is None or not _has_run_out(stage, key, stored)]
+        return _refuse("resume", resume, "resume.not_paused", _with_open(stage, "the run is not paused"))
+    in_time = [key for key in ended if stored is None or not _has_timed_out(stage, key, stored)]
     if not in_time:
         message = "the pause had timed out before this was sent"
-        return _refused("resume", resume, "resume.not_paused", _with_open(stage, message))
+        return _refuse("resume", resume, "resume.not_paused", _with_open(stage, message))
     if wrong := stage.check_variables(resume.variables):
-        return _refused("resume", resume, "resume.variables", "; ".join(str(problem) for problem in wrong))
+        return _refuse("resume", resume, "resume.variables", "; ".join(str(problem) for problem in wrong))
     resumed = ev.RunResumed(variables=resume.variables, by=resume.by, step=resume.step)
     return [Reaction(resumed, key) for key in in_time]
 
@@ -117,14 +117,14 @@ def _resumable(stage: Stage, resume: Resume) -> list[str]:
     return stage.waits.step() if resume.step else stage.waits.pauses()
 
 
-def _has_run_out(stage: Stage, key: str, stored: dt.datetime) -> bool:
+def _has_timed_out(stage: Stage, key: str, stored: dt.datetime) -> bool:
     """Whether a pause had timed out when the server stored a command."""
     effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
-    return isinstance(intent, ev.RunPaused) and _is_over(stage, intent.timeout_at, stored)
+    return isinstance(intent, ev.RunPaused) and _has_passed(stage, intent.timeout_at, stored)
 
 
-def _is_over(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
+def _has_passed(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime | None) -> bool:
     """Whether a deadline had passed when the server stored a command.
 
     In a fork the deadlines of its origin are postponed, so the earliest open deadline must have passed as well.
@@ -136,25 +136,25 @@ def _is_over(stage: Stage, timeout_at: dt.datetime | None, stored: dt.datetime |
 
 
 def _answer(stage: Stage, answer: Answer, stored: dt.datetime | None) -> list[Reaction]:
-    key, waiting = _meant(stage, answer, stored)
+    key, waiting = _find_question(stage, answer, stored)
     question = stage.waits.questions.get(key)
     if question is not None and not question.closed:
         return _answer_question(stage, question, answer, stored)
-    call = _callers(stage, key)
+    call = _caller_call(stage, key)
     if call is not None and stage.waits.is_open(key):
         return [Reaction(_tool_result(call, answer), key)]
-    code, message = _unanswerable(stage, key, waiting)
-    return _refused("answer", answer, code, _with_open(stage, message))
+    code, message = _explain_refusal(stage, key, waiting)
+    return _refuse("answer", answer, code, _with_open(stage, message))
 
 
-def _meant(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
+def _find_question(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[str, list[str]]:
     """Return the key of the question or call that an answer is for, empty if that is ambiguous, and all candidates.
 
     An answer that names no question is for one that was open when the server stored the answer.
     """
     asked = {key: question.event.time for key, question in stage.waits.questions.items()}
     for key, effect in stage.waits.effects.items():
-        if _callers(stage, key) and stage.waits.is_open(key):
+        if _caller_call(stage, key) and stage.waits.is_open(key):
             asked[key] = effect.event.time
     waiting = [key for key, since in asked.items() if stored is None or since <= stored]
     return answer.interaction or (waiting[0] if len(waiting) == 1 else ""), waiting
@@ -163,13 +163,13 @@ def _meant(stage: Stage, answer: Answer, stored: dt.datetime | None) -> tuple[st
 def _answer_question(
     stage: Stage, question: OpenQuestion, answer: Answer, stored: dt.datetime | None
 ) -> list[Reaction]:
-    if _is_over(stage, question.asked.timeout_at, stored):
-        return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['timeout']}"))
+    if _has_passed(stage, question.asked.timeout_at, stored):
+        return _refuse("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['timeout']}"))
     if question.asked.refuses is not None:
         if question.count:
-            return _refused("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
+            return _refuse("answer", answer, "answer.late", _with_open(stage, f"{question.key} {_CLOSED['answered']}"))
         if why := question.asked.refuses(answer.user_response):
-            return _refused("answer", answer, "answer.not_understood", _with_open(stage, why))
+            return _refuse("answer", answer, "answer.not_understood", _with_open(stage, why))
     question.count += 1
     answered = ev.HumanAnswered(
         interaction=question.key,
@@ -182,14 +182,14 @@ def _answer_question(
     return [Reaction(answered)]
 
 
-def _callers(stage: Stage, key: str) -> ev.ToolCall | None:
+def _caller_call(stage: Stage, key: str) -> ev.ToolCall | None:
     """The tool call of a key that is answered from outside, if it is one."""
     effect = stage.waits.effects.get(key)
     intent = effect.intent if effect is not None else None
     return intent if isinstance(intent, ev.ToolCall) and intent.via == "caller" else None
 
 
-def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
+def _explain_refusal(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]:
     """Return code and message of the refusal of an answer that nothing waits for."""
     if not key and waiting:
         return "answer.ambiguous", f"{len(waiting)} questions are open, and the answer names none"
@@ -197,7 +197,7 @@ def _unanswerable(stage: Stage, key: str, waiting: list[str]) -> tuple[str, str]
         return "answer.late", "every question that was open when this answer was sent has been closed since"
     if not key:
         return "answer.no_question", "no question is open"
-    if key in stage.waits.answered or _callers(stage, key):
+    if key in stage.waits.answered or _caller_call(stage, key):
         return "answer.late", f"{key} {_CLOSED[stage.waits.answered.get(key, 'answered')]}"
     return "answer.no_question", f"no question {key!r} is open"
 
@@ -220,27 +220,27 @@ def _with_open(stage: Stage, message: str) -> str:
     bound = stage.waits.next_deadline()
     until = bound[0] if bound is not None else None
     told = [
-        _standing(question.key, question.event.time, question.asked.timeout_at, question.asked.question)
+        _describe_wait(question.key, question.event.time, question.asked.timeout_at, question.asked.question)
         for question in stage.waits.questions.values()
     ]
     for key, effect in stage.waits.effects.items():
         match effect.intent:
             case ev.ToolCall(via="caller", tool=tool):
-                told.append(_standing(key, effect.event.time, until, f"tool {tool}"))
+                told.append(_describe_wait(key, effect.event.time, until, f"tool {tool}"))
             case ev.RunPaused(step=step, timeout_at=due):
-                told.append(_standing("paused", effect.event.time, due, f"at {step}"))
+                told.append(_describe_wait("paused", effect.event.time, due, f"at {step}"))
             case _:
                 pass
     if stage.waits.paused and stage.waits.paused_at is not None:
-        told.append(_standing("paused", stage.waits.paused_at, until, "by command"))
+        told.append(_describe_wait("paused", stage.waits.paused_at, until, "by command"))
     return f"{message} (open: {'; '.join(told)})" if told else message
 
 
-def _standing(name: str, since: dt.datetime, until: dt.datetime | None, what: str) -> str:
+def _describe_wait(name: str, since: dt.datetime, until: dt.datetime | None, what: str) -> str:
     shown = what if len(what) <= QUESTION_CHARS_MAX else f"{what[:QUESTION_CHARS_MAX]}…"
     bound = f", until {until.isoformat(timespec='seconds')}" if until is not None else ""
     return f"{name}, {shown!r}, since {since.isoformat(timespec='seconds')}{bound}"
 
 
-def _refused(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:
+def _refuse(verb: str, tell: Tell, code: str, message: str) -> list[Reaction]:
     return [Reaction(ev.CommandRefused(verb=verb, code=code, message=message, id=tell.id))]

@@ -89,10 +89,10 @@ class Rest:
 
         Otherwise record another resume, if children are still held because their releases did not fit into one batch.
         """
-        if self._stopped():
+        if self._is_stopped():
             return False
         now = self._active.runlog.clock()
-        stated = self._budget.used_up(now) or self._shared_up(now)
+        stated = self._budget.used_up(now) or self._shared_pause(now)
         if stated is None and self._budget.holds_back:
             stated = ev.RunResumed(step=self._active.stage.waits.stepping)
         if stated is None:
@@ -100,7 +100,7 @@ class Rest:
         self._active.runlog.state(stated)
         return True
 
-    def _shared_up(self, now: dt.datetime) -> ev.RunPaused | None:
+    def _shared_pause(self, now: dt.datetime) -> ev.RunPaused | None:
         """The pause for a budget of the tenant or the definition. A resumed run is not paused again in its window."""
         active = self._active
         for one in active.services.allowances.exhausted(active.ref.tenant, active.runlog.definition, now):
@@ -109,14 +109,14 @@ class Rest:
                 return ev.RunPaused(reason=REASON, by=one.mark, message=message)
         return None
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         stage = self._active.stage
         return stage.waits.paused or stage.cancelling or stage.killed is not None
 
     def _next_deadline(self) -> dt.datetime | None:
         """The next time at which the run continues without an event from outside."""
         deadline = self._active.stage.waits.next_deadline()
-        dues = (deadline[0] if deadline is not None else None, None if self._stopped() else self._budget.due())
+        dues = (deadline[0] if deadline is not None else None, None if self._is_stopped() else self._budget.due())
         return min((due for due in dues if due is not None), default=None)
 
     async def wait(self) -> None:
