@@ -68,7 +68,7 @@ class Hear(Protocol):
     def __call__(self, ref: RunRef, *, fresh: bool) -> None: ...
 
 
-def _unheard(ref: RunRef, *, fresh: bool) -> None:
+def _hear_nothing(ref: RunRef, *, fresh: bool) -> None:
     """Used if no listener is registered."""
 
 
@@ -135,7 +135,7 @@ class ActiveRuns:
         self._vacant = anyio.Event()
         self._probation = Probation()
         self.counts = Counts()
-        self.hear: Hear = _unheard
+        self.hear: Hear = _hear_nothing
         self.closed = False
         """Whether the worker takes no further runs."""
 
@@ -253,7 +253,7 @@ class ActiveRuns:
             if not self._hosted:
                 self._vacant.set()
             if ending is not None:
-                self._let_go(ref, hosted, ending)
+                self._close_run(ref, hosted, ending)
 
     async def _perform(self, ref: RunRef, hosted: _Hosted) -> Ending | None:
         """Perform a run; None if the command that activated it has been given back."""
@@ -357,7 +357,7 @@ class ActiveRuns:
                 hosted.actor.inbox.waiting.remove(kill)
         return True
 
-    def _let_go(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
+    def _close_run(self, ref: RunRef, hosted: _Hosted, ending: Ending) -> None:
         """Acknowledge the command of a run that is no longer active, and pass on commands that it did not process."""
         if ending == "not_found":
             # The command arrived before the replica that was read had the run.

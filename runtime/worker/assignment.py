@@ -78,7 +78,7 @@ class Assignment:
             worker,
             self._workers_changed,
             guest=guest,
-            load=self._told,
+            load=self._load_with_partitions,
             store=log.store,
             hosts=self._hosts,
         )
@@ -100,7 +100,7 @@ class Assignment:
         """Whether this worker reads the commands of a run."""
         return partition_of(ref, self._log.partitions) in self._reading
 
-    def _told(self) -> Load | None:
+    def _load_with_partitions(self) -> Load | None:
         load = self._load()
         return msgspec.structs.replace(load, partitions=self.partitions) if load is not None else None
 
@@ -155,7 +155,7 @@ class Assignment:
 
     async def run(self) -> None:
         """Read the queues of this worker until cancelled."""
-        with self._log.nc.back(self._connected_anew):
+        with self._log.nc.back(self._note_reconnection):
             await self._run()
 
     async def _run(self) -> None:
@@ -179,7 +179,7 @@ class Assignment:
     def _workers_changed(self) -> None:
         self._changed.set()
 
-    def _connected_anew(self) -> None:
+    def _note_reconnection(self) -> None:
         self._back = True
         if self.ready.is_set():
             self._changed.set()
@@ -195,7 +195,7 @@ class Assignment:
                 self._back = False
                 # A worker that has started in the meantime does not know this one until it receives a heartbeat.
                 await self._membership.beat()
-                await self._miss_nothing()
+                await self._redeliver_own()
             # A worker that has just started derives the previous owners from the other workers.
             live, sharing = self._membership.live(), self._membership.sharing
             before, alive = alive or sharing(live - {self._worker}), sharing(live)
@@ -215,16 +215,16 @@ class Assignment:
             if self._membership.code_changed:
                 # Runs that wait for code may be waiting for this worker's, or for another's that has just come.
                 self._membership.code_changed = False
-                await self._miss_nothing()
+                await self._redeliver_own()
             self.ready.set()
 
-    async def _miss_nothing(self) -> None:
+    async def _redeliver_own(self) -> None:
         """Have all unacknowledged deliveries of this worker repeated, because some may be lost with the connection.
 
         The server cannot distinguish those from deliveries that this worker holds; repeating both is harmless. For the
         admission queue, one of the workers does this.
         """
-        mine = [queue for queue in self._reading if queue != _INBOX or self._one_of_us()]
+        mine = [queue for queue in self._reading if queue != _INBOX or self._is_responsible()]
         async with anyio.create_task_group() as tasks:
             for queue in mine:
                 tasks.start_soon(self._redeliver_pending, _durable(queue))
@@ -242,14 +242,14 @@ class Assignment:
         elif not mine and _INBOX in self._reading:
             self._reading.pop(_INBOX).cancel()
 
-    def _one_of_us(self) -> bool:
+    def _is_responsible(self) -> bool:
         """Whether this worker is responsible for redelivery from the admission queue, which all workers read."""
         return owner(_INBOX, self._membership.sharing(self._membership.live()) or {self._worker}) == self._worker
 
     async def _readmit(self, gone: set[str]) -> None:
         """Have the messages in admission at a lost worker redelivered: repeating is harmless, waiting is not."""
         alone = self._membership.live() == {self._worker} and not self.ready.is_set()
-        if self._one_of_us() and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
+        if self._is_responsible() and (gone or (alone and self._pending_acks.pop(_INBOX, 0))):
             await self._redeliver(ADMISSION)
 
     async def _take_over(self, partition: int, orphaned: bool) -> None:

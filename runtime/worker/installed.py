@@ -34,7 +34,7 @@ def find(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple[list[I
     """Return the providers that the configuration and entry points name, and the problems of invalid ones."""
     found: list[Installed] = []
     problems: list[Problem] = []
-    for origin, load in _named(classes, by_entry_point):
+    for origin, load in _named_classes(classes, by_entry_point):
         try:
             loaded = load()
         except Exception as error:
@@ -42,7 +42,7 @@ def find(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple[list[I
             expected = "package.module:Class on the worker's import path"
             problems.append(Problem("provider.unusable", message, origin, expected=expected))
             continue
-        one = _checked(loaded, origin, problems)
+        one = _check(loaded, origin, problems)
         if one is None:
             continue
         if before := next((other for other in found if other.uri == one.uri), None):
@@ -54,15 +54,15 @@ def find(classes: Iterable[str], *, by_entry_point: bool = True) -> tuple[list[I
     return found, problems
 
 
-def _named(classes: Iterable[str], by_entry_point: bool) -> Iterable[tuple[str, Callable[[], Any]]]:
+def _named_classes(classes: Iterable[str], by_entry_point: bool) -> Iterable[tuple[str, Callable[[], Any]]]:
     for index, path in enumerate(classes):
-        yield f"providers.classes[{index}] ({path})", lambda path=path: _imported(path)
+        yield f"providers.classes[{index}] ({path})", lambda path=path: _import(path)
     points: Iterable[EntryPoint] = entry_points(group=GROUP) if by_entry_point else ()
     for point in sorted(points, key=lambda point: point.name):
         yield f"entry point {point.name} ({point.value})", point.load
 
 
-def _imported(path: str) -> Any:
+def _import(path: str) -> Any:
     module, _, attributes = path.partition(":")
     found: Any = import_module(module)
     for attribute in attributes.split("."):
@@ -70,7 +70,7 @@ def _imported(path: str) -> Any:
     return found
 
 
-def _checked(loaded: Any, origin: str, problems: list[Problem]) -> Installed | None:
+def _check(loaded: Any, origin: str, problems: list[Problem]) -> Installed | None:
     """Return a class as a provider; if it is invalid, add its problems and return None."""
     document: JSON = getattr(loaded, "document", None)
     wrong = _document_problems(document)

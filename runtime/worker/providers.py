@@ -48,7 +48,7 @@ class Providing:
         contracts are not known before.
         """
         needed = plan.needs.providers
-        if unknown := [self._unknown(uri) for uri in needed if uri not in self.installed]:
+        if unknown := [self._unknown_problem(uri) for uri in needed if uri not in self.installed]:
             return unknown
         tree = read(plan.definition.source) if needed else None
         if not isinstance(tree, Tree):
@@ -61,7 +61,7 @@ class Providing:
         """Return the documents of the needed providers that are installed, to be recorded with the run."""
         return {uri: self.installed[uri].document for uri in needed if uri in self.installed}
 
-    def _unknown(self, uri: str) -> Problem:
+    def _unknown_problem(self, uri: str) -> Problem:
         known = [*provider_contracts().shipped, *self.installed]
         kind = uri.partition("/")[0]
         hint = hint_at(uri, known)

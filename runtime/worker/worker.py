@@ -54,7 +54,7 @@ LEAVING_RETRY_S = 0.5
 """Delay before checking again whether a leaving worker has given up a run."""
 
 
-def _unknown() -> None:
+def _return_none() -> None:
     return None
 
 
@@ -75,7 +75,7 @@ class Worker:
         ack_wait_s: float,
         runs_active_max: int,
         guest: bool = False,
-        fullness: Callable[[], float | None] = _unknown,
+        fullness: Callable[[], float | None] = _return_none,
         has_model: bool | None = None,
         all_back_at: float = inf,
     ) -> None:
@@ -87,7 +87,7 @@ class Worker:
         self._name = services.worker
         self._admission = admission
         self._admitting = anyio.CapacityLimiter(ADMISSIONS_AT_ONCE)
-        self._looked_at: dict[int, Delivery] = {}
+        self._in_admission: dict[int, Delivery] = {}
         self._failures = FailureCounts()
         self._seen = anyio.Event()
         self._hold_s = ack_wait_s / 3
@@ -98,7 +98,7 @@ class Worker:
             outbox,
             self._name,
             admit=self._admit,
-            room=self._room_to_admit,
+            room=self._wait_for_capacity,
             deliver=self.take,
             ack_wait_s=ack_wait_s,
             guest=guest,
@@ -170,7 +170,7 @@ class Worker:
                 await self._listen(self._log.subjects.events(event_type="run.claimed"), self._take_claim)
                 self._tasks.start_soon(self._outbox.run)
                 self._tasks.start_soon(self._assignment.run)
-                self._tasks.start_soon(self._hold_what_is_looked_at)
+                self._tasks.start_soon(self._hold_admissions)
                 await self._emptied.wait()
                 self._tasks.cancel_scope.cancel()
         finally:
@@ -202,24 +202,24 @@ class Worker:
             # The worker that must perform the run also decides whether it can.
             self._outbox.send(self._subject(wanted, "admit"), delivery.data, headers_of(delivery))
         else:
-            self._look_at(delivery)
+            self._begin_admission(delivery)
 
     async def _take_start(self, message: Msg) -> None:
-        if (delivery := self._forwarded(message)) is not None:
-            self._look_at(delivery)
+        if (delivery := self._parse_forwarded(message)) is not None:
+            self._begin_admission(delivery)
 
-    def _look_at(self, delivery: Delivery) -> None:
-        if delivery.sequence in self._looked_at:
+    def _begin_admission(self, delivery: Delivery) -> None:
+        if delivery.sequence in self._in_admission:
             # A redelivery during admission: acknowledging the first delivery acknowledges this one too.
             return
-        self._looked_at[delivery.sequence] = delivery
+        self._in_admission[delivery.sequence] = delivery
         self._tasks.start_soon(self._admit_one, delivery)
 
-    async def _room_to_admit(self) -> None:
+    async def _wait_for_capacity(self) -> None:
         """Wait until the messages in admission are few and small enough for another pull."""
         while (
-            len(self._looked_at) >= PULL_MESSAGES
-            or sum(len(delivery.data) for delivery in self._looked_at.values()) >= PULL_BYTES_MAX
+            len(self._in_admission) >= PULL_MESSAGES
+            or sum(len(delivery.data) for delivery in self._in_admission.values()) >= PULL_BYTES_MAX
         ):
             self._seen = anyio.Event()
             await self._seen.wait()
@@ -237,7 +237,7 @@ class Worker:
             else:
                 self._failures.pop(delivery.sequence)
             finally:
-                self._looked_at.pop(delivery.sequence, None)
+                self._in_admission.pop(delivery.sequence, None)
                 self._seen.set()
 
     async def _retry_or_reject(self, delivery: Delivery, error: Exception) -> None:
@@ -263,11 +263,11 @@ class Worker:
         if ours and first.ref not in self._active_runs:
             self._active_runs.begin(first)
 
-    async def _hold_what_is_looked_at(self) -> None:
+    async def _hold_admissions(self) -> None:
         """Keep the server from redelivering messages in admission, which may take a while."""
         while True:
             await anyio.sleep(self._hold_s)
-            for delivery in self._looked_at.values():
+            for delivery in self._in_admission.values():
                 delivery.hold()
 
     # -- commands: `callboard.runtime.worker.active_runs.Router` ----------------------------------------
@@ -300,13 +300,13 @@ class Worker:
 
     async def _seek_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
         try:
-            await self._find_home(ref, delivery, verb)
+            await self._pass_on(ref, delivery, verb)
         except Exception:
             # One command must not end the worker.
             logger.exception("command could not be passed on", subject=delivery.subject)
             delivery.nak(CRASHED_RETRY_S)
 
-    async def _find_home(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
+    async def _pass_on(self, ref: RunRef, delivery: Delivery, verb: str) -> None:
         """Pass on a command for a run that is not here: it may be over, at another worker, or to be activated here."""
         try:
             last = await self._log.last(ref)
@@ -325,7 +325,7 @@ class Worker:
             self.refuse(ref, verb, code, QUARANTINED, last.event.definition)
             delivery.ack()
             return
-        if (worker := self._home(last, claim, delivery)) in self._assignment.others():
+        if (worker := self._find_worker(last, claim, delivery)) in self._assignment.others():
             self._forward(worker, delivery, verb)
             return
         if ref in self._active_runs:
@@ -351,7 +351,7 @@ class Worker:
         digest = payload.digest if isinstance(payload, ev.RunAdopted) else code.digest
         return self._assignment.code_home(code.entry, digest)
 
-    def _home(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
+    def _find_worker(self, last: Recorded | None, claim: Recorded | None, delivery: Delivery) -> str:
         """The worker that has a run, or that must perform it as long as it lives; empty for any worker."""
         if claim is None:
             return delivery.headers.get(WORKER_HEADER, "")
@@ -369,7 +369,7 @@ class Worker:
     def _subject(self, worker: str, what: str) -> str:
         return f"{self._log.subjects.prefix}.worker.{worker}.{what}"
 
-    def _forwarded(self, message: Msg) -> Delivery | None:
+    def _parse_forwarded(self, message: Msg) -> Delivery | None:
         try:
             return delivery_of(message, self._outbox.send)
         except (KeyError, ValueError) as error:
@@ -377,7 +377,7 @@ class Worker:
             return None
 
     async def _take_forwarded(self, message: Msg) -> None:
-        if (delivery := self._forwarded(message)) is None:
+        if (delivery := self._parse_forwarded(message)) is None:
             return
         try:
             subject = self._log.subjects.parse_command(delivery.subject)

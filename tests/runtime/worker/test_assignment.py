@@ -80,9 +80,9 @@ async def test_a_start_that_comes_again_while_it_is_admitted_is_admitted_once(
         if len(came) > 1:
             came_again.set()
 
-    admit, looked_at = Admission.admit, Worker._look_at  # pyright: ignore[reportPrivateUsage]
+    admit, looked_at = Admission.admit, Worker._begin_admission  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(Admission, "admit", slowly)
-    monkeypatch.setattr(Worker, "_look_at", noted)
+    monkeypatch.setattr(Worker, "_begin_admission", noted)
     flags = {"data_dir": tmp_path, "sync": "100ms", "tenant": "acme", "partitions": 4}
     async with (
         open_connection(load(flags, env={}, cwd=tmp_path), "test") as connection,
