@@ -52,7 +52,7 @@ from callboard.runtime.admission.refusals import record_refusal
 from callboard.runtime.admission.secret_starts import erase_start, find_admitted, is_secret, key_of, withhold_texts
 from callboard.runtime.admission.start_message import Examined, decode_start, examine_object
 from callboard.runtime.admission.tells import Tells, illegible_problem
-from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, shorten
+from callboard.runtime.admission.verdicts import PROBLEMS_MAX, Verdict, fit_message
 from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.interpreter.code import code_in
 from callboard.runtime.run.bundles import with_registered
@@ -207,7 +207,7 @@ class Admission:
         delivery.nak(min(ROOM_RETRY_S * delivery.deliveries, ROOM_RETRY_MAX_S))
 
     def _answer(self, verdict: Verdict, delivery: Delivery) -> None:
-        self._send(shorten(verdict), delivery)
+        self._send(fit_message(verdict), delivery)
         delivery.ack()
 
     def _send(self, verdict: Verdict, delivery: Delivery) -> None:
@@ -319,7 +319,7 @@ class Admission:
             except CodeElsewhere as error:
                 # A child is admitted where its parent is performed.
                 return error.problems
-            problems = shorten(verdict).problems if verdict.status == "rejected" else []
+            problems = fit_message(verdict).problems if verdict.status == "rejected" else []
             if not problems or not concerns_only_fork(problems):
                 break
             warnings = [restart_warning(problems[0])]

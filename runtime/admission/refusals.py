@@ -17,7 +17,7 @@ from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
-from callboard.runtime.admission.verdicts import Verdict, shorten
+from callboard.runtime.admission.verdicts import Verdict, fit_message
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ async def record_refusal(stream: JetStreamLog, tenant: str, verb: str, verdict: 
     :raises NoAnswer: if the log does not answer
     :raises Full: if the store is full
     """
-    verdict = shorten(verdict)
+    verdict = fit_message(verdict)
     message_id = verdict.run_id or str(delivery.sequence)
     schedule = _schedule_of(delivery.data) if verb == START else ""
     rejected = RunRejected(verdict.problems, verb, message_id, delivery.sequence, schedule)

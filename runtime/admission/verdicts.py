@@ -34,10 +34,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     warnings: list[Problem] = []
 
 
-def shorten(verdict: Verdict) -> Verdict:
+def fit_message(verdict: Verdict) -> Verdict:
     """Shorten a verdict so that it fits into a message."""
     problems, warnings = limit_problems(verdict.problems), limit_problems(verdict.warnings)
-    return _fit(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
+    return _cut_if_too_large(msgspec.structs.replace(verdict, problems=problems, warnings=warnings))
 
 
 def limit_problems(problems: list[Problem]) -> list[Problem]:
@@ -62,7 +62,7 @@ def cut_texts(problems: list[Problem]) -> list[Problem]:
     ]
 
 
-def _fit(verdict: Verdict) -> Verdict:
+def _cut_if_too_large(verdict: Verdict) -> Verdict:
     """Cut the texts of a verdict that is too large for one message."""
     if len(msgspec.json.encode(verdict)) <= VERDICT_BYTES_MAX:
         return verdict

@@ -51,7 +51,7 @@ def code_in(source: str) -> NamedCode | None:
 def adopted_digest(events: Sequence[Event]) -> str:
     """Return the digest of the code that the run was last adopted with; empty if it has that of its definition."""
     adopted = next((event for event in reversed(events) if event.type == ev.RunAdopted.type), None)
-    if adopted is None or adopted.n <= _shared(events[0]):
+    if adopted is None or adopted.n <= _shared_n(events[0]):
         return ""
     payload = ev.payload_of(adopted)
     assert isinstance(payload, ev.RunAdopted)
@@ -70,7 +70,7 @@ def hosted_digest(code: NamedCode) -> str:
     return code.digest if code.digest in digests else next(reversed(digests), "")
 
 
-def _shared(first: Event) -> int:
+def _shared_n(first: Event) -> int:
     """Return the last event that a fork shares with its origin; 0 if the run is not a fork."""
     origin = origin_of(first)
     return origin.n if origin is not None else 0

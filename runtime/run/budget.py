@@ -63,12 +63,12 @@ class Budget:
         """Children to release with the run, by the number of the event that resumed it."""
 
     @property
-    def unmetered(self) -> bool:
+    def is_unmetered(self) -> bool:
         """Whether a provider has not reported the usage of an answer to this run."""
         return any(one.unmetered for one in self._usage.models.view())
 
     @property
-    def uncounted(self) -> str:
+    def unmetered_limits(self) -> str:
         """The run's limits that do not count such an answer, as text; empty if it has none of them."""
         names = [name for name in ("tokens", "usd") if getattr(self._limits, name) is not None]
         return " and ".join(f"limits.{name}" for name in names)
@@ -114,7 +114,7 @@ class Budget:
                 self._is_cancelled = True
                 self._turns_held.clear()
             case ev.ChildEnd.type | ev.EffectCancelled.type:
-                used = _unreported(used, self._said.pop(event.key, Tally()))
+                used = _subtract_reported(used, self._said.pop(event.key, Tally()))
                 self._held.pop(event.key, None)
             case _:
                 pass
@@ -219,7 +219,7 @@ class Budget:
 _NOTHING = ModelUsage("", Usage())
 
 
-def _unreported(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
+def _subtract_reported(models: list[ModelUsage], said: Tally) -> list[ModelUsage]:
     """The part of a usage that was not reported before."""
     before = {(one.model, one.over): one for one in said.view()}
     left = [

@@ -156,17 +156,17 @@ class InFlight:
         self._warn_of_unmetered(key, payload)
         event = active.runlog.state(payload, key=key, cause=cause, node=stage.waits.address_of(key))
         stage.ledger.record_outcome(key, event)
-        self.settled(event)
+        self.note_outcome(event)
         active.wake()
 
     def _warn_of_unmetered(self, key: str, outcome: Payload) -> None:
         """Warn, once in a run, of an answer whose usage the provider did not report."""
         if not isinstance(outcome, ev.ModelResult | ev.EffectResult) or not outcome.unmetered:
             return
-        if self._warned_of_unmetered or self._budget.unmetered:
+        if self._warned_of_unmetered or self._budget.is_unmetered:
             return
         self._warned_of_unmetered = True
-        limits = self._budget.uncounted
+        limits = self._budget.unmetered_limits
         held = f"; {limits} cannot count it" if limits else ""
         reason = f"the provider of {outcome.model} reports no usage: the cost of its answers is not known{held}"
         address = self._active.stage.waits.address_of(key)
@@ -180,7 +180,7 @@ class InFlight:
         active.runlog.state(payload, key=key, node=stage.waits.address_of(key))
         active.wake()
 
-    def settled(self, event: Event) -> None:
+    def note_outcome(self, event: Event) -> None:
         """Note that the outcome of an effect has been numbered, so that the effect is no longer in flight."""
         self._carried.discard(event.key)
         self.suspects.pop(event.key, None)

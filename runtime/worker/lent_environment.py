@@ -59,7 +59,7 @@ class Lender:
         """Return the variables and addresses that a run may use."""
         shared, settings = self.is_shared(tenant), self._settings(tenant)
         return Lending(
-            brought=frozenset(brought(start)),
+            brought=frozenset(start_values(start)),
             reserved=self._reserved,
             tenant=tenant,
             named=dict(settings.env) if shared else None,
@@ -69,7 +69,7 @@ class Lender:
 
     def named_by(self, tenant: str, start: StartRun) -> dict[str, str]:
         """Return the values that the sources of a run may name. Those of the start take precedence."""
-        return {**self._lent(tenant), **brought(start)}
+        return {**self._lent(tenant), **start_values(start)}
 
     def of_processes(self, tenant: str) -> dict[str, str]:
         """Return the environment of the processes of Python tools."""
@@ -98,7 +98,7 @@ class Lender:
         return {name: value for name, value in self.env.items() if name in named}
 
 
-def brought(start: StartRun) -> dict[str, str]:
+def start_values(start: StartRun) -> dict[str, str]:
     """Return the values that a start gives to skills, except addresses of connectors' services."""
     config: Any = start.options.get("config", {})
     given: Mapping[Any, Any] = config if isinstance(config, Mapping) else {}

@@ -33,7 +33,7 @@ class Providing:
 
         :raises ConfigInvalid: if a named provider cannot be used
         """
-        self.installed = {one.uri: one for one in installed(settings)}
+        self.installed = {one.uri: one for one in find_installed(settings)}
         self.offered: dict[str, Callable[[], Any]] = {
             HTTP: lambda: Http(http_rules(settings)),
             NATS: lambda: Nats(requests),
@@ -70,7 +70,7 @@ class Providing:
         return Problem(code=UNKNOWN, message=message, where="definition", expected=f"one of {has}")
 
 
-def installed(settings: ProviderSettings) -> list[Installed]:
+def find_installed(settings: ProviderSettings) -> list[Installed]:
     """Return the installed providers.
 
     :raises ConfigInvalid: with the problems of all providers that cannot be used

@@ -10,7 +10,7 @@ from callboard.languages.problems import hint_at
 from callboard.languages.provider_contract import Contract, contract_of
 from callboard.languages.registry import provider_contracts
 from callboard.runtime.settings.config import Config
-from callboard.runtime.worker.providers import installed
+from callboard.runtime.worker.providers import find_installed
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli.output import say, style
 
@@ -49,7 +49,7 @@ def known_providers(config: Config) -> list[Known]:
         Known(contract, known.document_of(contract), "specification" if uri in known.specified else "callboard")
         for uri, contract in known.shipped.items()
     ]
-    theirs = [Known(contract_of(one.document), one.document, one.origin) for one in installed(config.providers)]
+    theirs = [Known(contract_of(one.document), one.document, one.origin) for one in find_installed(config.providers)]
     return sorted([*ours, *theirs], key=lambda one: (one.kind, one.contract.uri))
 
 
