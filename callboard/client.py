@@ -20,11 +20,11 @@ from callboard.runtime.settings.config import Config, load
 from callboard.service.api.client import Client as Messages
 from callboard.service.api.client import UnknownRun
 from callboard.service.api.connection import Connection
-from callboard.service.api.live_projection import folded
+from callboard.service.api.live_projection import fold_once
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import result_of
-from callboard.service.operations.tells import received
+from callboard.service.operations.tells import send_command
 from callboard.start_options import Start, Startable, start_message
 
 
@@ -98,7 +98,7 @@ class Client:
         """
         messages = self._connect()
         filters = [messages.log.subjects.events(messages.tenant, event_type=one) for one in TYPES]
-        return await folded(messages.log, filters, Questions())
+        return await fold_once(messages.log, filters, Questions())
 
 
 class Run:
@@ -191,4 +191,4 @@ class Run:
         return await self._tell("kill", reason=reason, by=by, id=id)
 
     async def _tell(self, verb: str, **fields: Any) -> Event | None:
-        return (await received(self._messages, self.id, verb, fields)).recorded
+        return (await send_command(self._messages, self.id, verb, fields)).recorded

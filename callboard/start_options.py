@@ -10,7 +10,7 @@ from callboard.lib.text import encode_json
 from callboard.runtime.hosting.code_loader import load_object
 from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.files import document_of
-from callboard.service.operations.start_messages import SCRIPTED, Message, prepared
+from callboard.service.operations.start_messages import SCRIPTED, Message, prepare
 from callboard.service.operations.start_request import StartRequest
 
 DefinitionFile = str | os.PathLike[str]
@@ -83,7 +83,7 @@ def start_message(file: Startable | None, start: Start) -> Message:
 
 def _of_file(file: DefinitionFile, language: str | None, rest: dict[str, Any]) -> Message:
     texts = {name: encode_json(rest[name]).decode() for name in ("input", "arguments") if name in rest}
-    made = prepared(
+    made = prepare(
         StartRequest(os.fspath(file), texts.get("input"), arguments_text=texts.get("arguments"), language=language)
     )
     files = {**made.message.get("files", {}), **rest.get("files", {})}

@@ -1,1 +1,1 @@
-"""The API: the service on NATS, and the client that programs talk to it with."""
+"""The API: the service on NATS, and the client for programs."""

@@ -1,4 +1,4 @@
-"""Bodies: the JSON objects that the service takes and answers, verb by verb.
+"""The JSON objects of the service's requests and answers, verb by verb.
 
 ``start`` takes the start message itself, ``definition`` a `callboard.bus.commands.Registration`; ``show`` answers a
 `callboard.projections.run.run_result.RunResult`, ``trace`` a `callboard.projections.trace.tree.Trace`, ``start`` a
@@ -21,7 +21,7 @@ from callboard.projections.lists.questions import Question
 from callboard.projections.lists.runs import RunRow
 
 TELL_WAIT_S = 2.0
-"""How long a tell waits for what the run makes of it, unless the request says otherwise; clients ask for 5 s or so."""
+"""How long a ``tell`` waits for the effect of its command by default; clients usually give up after 5 s."""
 
 StreamSequence = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """The number of a message in the stream, 0 before the first."""
@@ -34,9 +34,9 @@ class OneRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``tell``; ``body`` is what would be published on ``cb.tell.<tenant>.<run>.<verb>``.
+    """For ``tell``; ``body`` is the command, as it could be published on ``cb.tell.<tenant>.<run>.<verb>``.
 
-    Up to ``wait_s`` seconds, the answer waits for what the run makes of it.
+    The answer waits up to ``wait_s`` seconds for the effect of the command.
     """
 
     run_id: str
@@ -46,11 +46,11 @@ class TellRun(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Told(Struct, frozen=True, omit_defaults=True):
-    """Answer of ``tell``: the tell is on its way (``status`` accepted), its event will name ``cause``.
+    """Answer of ``tell``: the command is admitted (``status`` accepted), and its event will name ``cause``.
 
-    ``recorded`` is the number of the event that it became. ``verdict`` is accepted, or pending: what the run makes of
-    it was not known in time. A tell that the run does not follow is an error. ``duplicate`` says that a tell of this id
-    had been admitted before: the rest is what became of that one.
+    ``recorded`` is the number of the event that records the command. ``verdict`` is accepted, or pending if the effect
+    was not known in time. A command that the run refuses is an error. ``duplicate`` is true if a command with this id
+    was admitted before; the other members then describe that command.
     """
 
     status: str
@@ -63,11 +63,11 @@ class Told(Struct, frozen=True, omit_defaults=True):
 
 
 class CountRuns(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``count``: which runs are meant.
+    """For ``count``: conditions that select runs.
 
-    ``since`` is an instant (RFC 3339), or how many seconds ago; ``q`` is looked for in run ids, definitions, error
-    codes, and by word in inputs, outputs and errors; ``where`` is a question as `callboard.projections.lists.where`
-    reads it.
+    ``since`` is an instant (RFC 3339), or a number of seconds before now. ``q`` is a text to find in run ids,
+    definitions and error codes, and in the words of inputs, outputs and errors. ``where`` is a search expression, see
+    `callboard.projections.lists.where`.
     """
 
     status: str | None = None
@@ -84,15 +84,15 @@ class Count(Struct, frozen=True):
 
 
 class ListRuns(CountRuns, frozen=True, forbid_unknown_fields=True):
-    """For ``runs``: the newest first, those accepted before the run ``before`` if it is given."""
+    """For ``runs``: newest first. With ``before``, only runs that were accepted before that run."""
 
     limit: int = 100
     before: str | None = None
 
 
 class RunList(Struct, frozen=True):
-    """Answer of ``runs``. ``more`` says that older ones match; ask again with ``before``, the last one's id. It is true
-    up to the stream sequence ``sequence``: what is told of runs behind it is news."""
+    """Answer of ``runs``. If ``more`` is true, older runs match: ask again with the last run's id as ``before``. The
+    list is complete up to the stream sequence ``sequence``; events of runs after it are new."""
 
     runs: list[RunRow]
     more: bool
@@ -100,20 +100,20 @@ class RunList(Struct, frozen=True):
 
 
 class SumCosts(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``costs``: of the runs that have ended and for which ``where`` holds, told apart ``by`` what they share."""
+    """For ``costs``: the costs of ended runs that match ``where``, grouped ``by`` a property of the runs."""
 
     by: By = "definition"
     where: str = ""
 
 
 class CostList(Struct, frozen=True):
-    """Answer of ``costs``: the dearest first, days in their order."""
+    """Answer of ``costs``: the most expensive first, but days in chronological order."""
 
     costs: list[Spending]
 
 
 class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``questions``: those of a definition, or of one run; the oldest first."""
+    """For ``questions``: open questions, oldest first, optionally only those of one definition or run."""
 
     definition: str | None = None
     run_id: str | None = None
@@ -121,7 +121,7 @@ class ListQuestions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QuestionList(Struct, frozen=True):
-    """Answer of ``questions``; ``more`` says that younger ones match, ``count`` how many do in all."""
+    """Answer of ``questions``. ``more`` is true if newer questions match; ``count`` is the number of all matches."""
 
     questions: list[Question]
     more: bool
@@ -129,7 +129,7 @@ class QuestionList(Struct, frozen=True):
 
 
 class AwaitResult(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``result``: the run's end, waited for up to ``wait_s`` seconds."""
+    """For ``result``: the end of a run. The answer waits for it up to ``wait_s`` seconds."""
 
     run_id: str
     wait_s: float = 0.0
@@ -147,7 +147,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``events``: those behind the stream sequence ``after``, of the given ``types`` (all if there are none)."""
+    """For ``events``: a run's events after the stream sequence ``after``, of the given ``types`` (default: all)."""
 
     run_id: str
     after: StreamSequence = 0
@@ -156,14 +156,14 @@ class PageOfEvents(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SequencedEvent(Struct, frozen=True):
-    """An event with its stream sequence, as it stands in the log: large values are markers ``{"$blob": …}``."""
+    """An event as the log stores it, with its stream sequence: large values are markers ``{"$blob": …}``."""
 
     sequence: int
     event: Raw
 
 
 class Page(Struct, frozen=True):
-    """Answer of ``events``. The next page begins behind ``after``; ``more`` says whether there is one by now."""
+    """Answer of ``events``. The next page starts after ``after``; ``more`` is true if it already has events."""
 
     events: list[SequencedEvent]
     after: int
@@ -177,10 +177,10 @@ class OneName(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OneVersion(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One registration under a name. ``restores`` is the number of the version that a rollback brought back; ``hash``
-    is empty where the name was withdrawn.
+    """One registration under a name. ``restores`` is the number of the version that a rollback restored. ``hash`` is
+    empty if this registration withdrew the name.
 
-    ``runs`` counts the runs of its hash, among those that ``runs`` lists, whatever they were started by.
+    ``runs`` is the number of listed runs with this hash, no matter by which name they were started.
     """
 
     number: int
@@ -194,15 +194,16 @@ class OneVersion(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Versions(Struct, frozen=True):
-    """Answer of ``versions``: all registrations under a name, the newest first. It is in force, unless it withdraws."""
+    """Answer of ``versions``: all registrations under a name, newest first. The newest is in force, unless it withdrew
+    the name."""
 
     name: str
     versions: list[OneVersion]
 
 
 class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``rollback``: ``name`` is to mean an earlier version again, the one before or that of ``to``: a number, as
-    ``v2``, or a hash or how one begins."""
+    """For ``rollback``: make ``name`` refer to an earlier version again. ``to`` is a version number like ``v2``, or a
+    hash or its beginning; default: the previous version."""
 
     name: str
     to: str | None = None
@@ -214,7 +215,7 @@ class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AddSchedule(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``schedule``: ``start`` is a start message without ``run_id``; the rest is as in
+    """For ``schedule``: ``start`` is a start message without ``run_id``. The other members are those of
     `callboard.features.schedules.schedule.Schedule`."""
 
     name: str
@@ -226,7 +227,7 @@ class AddSchedule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeSchedule(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``change_schedule``; the answer is the schedule, or null once it is removed."""
+    """For ``change_schedule``; the answer is the schedule, or null if it was removed."""
 
     name: str
     change: Literal["pause", "resume", "remove"]

@@ -1,9 +1,10 @@
-"""Continuing: child runs of a run that is tried again go on from where they were, as forks of themselves.
+"""Lets the child runs of a retried run continue from where they were, as forks of the earlier children.
 
-A retried run has child runs of its own. Each of them would begin anew, and what its predecessor has done and paid for
-would be done again. So the start message of a retry says for each child from which run, and behind which of its events,
-the new child goes on; and so on for the children of that child. It names the children that are open at the place, and
-those that begin behind it: what asks for these may be asked for once more, by the same key.
+A retried run starts new child runs. Without further information each would start from its beginning, and would repeat
+the work of the earlier child at the same cost. So the start message of a retry names for each child the earlier run,
+and the event after which the new child continues; the same for the children of that child. The message names the
+children that are open at the place of the retry, and those that start after it: the retried run may request these again
+with the same key.
 """
 
 from collections.abc import Sequence
@@ -16,88 +17,94 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import whole
 from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.retry_point import NowhereToFork, continued_at
+from callboard.service.api.retry_point import NowhereToFork, find_continue_place
 
 CONTINUED_MAX = 1_000
-"""Child runs of a retried run that go on from where they were; a start message has no room for any number."""
+"""Child runs of a retried run that continue from where they were; the size of a start message is limited."""
 
 GENERATIONS_MAX = 16
-"""Generations of child runs that are looked into: no more may descend from a run."""
+"""Generations of child runs that are searched; a run cannot have more."""
 
 
-class Continued(Struct):
-    """The children that go on, by the keys of their effects, and warnings about those that begin anew."""
+class ChildPlaces(Struct):
+    """The children that continue, by the keys of their effects, and warnings about those that start over."""
 
     children: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
-async def continued(client: Client, run: str, events: Sequence[Event], at: int, *, anew: bool) -> Continued:
-    """Say from where the children of a run go on that is tried again behind an event; ``anew`` as in `retried_at`.
+async def find_child_places(
+    client: Client, run: str, events: Sequence[Event], at: int, *, repeat_calls: bool
+) -> ChildPlaces:
+    """Return the places from which the children continue, for a run that is retried after event ``at``.
+
+    See `retried_at` for ``repeat_calls``.
 
     :raises NoAnswer: if the log does not answer
     """
-    search = _Search(client, anew=anew)
-    children = await search.children(run, events, at, 1)
-    return Continued(children, search.warnings())
+    search = _Search(client, repeat_calls=repeat_calls)
+    children = await search.find_places(run, events, at, 1)
+    return ChildPlaces(children, search.warnings())
 
 
 class _Search:
-    """The search through one family."""
+    """The search through a run and its descendants."""
 
-    def __init__(self, client: Client, *, anew: bool) -> None:
+    def __init__(self, client: Client, *, repeat_calls: bool) -> None:
         self._client = client
-        self._anew = anew
+        self._repeat_calls = repeat_calls
         self._count = 0
         self._reasons: list[str] = []
 
     def warnings(self) -> list[Problem]:
-        """One warning about all children that begin anew."""
+        """Return one warning about all children that start over; an empty list if all continue."""
         if not self._reasons:
             return []
         others = len(self._reasons) - 1
-        more = f"; so do {others} others" if others else ""
+        more = f"; {others} other child runs start over as well" if others else ""
         return [Problem("fork.child_anew", f"{self._reasons[0]}{more}", severity="warning")]
 
-    async def children(self, run: str, events: Sequence[Event], at: int, generation: int) -> dict[str, dict[str, Any]]:
-        """Return the places of a run's children, and of theirs, by the keys of their effects."""
+    async def find_places(
+        self, run: str, events: Sequence[Event], at: int, generation: int
+    ) -> dict[str, dict[str, Any]]:
+        """Return the places of a run's descendants; those of each run by the keys of their effects."""
         found: dict[str, dict[str, Any]] = {}
-        for key, closed in _asked_for(events, at).items():
+        for key, closed in _children_after(events, at).items():
             child = await self._child_at(run, events, closed, key)
             try:
                 place = await self._place(child, generation)
             except NowhereToFork as error:
-                self._reasons.append(f"the child run {child} begins anew: {error.message}")
+                self._reasons.append(f"the child run {child} starts over: {error.message}")
                 continue
             except UnknownRun:
-                continue  # Its start was refused: it has done nothing.
+                continue  # Its start was refused, so there is no work to keep.
             found[key] = place
         return found
 
     async def _place(self, child: str, generation: int) -> dict[str, Any]:
-        """Return the place from which a child goes on.
+        """Return the place from which a child continues.
 
-        :raises UnknownRun: if there is no such run
-        :raises NowhereToFork: if it cannot go on from anywhere
+        :raises UnknownRun: if the child does not exist
+        :raises NowhereToFork: if there is no place from which it can continue
         """
         if self._count == CONTINUED_MAX or generation > GENERATIONS_MAX:
-            message = f"only {CONTINUED_MAX} child runs, of {GENERATIONS_MAX} generations, go on from where they were"
-            raise NowhereToFork(child, message, "Retry it by itself.")
+            message = f"at most {CONTINUED_MAX} child runs, of {GENERATIONS_MAX} generations, can continue"
+            raise NowhereToFork(child, message, "Retry the child run separately.")
         last = await self._client.log.last(self._client.ref(child))
         end = ev.payload_of(last.event) if last is not None and last.readable else None
         if last is not None and isinstance(end, ev.RunEnd) and end.status == "completed":
-            # It ends again at once, whatever there is in it.
+            # The new child ends again at once, so the other events need not be read.
             self._count += 1
             return {"run": child, "at": last.event.n - 1}
         events = await self._client.events(child)
-        at = continued_at(child, events, anew=self._anew)
+        at = find_continue_place(child, events, repeat_calls=self._repeat_calls)
         self._count += 1
-        below = await self.children(child, events, at, generation + 1)
+        below = await self.find_places(child, events, at, generation + 1)
         return {"run": child, "at": at, **({"children": below} if below else {})}
 
     async def _child_at(self, run: str, events: Sequence[Event], n: int, key: str) -> str:
-        """Return the child run of an effect that event ``n`` closed. A fork has children of its own as soon as it goes
-        on by itself, and before that those of its origin."""
+        """Return the child run of an effect that event ``n`` closed. Up to the place of a fork, the children are those
+        of its origin; after it, the fork has its own."""
         accepted = ev.payload_of(events[0])
         while isinstance(accepted, ev.RunAccepted) and accepted.forked_from is not None and n <= accepted.forked_from.n:
             run = accepted.forked_from.run
@@ -108,9 +115,9 @@ class _Search:
         return child_id(run, key)
 
 
-def _asked_for(events: Sequence[Event], at: int) -> dict[str, int]:
-    """The keys of the children that are open behind an event, or begin later, and the number of what closed each; of
-    one that is open still, that of the last event."""
+def _children_after(events: Sequence[Event], at: int) -> dict[str, int]:
+    """Return the keys of the children that are open after event ``at`` or start later, each with the number of the
+    event that closed it. A child that is still open has the number of the run's last event."""
     found: dict[str, int] = {}
     for event in events:
         if event.type == ev.ChildStart.type:

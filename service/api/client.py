@@ -1,6 +1,6 @@
-"""The client: start runs, tell them things, read and follow their events. A convenience over plain messages.
+"""The client: starts runs, sends them commands, reads and follows their events.
 
-Everything here can be done with a bare NATS client; `docs/messages.md` shows how.
+A bare NATS client can do everything that this one does; `docs/messages.md` shows how.
 """
 
 import secrets
@@ -33,26 +33,26 @@ from callboard.runtime.run.log import read_for_view
 VERDICT_WAIT_S = 10.0
 
 REASONS_MAX = 3
-"""Problems that are told of a start that was rejected."""
+"""Problems of a rejected start that an error message contains."""
 
-Decided = Callable[[int], Awaitable[Verdict | None]]
-"""Says what the log holds of the verdict about the message of a stream sequence."""
+VerdictLookup = Callable[[int], Awaitable[Verdict | None]]
+"""Looks up in the log the verdict about the message with a stream sequence; None if the log has none yet."""
 
 
 class NoVerdict(CallboardError):
-    """The message is in the stream, but nobody has admitted it yet: no worker is there."""
+    """The message is in the stream, but no worker has admitted or refused it yet."""
 
     def __init__(self, what: str, run_id: str, waited_s: float) -> None:
         super().__init__(
             "client.no_verdict",
-            f"the {what} of run {run_id} is durably stored, but no worker has looked at it within {waited_s:g} s",
-            remedy="Start a worker (`callboard up` or `callboard worker`); the message waits.",
+            f"the {what} of run {run_id} is durably stored, but no worker has admitted it within {waited_s:g} s",
+            remedy="Start a worker (`callboard up` or `callboard worker`); it will process the stored message.",
         )
         self.run_id = run_id
 
 
 class UnknownRun(CallboardError):
-    """There is no run of this id; ``rejected`` says why, if its start was rejected."""
+    """A run with this id does not exist. ``rejected`` has the reasons, if its start was rejected."""
 
     def __init__(self, ref: RunRef, rejected: Sequence[Problem] = ()) -> None:
         message = f"there is no run {ref.run!r}"
@@ -61,12 +61,12 @@ class UnknownRun(CallboardError):
             told = "; ".join(f"{one.code}: {one.message}" for one in rejected[:REASONS_MAX])
             more = f"; and {len(rejected) - REASONS_MAX} more problems" if len(rejected) > REASONS_MAX else ""
             message = f"{message}: its start was rejected: {told}{more}"
-            remedy = "Correct that, and start it again."
+            remedy = "Correct the start, and send it again."
         super().__init__("run.unknown", message, where=f"tenant {ref.tenant}", remedy=remedy)
 
 
 async def unknown_run(log: JetStreamLog, ref: RunRef) -> UnknownRun:
-    """Return the error of a run that does not exist, with the reason if its start was rejected.
+    """Return the error for a run that does not exist, with the reason if its start was rejected.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -74,23 +74,23 @@ async def unknown_run(log: JetStreamLog, ref: RunRef) -> UnknownRun:
     return UnknownRun(ref, refused.problems if refused is not None else ())
 
 
-async def _as_yet(decided: Awaitable[Verdict | None]) -> Verdict | None:
-    """What the log holds of a verdict; nothing as yet, where it does not answer: the message is stored either way."""
+async def _read_verdict(verdict: Awaitable[Verdict | None]) -> Verdict | None:
+    """Return the verdict in the log, or None if the log has none or does not answer: the message is stored anyway."""
     try:
-        return await decided
+        return await verdict
     except NoAnswer:
         return None
 
 
-def _waits(what: str, verdict: Verdict) -> StoreFull:
-    """What a verdict says of which nothing can follow for lack of room."""
+def _store_full(what: str, verdict: Verdict) -> StoreFull:
+    """Return the error for a verdict that waits until the store has room."""
     problem = verdict.problems[0]
     run = f" of run {verdict.run_id}" if verdict.run_id else ""
     return StoreFull(problem.message, failing=problem.code == "store.failing", what=f"the {what}{run}", waits=True)
 
 
 def new_run_id() -> str:
-    """A run id (UUIDv7) that no other run has."""
+    """Return a new, unique run id (UUIDv7)."""
     return derived_run_id(secrets.token_hex(), 0, time.time_ns())
 
 
@@ -105,13 +105,13 @@ class Client:
         return RunRef(self.tenant, run_id)
 
     async def start(self, message: dict[str, Any], *, worker: str = "", wait_s: float = VERDICT_WAIT_S) -> Verdict:
-        """Publish a start message and wait for its verdict; ``worker`` is the one to perform it as long as it lives.
+        """Publish a start message and wait for its verdict. ``worker`` performs the run for as long as it is alive.
 
-        A run that is to have no id of the caller's gets one here, by which its verdict can be found.
-        Of a message that is too large for the server the largest parts are stored before, as large values of the run.
+        If the message has no run id it gets one here, so that its verdict can be looked up in the log. If the message
+        is too large for the server, its largest parts are stored first, as large values of the run.
 
         :raises NoVerdict: if no worker admitted or refused it in time
-        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises StoreFull: if the store has no room for the message, or for the events that follow from it
         :raises NoAnswer: if the stream did not answer
         """
         if message.get("run_id") is None:
@@ -120,21 +120,21 @@ class Client:
         if isinstance(body, Problem):
             return Verdict("rejected", problems=[body])
 
-        async def decided(sequence: int) -> Verdict | None:
+        async def look_up(sequence: int) -> Verdict | None:
             run_id = message["run_id"]
-            # What is no id is refused, and nothing in the log could name it.
+            # A start with an invalid id is refused, and the log cannot contain such an id.
             return await verdict_of_start(self.log, self.ref(run_id), sequence) if is_name(run_id) else None
 
         headers = {**tracecontext.headers(), **({WORKER_HEADER: worker} if worker else {})}
         said = Message(self.log.subjects.start(self.tenant), body, headers)
-        return await self._say(said, "start", message["run_id"], wait_s, decided)
+        return await self._send(said, "start", message["run_id"], wait_s, look_up)
 
     async def store(self, message: dict[str, Any]) -> Problem | None:
-        """Publish a start message, which has a run id, and wait for no verdict: it is durable then.
+        """Publish a start message with a run id durably, without waiting for its verdict.
 
-        Return what keeps it from being published, if something does.
+        Return the problem that prevents it from being published, if any.
 
-        :raises StoreFull: if there is no room for it
+        :raises StoreFull: if the store has no room for the message
         :raises NoAnswer: if the stream did not answer
         """
         body = await self._body(message)
@@ -149,7 +149,7 @@ class Client:
         return None
 
     async def _body(self, message: dict[str, Any]) -> bytes | Problem:
-        """Encode a start message; of one that is too large for the server the largest parts are stored before."""
+        """Encode a start message. If it is too large for the server, store its largest parts first."""
         body = encode_json(message)
         if len(body) > self._bytes_max:
             apart = detach_parts(normalise_json(message), self._bytes_max)
@@ -169,24 +169,24 @@ class Client:
 
     @property
     def _bytes_max(self) -> int:
-        # Published with our headers, a body that fills a whole message would cost us the connection.
+        # Headers are added to the body, and the server closes the connection on a message that is too large.
         return self.log.nc.max_payload - ROUTING_BYTES
 
     async def tell(self, run_id: str, verb: str, tell: Tell, *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
-        """Tell a run something and wait for the verdict of admission.
+        """Send a command to a run and wait for the verdict of admission.
 
         :raises NoVerdict: if no worker admitted or refused it in time
-        :raises StoreFull: if there is no room for it, or for what follows from it
+        :raises StoreFull: if the store has no room for the command, or for the events that follow from it
         :raises NoAnswer: if the stream did not answer
         """
         ref = self.ref(run_id)
         said = Message(self.log.subjects.tell(ref, verb), encode_json(tell), {})
-        return await self._say(
+        return await self._send(
             said, verb, run_id, wait_s, lambda sequence: verdict_of_tell(self.log, ref, verb, sequence)
         )
 
-    async def _say(self, said: Message, what: str, run_id: str, wait_s: float, decided: Decided) -> Verdict:
-        """Publish a start or a tell, and wait for its verdict; where that may have been missed, the log is asked."""
+    async def _send(self, said: Message, what: str, run_id: str, wait_s: float, look_up: VerdictLookup) -> Verdict:
+        """Publish a start or a command, and wait for its verdict. If the reply may have been lost, look in the log."""
         if len(said.data) > self._bytes_max:
             return Verdict("rejected", problems=[self._too_large(what, len(said.data))])
         inbox = self.log.nc.new_inbox()
@@ -210,7 +210,7 @@ class Client:
                         await news.wait()
                     over = not news.is_set() or anyio.current_time() > until
                     news = anyio.Event()
-                    if not verdicts and (found := await _as_yet(decided(sequence))) is not None:
+                    if not verdicts and (found := await _read_verdict(look_up(sequence))) is not None:
                         return found
                     if over and not verdicts:
                         raise NoVerdict(what, run_id, wait_s)
@@ -219,11 +219,11 @@ class Client:
         finally:
             await subscription.unsubscribe()
         if verdicts[0].status == "waiting":
-            raise _waits(what, verdicts[0])
+            raise _store_full(what, verdicts[0])
         return verdicts[0]
 
     async def _publish(self, said: Message) -> int:
-        """Publish a message once, whatever becomes of the connection and the server; return its stream sequence."""
+        """Publish a message exactly once, even if the connection or the server fails; return its stream sequence."""
         headers = {MESSAGE_ID: secrets.token_hex(), **said.headers}
         until = anyio.current_time() + LOSS_PATIENCE_S
         while True:
@@ -239,16 +239,16 @@ class Client:
     def _too_large(self, what: str, size: int) -> Problem:
         code, beside = "tell.too_large", ""
         if what == "start":
-            code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can travel beside it"
+            code, beside = "start.too_large", f"; only {', '.join(MEMBERS)} can be stored separately"
         message, expected = f"the message has {size} bytes", f"at most {self._bytes_max} bytes{beside}"
         return Problem(code=code, message=message, where="message", expected=expected)
 
     async def events(self, run_id: str) -> list[Event]:
-        """Read a run's log. Messages in it that are not events are left out.
+        """Return a run's events. Other messages in its log are left out.
 
-        An event whose large value or whose message is damaged has the type ``log.unreadable``.
+        An event with a damaged message or a damaged large value has the type ``log.unreadable``.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         events = [item.event for item in await read_for_view(self.log, self.ref(run_id)) if item.event.n]
         if not events:

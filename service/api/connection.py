@@ -1,4 +1,4 @@
-"""The connection to the server, with the log behind it: what programs need that only talk to the runtime."""
+"""The connection to the server and its log, for programs that only talk to the runtime."""
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +16,7 @@ from callboard.service.api.client import Client
 
 
 class Connection(Struct, frozen=True):
-    """A connection with the log behind it; ``server`` is the embedded one, if it is ours."""
+    """A connection and its log. ``server`` is the embedded server, if this process uses one."""
 
     config: Config
     nc: NatsClient
@@ -37,13 +37,13 @@ async def open_connection(
     gaps_expected: bool = False,
     server: EmbeddedServer | None = None,
 ) -> AsyncGenerator[Connection]:
-    """Connect to the configured server; if none is named, to the embedded one, which is started unless it stands.
+    """Connect to the configured server. Without one, start the embedded server and connect to it.
 
-    ``refused_wait_s`` is how long to go on where nobody listens; None: as long as for any other reason.
-    ``gaps_expected`` says that no warning is due when the server goes and comes back. ``server`` is the embedded one
-    of the configured data directory, if it is ours and stands already.
+    ``refused_wait_s`` limits the attempts while the address refuses connections; None: the limit of all other failures
+    applies. ``gaps_expected`` suppresses the warnings when the server goes away and returns. ``server`` is the embedded
+    server of the configured data directory, if this process has started it already.
 
-    :raises OperatorError: whatever keeps the server, the connection or the stream from being usable
+    :raises OperatorError: if the server, the connection or the stream cannot be used
     """
     async with AsyncExitStack() as stack:
         if server is None and config.nats_url is None:
@@ -75,7 +75,8 @@ async def open_connection(
 
 
 def _group_commit(config: Config, server: EmbeddedServer | None) -> bool:
-    """Group commit pays where every append is synced, which we know of our own server only."""
+    """Whether to use group commit. It pays off where every append is synced, which is known of the embedded server
+    only."""
     if config.group_commit == "auto":
         return server is not None and config.sync == "always"
     return config.group_commit == "on"

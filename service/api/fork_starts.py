@@ -1,7 +1,7 @@
-"""Forking: where a run is to be gone on from, found in its events, and the start message that says so.
+"""Forks: finds the place in a run's events from which a new run continues, and builds the start message for it.
 
-A place is given as an event's number, as a node that is to be entered anew, as the failure that is to be tried again,
-or as the run's very beginning, which is no fork but the same start once more.
+A caller gives the place as the number of an event, as a node to enter again, or as the failure to retry. It may also
+ask for the beginning of the run: that is not a fork, but the same start once more.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from callboard.bus.log.damage import require_first
 from callboard.bus.subjects import RunRef
 from callboard.runtime.admission.forks import start_like
 from callboard.runtime.admission.verdicts import Verdict
-from callboard.service.api.child_forks import continued
+from callboard.service.api.child_forks import find_child_places
 from callboard.service.api.client import VERDICT_WAIT_S, Client
-from callboard.service.api.retry_point import NowhereToFork, retried_at, stands_still
+from callboard.service.api.retry_point import NowhereToFork, find_retry_place, is_paused_at
 
 _RESUMED = "retry of {}"
-"""By which name a run is resumed that was begun by a retry."""
+"""The id of the `resume` command that is sent to a run begun by a retry."""
 
 
 class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``fork``; exactly one of ``at``, ``from``, ``failure`` and ``again`` says where ``run_id`` is gone on from.
+    """For ``fork``: exactly one of ``at``, ``from``, ``failure`` and ``again`` says where to continue run ``run_id``.
 
-    ``outcome`` are members that event ``at``, which must be an outcome, is to have otherwise; ``variables`` are set
-    there; ``start`` are members of the start message that are given anew, ``run_id`` of the new run among them.
+    ``outcome`` has members that replace those of event ``at``, which must be an outcome. ``variables`` are set at that
+    place. ``start`` has members that replace those of the original start message, such as ``run_id`` for the new run.
     """
 
     run_id: str
@@ -42,44 +42,46 @@ class ForkRun(Struct, frozen=True, forbid_unknown_fields=True):
     start: dict[str, Any] = {}
 
 
-async def begun(client: Client, asked: ForkRun, events: Sequence[Event], *, wait_s: float = VERDICT_WAIT_S) -> Verdict:
-    """Begin the run that is asked for, by the events of the one that it is about; return its verdict.
+async def begin_fork(
+    client: Client, asked: ForkRun, events: Sequence[Event], *, wait_s: float = VERDICT_WAIT_S
+) -> Verdict:
+    """Start the requested fork, retry or rerun, and return its verdict; ``events`` are those of the original run.
 
-    What was paused when it was cancelled, or until its time was over, is resumed where it is retried. Its child runs go
-    on from where they were (`callboard.service.api.child_forks`).
+    If the run was paused at the place where it is retried, the new run is resumed at once. Child runs continue from
+    where they were (`callboard.service.api.child_forks`).
 
-    :raises NowhereToFork: if there is no such place, or not exactly one
-    :raises NoVerdict: if no worker admitted or refused it in time
-    :raises StoreFull: if there is no room for it
+    :raises NowhereToFork: if the place does not exist, or the request does not give exactly one
+    :raises NoVerdict: if no worker admitted or refused the start in time
+    :raises StoreFull: if the store has no room for the start
     :raises NoAnswer: if the log does not answer
     """
     message = message_of(asked, events)
     warnings: list[Problem] = []
     at: int = message["fork"]["at"] if asked.failure else 0
     if asked.failure:
-        below = await continued(client, asked.run_id, events, at, anew="model" in asked.start)
+        below = await find_child_places(client, asked.run_id, events, at, repeat_calls="model" in asked.start)
         message["fork"] |= {"children": below.children} if below.children else {}
         warnings = below.warnings
     verdict = await client.start(message, wait_s=wait_s)
     if warnings:
         verdict = replace(verdict, warnings=[*verdict.warnings, *warnings])
-    paused = asked.failure and stands_still(events, at)
+    paused = asked.failure and is_paused_at(events, at)
     if paused and verdict.status == "accepted" and verdict.run_id is not None:
         resume = Resume(id=_RESUMED.format(verdict.run_id), by=message.get("by"))
-        # Sent again under the same id, it has no effect.
+        # Another `resume` with the same id has no effect.
         await client.tell(verdict.run_id, "resume", resume, wait_s=wait_s)
     return verdict
 
 
 def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
-    """Return the start message of what is asked for, by the events of the run that it is about.
+    """Return the start message of the requested fork, retry or rerun; ``events`` are those of the original run.
 
-    :raises NowhereToFork: if there is no such place, or not exactly one
+    :raises NowhereToFork: if the place does not exist, or the request does not give exactly one
     """
     given = [asked.at is not None, asked.node is not None, asked.failure, asked.again]
     if sum(given) != 1:
-        message = f"{sum(given)} places are given to go on from"
-        raise NowhereToFork(asked.run_id, message, "Give exactly one: at, from, failure or again.")
+        message = f"the request gives {sum(given)} places to continue from"
+        raise NowhereToFork(asked.run_id, message, "Give exactly one of at, from, failure and again.")
     if asked.again:
         accepted = ev.payload_of(require_first(RunRef("", asked.run_id), events))
         assert isinstance(accepted, ev.RunAccepted)
@@ -89,7 +91,7 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
     elif asked.node is not None:
         at = entry_of(asked.run_id, events, asked.node) - 1
     else:
-        at = retried_at(asked.run_id, events, anew="model" in asked.start)
+        at = find_retry_place(asked.run_id, events, repeat_calls="model" in asked.start)
     fork: dict[str, Any] = {"run": asked.run_id, "at": at}
     otherwise: dict[str, Any] = {"outcome": asked.outcome, "variables": asked.variables or None}
     given = {name: value for name, value in otherwise.items() if value is not None}
@@ -97,9 +99,9 @@ def message_of(asked: ForkRun, events: Sequence[Event]) -> dict[str, Any]:
 
 
 def entry_of(run: str, events: Sequence[Event], node: str) -> int:
-    """Return the number of the event by which a node was entered: last, or (``NODE#2``) for that time.
+    """Return the number of the event by which the run last entered a node; for ``NODE#2``, entered its iteration 2.
 
-    :raises NowhereToFork: if it was not
+    :raises NowhereToFork: if the run has not entered the node
     """
     name, _, iteration = node.partition("#")
     entered: list[str] = []
@@ -114,4 +116,4 @@ def entry_of(run: str, events: Sequence[Event], node: str) -> int:
     if found:
         return found
     known = ", ".join(dict.fromkeys(entered)) or "none"
-    raise NowhereToFork(run, f"the run has not entered {node!r}", f"Name a node that it has entered: {known}.")
+    raise NowhereToFork(run, f"the run has not entered node {node!r}", f"Name a node that it has entered: {known}.")

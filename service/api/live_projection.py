@@ -1,4 +1,4 @@
-"""Keeping: a projection over many runs that follows the log, and answers as of the moment when it is asked."""
+"""Projections over many runs that follow the log, and are up to date whenever they are read."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -18,24 +18,24 @@ from callboard.projections.projection import Projection, fold
 logger = structlog.get_logger(__name__)
 
 CATCH_UP_WAIT_S = 60.0
-"""How long a question waits until the fold has come as far as the log."""
+"""How long a reader waits for the projection to catch up with the log."""
 
 TOGETHER = 64
-"""Events that are folded without giving way to others."""
+"""Events that are folded before other tasks get a turn."""
 
 APART_EVENTS = 500
-"""Of how many events on a run is folded in a thread, so that others are answered meanwhile."""
+"""Runs with at least this number of events are folded in a thread, so that the event loop can answer other requests."""
 
 FOLDS_AT_ONCE = 2
-"""Runs that are folded in threads side by side; more only wait for each other."""
+"""Runs that are folded in threads concurrently; more threads would only wait for each other."""
 
 V = TypeVar("V")
 
 P = TypeVar("P", bound=Projection[Any])
 
 
-class Kept(Generic[P]):
-    """A projection of the events that match the filters, from the log's beginning on."""
+class LiveProjection(Generic[P]):
+    """A projection of all events in the log that match the filters."""
 
     def __init__(self, log: JetStreamLog, filters: Sequence[str], projection: P) -> None:
         self._log = log
@@ -49,19 +49,19 @@ class Kept(Generic[P]):
         self.failed = False
 
     async def run(self) -> None:
-        """Fold until cancelled."""
+        """Fold the events of the log, and the new ones as they arrive, until cancelled."""
         try:
             with self._scope:
                 async with self._log.follow(self._filters, 0) as feed:
                     async for recorded in feed:
                         await self._take(recorded)
         except Exception:
-            # The next question begins anew.
+            # The next reader starts a new projection.
             logger.exception("listing failed", filters=self._filters)
             self.give_up()
 
     def give_up(self) -> None:
-        """Fold no more; whoever waits is told."""
+        """Stop folding, and wake all waiting readers."""
         self._scope.cancel()
         self.failed = True
         self._wake()
@@ -80,16 +80,16 @@ class Kept(Generic[P]):
             await anyio.lowlevel.checkpoint()
 
     async def caught_up(self) -> P:
-        """Return the projection once it has come as far as the log is now; it goes on.
+        """Wait until the projection contains every event that the log has now, and return it. It keeps following.
 
-        :raises NoAnswer: if the log does not answer, or the fold does not keep up
+        :raises NoAnswer: if the log does not answer, or the projection cannot catch up in time
         """
         if not await self._news.behind(self._sequence):
             return self._projection
         last = await self._news.last()
         with anyio.move_on_after(CATCH_UP_WAIT_S):
             while self._sequence < last and not self.failed:
-                # All are woken by what the first of them waits for, and wait on.
+                # The lowest awaited sequence wakes all readers; those that need a higher one wait again.
                 self._awaited = min(self._awaited, last) if self._awaited > self._sequence else last
                 before = self._sequence
                 with anyio.move_on_after(LOOK_AGAIN_S) as waited:
@@ -97,12 +97,12 @@ class Kept(Generic[P]):
                 if waited.cancelled_caught and self._sequence == before:
                     last = min(last, await self._news.last())
         if self._sequence < last:
-            raise NoAnswer(f"the listing is at {self._sequence} of {last}")
+            raise NoAnswer(f"the listing has read the stream up to sequence {self._sequence} of {last}")
         return self._projection
 
 
 class Folding:
-    """Folds whole runs, a few at once."""
+    """Folds whole runs, large ones in a few threads."""
 
     def __init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(FOLDS_AT_ONCE)
@@ -114,12 +114,12 @@ class Folding:
         return await to_thread.run_sync(fold, projection, events, limiter=self._limiter)
 
 
-async def folded(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:
-    """Fold the events that match the filters once, those that the log has now.
+async def fold_once(log: JetStreamLog, filters: Sequence[str], projection: Projection[V]) -> V:
+    """Fold the events in the log that match the filters, once, and return the view.
 
-    :raises NoAnswer: if the log does not answer, or they cannot be folded
+    :raises NoAnswer: if the log does not answer, or the events cannot be folded
     """
-    kept = Kept(log, filters, projection)
+    kept = LiveProjection(log, filters, projection)
     failure: NoAnswer | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
@@ -137,5 +137,5 @@ async def _apply(projection: Projection[Any], log: JetStreamLog, recorded: Recor
     try:
         projection.apply(recorded.event)
     except msgspec.ValidationError:
-        # A member that this needs is stored beside the event; few have any, so they are fetched only now.
+        # A member that the projection needs is stored apart from the event. That is rare, so it is fetched only now.
         projection.apply(await whole(log, recorded))

@@ -1,4 +1,4 @@
-"""Outcomes: what comes of a verb, its answer or the error to answer with, for every transport."""
+"""The outcome of a verb, for every transport: its answer, or the error to answer with."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +20,7 @@ Verb = Callable[[str, bytes], Awaitable[Any]]
 
 
 async def outcome(verb: Verb, tenant: str, body: bytes) -> Any:
-    """Carry a request out; return its answer, or the error to answer with."""
+    """Carry out a request. Return its answer, or the error to answer with."""
     with discretion():
         try:
             return await verb(tenant, body)
@@ -48,9 +48,9 @@ def _no_room(error: StoreFull) -> ApiError:
 
 
 def error_body(error: ApiError) -> bytes:
-    """Return the JSON object that tells an error."""
+    """Return the JSON object that describes an error."""
     described: dict[str, Any] = {"code": error.code, "message": error.message, **error.more}
     if error.problems:
-        # As many as one message takes, whoever asks: a refusal that cannot be sent would be none.
+        # Only as many as fit into one message: a refusal that is too large to send would not reach the client.
         described["problems"] = cut_texts(limit_problems(error.problems))
     return msgspec.json.encode({"error": described})

@@ -1,7 +1,8 @@
-"""Retrying: the place in a run's events from which what ended it is tried again.
+"""Finds the place in a run's events from which a retry continues.
 
-A run that was cancelled or killed goes on from before that, one that has expired from before it waited for somebody in
-vain, one that has failed from before what its first failed node was told.
+It depends on how the run ended. A run that was cancelled or killed continues from before the cancellation. One that
+expired continues from before the question or tool call that was not answered in time. One that failed continues from
+before the last outcome that its first failed node received.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,77 +18,78 @@ ENDED_BADLY = ("failed", "expired", "cancelled")
 
 
 class NowhereToFork(CallboardError):
-    """A run has no such place to be gone on from."""
+    """The run has no such place from which it could continue."""
 
     def __init__(self, run: str, message: str, remedy: str) -> None:
         super().__init__("fork.nowhere", message, run, remedy)
 
 
-def retried_at(run: str, events: Sequence[Event], *, anew: bool = False) -> int:
-    """Return the number of the event behind which a run that ended badly is tried again.
+def find_retry_place(run: str, events: Sequence[Event], *, repeat_calls: bool = False) -> int:
+    """Return the number of the event after which a run that ended badly is retried.
 
-    Effects that were open there, or whose outcome lies behind, are carried out once more; ``anew``: they are asked for
-    once more, too, so that they may be asked for otherwise.
+    Effects that are open at that event are carried out again. With ``repeat_calls`` the place is before their intents,
+    so that the new run can request them differently, for example from another model.
 
-    :raises NowhereToFork: if it has not ended badly, or has failed and none of its nodes has
+    :raises NowhereToFork: if the run has not ended badly, or has failed without a failed node
     """
     end = ev.payload_of(events[-1])
     if not isinstance(end, ev.RunEnd) or end.status not in ENDED_BADLY:
-        told = f"it {end.status}" if isinstance(end, ev.RunEnd) else "it goes on"
-        raise NowhereToFork(run, f"the run has no failure to try again: {told}", "Fork it at an event or a node.")
-    failed = _failed_exit(events, end.error)
+        state = f"it {end.status}" if isinstance(end, ev.RunEnd) else "it has not ended"
+        raise NowhereToFork(run, f"the run has no failure to retry: {state}", "Fork it at an event or a node.")
+    failed = _find_failed_exit(events, end.error)
     cancelled = next((event for event in events if event.type == ev.CancelRequested.type), None)
     if cancelled is not None and (end.status == "cancelled" or failed is None or cancelled.n < failed.n):
-        return _before_cancel(events, cancelled, anew=anew)
-    if end.status == "expired" and (elapsed := _elapsed(events)) is not None:
+        return _before_cancel(events, cancelled, repeat_calls=repeat_calls)
+    if end.status == "expired" and (elapsed := _find_expiry_timer(events)) is not None:
         return _before_wait(events, elapsed)
     if failed is None:
         raise NowhereToFork(run, "none of the run's nodes failed", "Fork it at an event or a node.")
-    return _before_failure(events, failed, anew=anew)
+    return _before_failure(events, failed, repeat_calls=repeat_calls)
 
 
-def continued_at(run: str, events: Sequence[Event], *, anew: bool = False) -> int:
-    """Return the number of the event behind which a child run goes on whose parent is tried again.
+def find_continue_place(run: str, events: Sequence[Event], *, repeat_calls: bool = False) -> int:
+    """Return the number of the event after which a child run continues when its parent is retried.
 
-    One that has ended well ends again at once. One that has not ended goes on from where it is. It does not go on in a
-    pause: whoever has paused it, its former parent perhaps, may be gone.
+    A child that has ended well ends again at once. One that has not ended continues from its last event. A paused child
+    continues from before the pause, because the parent that paused it may no longer be there to resume it.
 
-    :raises NowhereToFork: if it has failed and none of its nodes has, or cannot be performed
+    :raises NowhereToFork: if the child has failed without a failed node, or no worker can perform it
     """
     last, end = events[-1], ev.payload_of(events[-1])
     cancelled = next((event for event in events if event.type == ev.CancelRequested.type), None)
     if isinstance(end, ev.RunEnd) and end.status in ENDED_BADLY:
-        at = retried_at(run, events, anew=anew)
+        at = find_retry_place(run, events, repeat_calls=repeat_calls)
     elif isinstance(end, ev.RunEnd):
         at = last.n - 1
     elif isinstance(end, ev.RunQuarantined | ev.RunDiverged):
-        raise NowhereToFork(run, f"no worker performs it: {end.code}", "Look at what is wrong with it.")
+        raise NowhereToFork(run, f"no worker can perform the run: {end.code}", "Look up the code in docs/errors.md.")
     elif cancelled is not None:
-        at = _before_cancel(events, cancelled, anew=anew)
+        at = _before_cancel(events, cancelled, repeat_calls=repeat_calls)
     else:
         at = last.n
-    paused = [one.event.n for one in opened_at(events, at) if isinstance(one.payload, ev.RunPaused)]
+    paused = [one.event.n for one in open_intents_at(events, at) if isinstance(one.payload, ev.RunPaused)]
     return min([at, *(n - 1 for n in paused)])
 
 
-def stands_still(events: Sequence[Event], at: int) -> bool:
-    """Whether a run was paused behind an event."""
-    return any(isinstance(opened.payload, ev.RunPaused) for opened in opened_at(events, at))
+def is_paused_at(events: Sequence[Event], at: int) -> bool:
+    """Whether a run was paused after event ``at``."""
+    return any(isinstance(opened.payload, ev.RunPaused) for opened in open_intents_at(events, at))
 
 
-def _before_cancel(events: Sequence[Event], cancelled: Event, *, anew: bool) -> int:
-    calls = [one.event.n for one in opened_at(events, cancelled.n - 1) if isinstance(one.payload, ev.ModelCall)]
-    return (min(calls) if anew and calls else cancelled.n) - 1
+def _before_cancel(events: Sequence[Event], cancelled: Event, *, repeat_calls: bool) -> int:
+    calls = [one.event.n for one in open_intents_at(events, cancelled.n - 1) if isinstance(one.payload, ev.ModelCall)]
+    return (min(calls) if repeat_calls and calls else cancelled.n) - 1
 
 
-def _elapsed(events: Sequence[Event]) -> Event | None:
-    """The time bound by which a run has expired."""
+def _find_expiry_timer(events: Sequence[Event]) -> Event | None:
+    """Return the last timer that fired: the one by which the run expired."""
     return next((event for event in reversed(events) if event.type == ev.TimerFired.type), None)
 
 
 def _before_wait(events: Sequence[Event], elapsed: Event) -> int:
-    """Before somebody was asked, who is asked anew then; behind a pause, which retrying ends."""
-    opened = list(opened_at(events, elapsed.n - 1))
+    """Return the place before the question or tool call that timed out, so that the retry asks again. If there is none,
+    return the place after the pause in which the run expired: the retry ends the pause."""
+    opened = list(open_intents_at(events, elapsed.n - 1))
     asked = [
         one.event.n
         for one in opened
@@ -96,30 +98,31 @@ def _before_wait(events: Sequence[Event], elapsed: Event) -> int:
     paused = [one.event.n for one in opened if isinstance(one.payload, ev.RunPaused)]
     if asked:
         return asked[-1] - 1
-    return paused[-1] if paused else _unclaimed(events, elapsed.n - 1)
+    return paused[-1] if paused else _skip_claims(events, elapsed.n - 1)
 
 
-def _before_failure(events: Sequence[Event], failed: Event, *, anew: bool) -> int:
-    """Before the last outcome that a failed node was told. One that failed by itself is entered once more."""
+def _before_failure(events: Sequence[Event], failed: Event, *, repeat_calls: bool) -> int:
+    """Return the place before the last outcome that a failed node received. A node that failed without any outcome is
+    entered again."""
     own = [event for event in events if event.n < failed.n and _place(event) == _place(failed)]
     outcomes = [event for event in own if ev.TYPES[event.type].kind == "outcome" and event.key]
     if not outcomes:
         return next(event.n for event in reversed(own) if event.type == ev.NodeEnter.type) - 1
     last = outcomes[-1]
     if last.type == ev.TimerFired.type:
-        return _unclaimed(events, last.n - 1)
-    return (next(event.n for event in own if event.key == last.key) if anew else last.n) - 1
+        return _skip_claims(events, last.n - 1)
+    return (next(event.n for event in own if event.key == last.key) if repeat_calls else last.n) - 1
 
 
-def _unclaimed(events: Sequence[Event], at: int) -> int:
-    """Leave away who took the run on as a time bound elapsed: of that there is left what there was before."""
+def _skip_claims(events: Sequence[Event], at: int) -> int:
+    """Move a place back over the claims before it: a worker claimed the run only because its timer fired."""
     while at > 1 and events[at - 1].type == ev.RunClaimed.type:
         at -= 1
     return at
 
 
-def _failed_exit(events: Sequence[Event], error: Failure | None) -> Event | None:
-    """The exit of the node that a run's failure comes from: the first that has the same error, else the last failed."""
+def _find_failed_exit(events: Sequence[Event], error: Failure | None) -> Event | None:
+    """Return the exit of the node that caused a run's failure: the first with the same error, else the last failed."""
     last: Event | None = None
     for event in events:
         payload = ev.payload_of(event) if event.type == ev.NodeExit.type else None
@@ -130,8 +133,8 @@ def _failed_exit(events: Sequence[Event], error: Failure | None) -> Event | None
     return last
 
 
-def opened_at(events: Sequence[Event], at: int) -> Iterable[Opened]:
-    """Return the intents that were open behind an event."""
+def open_intents_at(events: Sequence[Event], at: int) -> Iterable[Opened]:
+    """Return the intents that were open after event ``at``."""
     intents = OpenIntents()
     for event in events[:at]:
         if (payload := known(event)) is not None:

@@ -1,7 +1,7 @@
-"""Listings: the runs and the open questions of each tenant, folded live from the log for as long as somebody asks.
+"""The lists of runs and open questions of each tenant, folded live from the log.
 
-The first question about a tenant reads its past, of the runs what the index has not got yet; later ones only wait
-until the fold has come as far as the log.
+The first request for a tenant reads its whole log, except for the runs in the index. Later requests only wait until the
+fold has caught up with the log. Only the lists of the most recently requested tenants are kept.
 """
 
 from collections import OrderedDict
@@ -23,20 +23,20 @@ from callboard.projections.lists.where import Both, Where
 from callboard.projections.projection import fold
 from callboard.runtime.run.log import events_of, read_run
 from callboard.runtime.run.orphans import UNREADABLE, is_orphan
-from callboard.service.api.live_projection import Kept
+from callboard.service.api.live_projection import LiveProjection
 from callboard.service.api.statuses import Statuses, depends
 
 QUESTIONS_MAX = 10_000
 """Open questions kept per tenant, the newest; older ones are in the log."""
 
 TENANTS_MAX = 8
-"""Tenants whose listings are kept; the one that nobody has asked for the longest is put away first."""
+"""Tenants whose listings are kept; the least recently used one is dropped first."""
 
 T = TypeVar("T")
 
 
 class RunPage(NamedTuple):
-    """Runs of a list, whether there are more, and the stream sequence up to which that is true of all runs."""
+    """Runs of a list, whether there are more, and the stream sequence up to which the list is complete."""
 
     runs: list[RunRow]
     more: bool
@@ -55,10 +55,10 @@ F = TypeVar("F", bound=_Followed)
 
 
 class Listings:
-    """The listings of a process. Use it inside the task group that it is given.
+    """The listings of a process. They follow the log in the given task group.
 
-    ``folder`` is where the index of the runs outlives it; None: nowhere. ``prices`` say what runs have cost: the list
-    prices, if none are given.
+    ``folder`` is where the index of the runs is kept between processes; without it the index is in memory only.
+    ``prices`` are for the costs of runs; default: the list prices.
     """
 
     def __init__(
@@ -75,113 +75,117 @@ class Listings:
         self._folder = folder
         self._runs = _PerTenant[Following](tenants_max)
         self._statuses = Statuses(log)
-        self._questions = _PerTenant[Kept[Questions]](tenants_max)
+        self._questions = _PerTenant[LiveProjection[Questions]](tenants_max)
 
     def begin(self, tenant: str) -> None:
-        """Begin to read a tenant's past before anybody asks."""
+        """Start to read a tenant's log ahead of the first request."""
         self._kept_runs(tenant)
         self._kept_questions(tenant)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     async def page(self, tenant: str, where: Where, limit: int, before: str | None = None) -> RunPage:
-        """Return the first so many runs that are wanted, the newest first, as they stand in the log now.
+        """Return up to ``limit`` matching runs in their current state, newest first, that are older than ``before``.
 
-        :raises KeyError: if ``before`` is not listed
-        :raises NoAnswer: if the log does not answer, or the index does not keep up
+        :raises KeyError: if the run ``before`` is not listed
+        :raises NoAnswer: if the log does not answer, or the index cannot catch up in time
         """
 
         def select(index: RunIndex) -> tuple[list[RunRow], int]:
             return index.select(where, limit + 1, before), index.sequence
 
         found, sequence = await self._ask(tenant, where, select)
-        return RunPage(await self._statuses.told(tenant, found[:limit]), len(found) > limit, sequence)
+        return RunPage(await self._statuses.update_rows(tenant, found[:limit]), len(found) > limit, sequence)
 
     async def matching(self, tenant: str, where: Where) -> int:
-        """How many runs are wanted. Raises as `page`."""
+        """Return the number of matching runs. Raises as `page`."""
         return await self._ask(tenant, where, lambda index: index.matching(where))
 
     async def ids(self, tenant: str, where: Where) -> list[str]:
-        """The ids of all runs that are wanted, the oldest first. Raises as `page`."""
+        """Return the ids of all matching runs, oldest first. Raises as `page`."""
         return await self._ask(tenant, where, lambda index: index.ids(where))
 
     async def rows(self, tenant: str) -> list[RunRow]:
-        """A row for every run of the tenant, the newest first. Raises as `page`."""
+        """Return a row for every run of the tenant, newest first. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.rows)
 
     async def counts(self, tenant: str) -> dict[RowStatus, int]:
-        """How many runs there are of each status; of a run at work it is coarse. Raises as `page`."""
+        """Return the number of runs of each status; the statuses of runs at work are coarse. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.counts)
 
     async def costs(self, tenant: str, where: Where, by: By) -> list[Spending]:
-        """What the runs that are wanted have cost. Raises as `page`."""
+        """Return the costs of the matching runs, grouped by ``by``. Raises as `page`."""
         return await self._ask(tenant, where, lambda index: index.costs(where, by))
 
     async def versions(self, tenant: str) -> dict[str, int]:
-        """How many runs there are of each definition, by hash. Raises as `page`."""
+        """Return the number of runs of each definition, by hash. Raises as `page`."""
         return await self._ask(tenant, Both(()), RunIndex.versions)
 
     async def _ask(self, tenant: str, where: Where, question: Callable[[RunIndex], T]) -> T:
         following = self._kept_runs(tenant)
         await following.caught_up()
         if depends(where):
-            # How runs at work stand only their own events say: all of them once, and then those that have come since.
+            # Only the events of a run at work show its exact status: all are read once, and later only the new ones.
             at_work = await following.ask(RunIndex.at_work)
             statuses = await self._statuses.all(tenant, at_work)
             await following.ask(lambda index: index.tell(statuses))
         return await following.ask(question)
 
     def _kept_runs(self, tenant: str) -> Following:
-        return self._runs.of(tenant) or self._begun(
+        return self._runs.of(tenant) or self._start_following(
             self._runs, tenant, Following(self._log, tenant, self._folder, self.prices)
         )
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
     async def questions(self, tenant: str) -> list[Question]:
-        """Return the questions that are open in the tenant's runs as the log has them now, the oldest first.
+        """Return the questions that are open in the tenant's runs now, oldest first.
 
-        :raises NoAnswer: if the log does not answer, or the fold does not keep up
+        :raises NoAnswer: if the log does not answer, or the projection cannot catch up in time
         """
         asked = (await self._kept_questions(tenant).caught_up()).view()
         following = self._kept_runs(tenant)
         await following.caught_up()
-        # What a fork has of its origin is no event of its own that could be followed.
-        shared = [await self._shared(RunRef(tenant, run)) for run in await following.ask(RunIndex.forks_open)]
+        # A fork shares events with its origin. They are not on the fork's subject, so following does not deliver them.
+        shared = [
+            await self._read_shared_questions(RunRef(tenant, run)) for run in await following.ask(RunIndex.forks_open)
+        ]
         return sorted((one for some in (asked, *shared) for one in some), key=lambda one: one.since)
 
-    async def _shared(self, fork: RunRef) -> list[Question]:
-        """The questions that a fork's origin had asked, and that are open in it."""
+    async def _read_shared_questions(self, fork: RunRef) -> list[Question]:
+        """Return the questions that are open in a fork, and were asked before the place of the fork."""
         try:
             recorded = await read_run(self._log, fork)
         except UNREADABLE:
             if await is_orphan(self._log, fork):
-                return []  # one that nobody can perform keeps no others from being told
+                return []  # A fork that no worker can perform must not hide the questions of other runs.
             raise
         forked = origin_of(recorded[0].event) if recorded else None
         found = fold(Questions(), events_of(recorded))
         return [one for one in found if forked is not None and one.n <= forked.n]
 
-    def _kept_questions(self, tenant: str) -> Kept[Questions]:
+    def _kept_questions(self, tenant: str) -> LiveProjection[Questions]:
         filters = [self._log.subjects.events(tenant, event_type=one) for one in TYPES]
         kept = self._questions.of(tenant)
-        return kept or self._begun(self._questions, tenant, Kept(self._log, filters, Questions(QUESTIONS_MAX)))
+        return kept or self._start_following(
+            self._questions, tenant, LiveProjection(self._log, filters, Questions(QUESTIONS_MAX))
+        )
 
-    def _begun(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:
+    def _start_following(self, of: "_PerTenant[F]", tenant: str, kept: F) -> F:
         of.put(tenant, kept)
         self._tasks.start_soon(kept.run)
         return kept
 
 
 class _PerTenant(Generic[F]):
-    """What is kept of each tenant, of so many at once."""
+    """One value per tenant, for the most recently used ``tenants_max`` tenants."""
 
     def __init__(self, tenants_max: int) -> None:
         self._tenants_max = tenants_max
         self._kept: OrderedDict[str, F] = OrderedDict()
 
     def of(self, tenant: str) -> F | None:
-        """Return what is kept of a tenant, if it still follows the log."""
+        """Return the value of a tenant, if it still follows the log."""
         kept = self._kept.get(tenant)
         if kept is None or kept.failed:
             return None

@@ -1,4 +1,4 @@
-"""The service: the runtime by request and reply, a NATS micro service named ``callboard`` (ADR-32; `nats micro ls`).
+"""The request-reply interface of the runtime, a NATS micro service named ``callboard`` (ADR-32; `nats micro ls`).
 
 A request goes to ``cb.api.<tenant>.<verb>`` with a JSON object; the answer is the verb's JSON value, or an object
 ``{"error": {"code": …, "message": …, "problems": […]}}`` with the headers of a service error. Every process that opens
@@ -44,10 +44,10 @@ logger = structlog.get_logger(__name__)
 
 NAME = "callboard"
 REQUESTS_MAX = 256
-"""Requests answered at once, those that wait for a result included; beyond that the answer is ``api.busy``."""
+"""Requests in progress at once, including those that wait for a result; further ones are answered ``api.busy``."""
 
 HEADER_BYTES = 8 * 1024
-"""Room that an answer leaves for headers and subject below the server's largest message."""
+"""Bytes by which an answer stays below the server's largest message, for headers and subject."""
 
 OPEN_WAIT_S = 5.0
 CLOSE_WAIT_S = 2.0
@@ -55,7 +55,7 @@ CLOSE_WAIT_S = 2.0
 
 @asynccontextmanager
 async def open_service(connection: "Connection", *, verdict_wait_s: float = VERDICT_WAIT_S) -> AsyncGenerator[None]:
-    """Answer requests for the length of the block; a start or a tell waits so many seconds for its verdict."""
+    """Answer requests for the length of the block. A start or a command waits ``verdict_wait_s`` for its verdict."""
     error: Exception | None = None
     counts: dict[str, Count] = {}
     policy = OutgoingPolicy(
@@ -65,9 +65,9 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
         connection.nc,
         name=NAME,
         version=_semantic(version("callboard")),
-        description="Callboard: start AI workflows, tell them things, read what they did.",
+        description="Callboard: start AI workflows, control them, and read what they did.",
         metadata={"prefix": connection.log.subjects.prefix, "stream": connection.log.stream},
-        stats_handler=partial(_counted, counts),
+        stats_handler=partial(_update_stats, counts),
     )
     async with anyio.create_task_group() as tasks:
         listings = Listings(
@@ -83,13 +83,13 @@ async def open_service(connection: "Connection", *, verdict_wait_s: float = VERD
                     handler=endpoint.handler(verb, counts.setdefault(name, Count())),
                     metadata=_about(name, verb),
                 )
-            # An answer from ourselves says that the server has all subscriptions; the client's flush does not, since
-            # its ping overtakes commands that wait to be written.
+            # An answer to our own ping proves that the server has all subscriptions. The client's flush proves nothing,
+            # since its ping overtakes commands that wait to be written.
             async with open_door(connection, tasks):
                 await connection.nc.request(f"$SRV.PING.{NAME}.{service.id}", timeout=OPEN_WAIT_S)
                 yield
         except Exception as caught:
-            # Raised below: the task group would wrap it.
+            # Raised below, because the task group would wrap it.
             error = caught
         finally:
             await _stop(connection, service)
@@ -102,25 +102,25 @@ async def _stop(connection: "Connection", service: MicroService) -> None:
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_WAIT_S):
         try:
             await service.stop()
-            # With this answer the server has taken us off: whoever asks from now on is told that nobody is here.
+            # Once the server answers this, it has removed the subscriptions. Later requests get "no responders".
             await connection.log.requests.request(connection.log.nc.js("INFO"), b"")
         except (NatsError, NoAnswer) as error:
             logger.warning("service could not be closed in good order", error=str(error))
 
 
 def _semantic(found: str) -> str:
-    """The part of our version that a micro service may have."""
+    """The part of Callboard's version that is a valid version of a micro service."""
     match = re.match(r"\d+\.\d+\.\d+", found)
     return match[0] if match else "0.0.0"
 
 
 def _about(name: str, verb: Verb) -> dict[str, str]:
-    """What `nats micro info` tells of a verb: what it does, and the JSON Schemas of its request and its answer."""
+    """The metadata of a verb for `nats micro info`: its description, and the JSON Schemas of its request and answer."""
     return {"description": " ".join((verb.__doc__ or "").split()), **schemas_of(name)}
 
 
 class Count(Struct):
-    """What became of a verb's requests: how many were answered, how many of them by an error, and how long it took."""
+    """Statistics of a verb: requests answered, those answered with an error, and the time spent on them."""
 
     answered: int = 0
     errors: int = 0
@@ -128,8 +128,9 @@ class Count(Struct):
     took_ns: int = 0
 
 
-def _counted(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
-    """Put our figures in place of the client library's, for which a request is over as soon as we have taken it in."""
+def _update_stats(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
+    """Replace the client library's statistics: for the library a request is over as soon as its handler returns, which
+    is before the request is carried out."""
     count = counts[stats.name]
     stats.num_errors = count.errors
     stats.last_error = count.last_error
@@ -139,7 +140,7 @@ def _counted(counts: dict[str, Count], stats: EndpointStats) -> dict[str, int]:
 
 
 class _Endpoint:
-    """Takes requests in: each gets a task of its own, since the client library calls back one after the other."""
+    """Accepts requests and answers each in a separate task, since the client library makes one callback at a time."""
 
     def __init__(self, connection: "Connection", tasks: anyio.abc.TaskGroup, policy: OutgoingPolicy) -> None:
         self._nc = connection.nc
@@ -161,9 +162,9 @@ class _Endpoint:
         return handle
 
     def _is_misdirected(self, request: Request) -> bool:
-        """Whether the answer to a request would go to a subject that is not for answers; it is not carried out then.
+        """Whether the reply subject of a request is not one for answers. Such a request is not carried out.
 
-        The server lets a client name any reply subject, and we may publish where the client may not.
+        The server lets a client name any reply subject, and this process may publish where the client may not.
         """
         try:
             tenant = name_of(request.subject.split(".")[-2])
@@ -183,7 +184,7 @@ class _Endpoint:
                 answer = await outcome(verb, tenant, request.data)
             await self._send(request, answer, count, began)
         except (NatsError, ValueError) as error:
-            # No reply subject, or no connection: there is nobody to tell.
+            # Without a reply subject or a connection, no answer can be sent.
             logger.warning("request could not be answered", subject=request.subject, error=str(error))
         finally:
             self._active -= 1
@@ -197,7 +198,7 @@ class _Endpoint:
             if len(body) <= largest:
                 await request.respond(body)
                 return
-            message = f"the answer has {len(body)} bytes, and a message takes {largest}"
+            message = f"the answer has {len(body)} bytes, and a message can hold {largest}"
             answer = ApiError(413, "api.too_large", message, expected="to be read from the log, event by event")
         count.errors += 1
         count.last_error = f"{answer.status}: {answer.code}: {_one_line(answer.message)}"
@@ -207,5 +208,5 @@ class _Endpoint:
 
 
 def _one_line(text: str) -> str:
-    """A text as a header can carry it."""
+    """Return a text without line breaks, short enough for a header."""
     return " ".join(text.split())[:500]

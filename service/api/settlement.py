@@ -1,7 +1,7 @@
-"""Settling: what a run makes of something that it is told, read off its log within a bounded time.
+"""Sends a command to a run, and waits for a limited time until the run's log shows its effect.
 
-Admission's verdict says that a tell is on its way. What became of it the log says: the event that names the routed
-command as its cause; and for an answer to a question, what whoever asks made of it.
+The verdict of admission only says that the command is on its way. The log shows the effect: the event that names the
+routed command as its cause. For an answer to a question, later events show whether the node accepted it.
 """
 
 from collections.abc import AsyncIterator
@@ -21,24 +21,24 @@ from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.api.client import VERDICT_WAIT_S, Client
 
 SETTLE_WAIT_S = 5.0
-"""How long we wait for what a run makes of a tell; the tell is durable already."""
+"""How long to wait for the effect of a command; the command itself is durable by then."""
 
 
 DECISIVE = frozenset(
     {ev.HumanClosed.type, ev.EffectCancelled.type, ev.NodeWarning.type, ev.RunDiverged.type, ev.RunEnd.type}
 )
-"""What may say what becomes of a tell, besides the event that names it as its cause."""
+"""Types of events that may decide the effect of a command, besides the event that names it as its cause."""
 
 
 OBSTACLES = frozenset({"replay.diverged", "replay.not_admitted", LogUnreadable.CODE})
-"""Codes of warnings that say that the run cannot follow just now."""
+"""Codes of warnings which say that the run cannot carry out commands at present."""
 
 
 class Reception(Struct, frozen=True):
-    """What became of a tell: admission's verdict, the event that it became, and whether the run has taken it.
+    """The effect of a command: admission's verdict, the event that recorded it, and whether the run has accepted it.
 
-    ``settled`` False says that this is not known yet: the run has not recorded it, or whoever asks has not decided
-    whether the answer is one.
+    ``settled`` is False if the effect is not known yet: the run has not recorded the command, or the node that asked
+    has not decided whether it accepts the answer.
     """
 
     verdict: Verdict
@@ -47,10 +47,10 @@ class Reception(Struct, frozen=True):
 
 
 class NotTaken(CallboardError):
-    """The run was told, and does not follow: ``answer.not_understood``, or a code of ``command.refused``."""
+    """The run refused the command: ``answer.not_understood``, or a code of ``command.refused``."""
 
 
-async def told(
+async def tell_and_wait(
     client: Client,
     run: str,
     verb: str,
@@ -59,10 +59,10 @@ async def told(
     *,
     verdict_wait_s: float = VERDICT_WAIT_S,
 ) -> Reception:
-    """Tell a run something, and wait for what it makes of it.
+    """Send a command to a run, and wait up to ``wait_s`` seconds for its effect.
 
-    :raises NotTaken: if the run refuses it, or does not understand the answer
-    :raises NoVerdict: if no worker admitted or refused it in time
+    :raises NotTaken: if the run refuses the command, or does not understand the answer
+    :raises NoVerdict: if no worker admitted or refused the command in time
     :raises NoAnswer: if the stream does not answer
     """
     if wait_s <= 0:
@@ -75,23 +75,23 @@ async def told(
             if warning.code in OBSTACLES:
                 raise NotTaken(warning.code, warning.message, run, warning.expected or "")
         if not verdict.duplicate:
-            return await _settled(client, run, verdict, feed, wait_s)
-    # The first tell of this id may be recorded already.
+            return await _wait_for_effect(client, run, verdict, feed, wait_s)
+    # The run may have recorded an earlier command with this id already.
     last = await client.log.last(client.ref(run))
     if last is not None and last.event.type == ev.RunEnd.type and last.sequence < verdict.cause:
         raise NotTaken("run.finished", "the run has ended; it comes too late", run)
     async with client.follow(run, after=verdict.cause) as feed:
-        return await _settled(client, run, verdict, feed, wait_s)
+        return await _wait_for_effect(client, run, verdict, feed, wait_s)
 
 
-async def _settled(
+async def _wait_for_effect(
     client: Client, run: str, verdict: Verdict, feed: AsyncIterator[Recorded], wait_s: float
 ) -> Reception:
-    """Find the outcome of a tell in the events that follow it. Raises as `told`."""
+    """Find the effect of a command in the events that follow it. Raises as `tell_and_wait`."""
     settling = Settling(run, verdict.cause)
     with anyio.move_on_after(wait_s):
         async for item in feed:
-            # Of other events members may be stored apart, and need not be fetched.
+            # Other events may have large members, which need not be fetched.
             if item.event.cause == verdict.cause or item.event.type in DECISIVE:
                 settling.apply(await whole(client.log, item))
             if settling.answers_before:
@@ -102,7 +102,7 @@ async def _settled(
 
 
 class Settling:
-    """Folds a run's events, from the tell on, into what became of the command that came to be ``cause``."""
+    """Folds a run's events into the effect of one command; ``cause`` is the sequence of the routed command."""
 
     def __init__(self, run: str, cause: int) -> None:
         self.recorded: Event | None = None
@@ -114,11 +114,11 @@ class Settling:
 
     @property
     def answers_before(self) -> bool:
-        """Whether there are answers before ours of which we do not know what has been made: see `look_back`."""
+        """Whether earlier answers to the same question may still be undecided; then call `look_back`."""
         return self._ahead is None
 
     def look_back(self, events: list[Event]) -> None:
-        """Count, in the run's log, the answers before ours that nothing has been made of when ours was recorded."""
+        """Count the earlier answers that were still undecided when this one was recorded; ``events`` is the log."""
         assert self.recorded is not None
         assert self._answer is not None
         key, n = self._answer.interaction, self.recorded.n
@@ -129,7 +129,7 @@ class Settling:
     def apply(self, event: Event) -> None:
         """Take an event.
 
-        :raises NotTaken: if it says that the run does not follow, or cannot
+        :raises NotTaken: if the event shows that the run refuses the command, or cannot carry it out
         """
         payload = known(event)
         if self._answer is not None:
@@ -173,7 +173,8 @@ def _asks(event: Event, interaction: str) -> bool:
 
 
 def _refuses(event: Event, interaction: str) -> bool:
-    """Whether an event says that an answer to this question was not understood; the address is that of its node."""
+    """Whether an event says that an answer to this question was not understood. The event has the address of the node
+    that asked."""
     payload = known(event) if event.type == ev.NodeWarning.type else None
     here = interaction.startswith(f"{event.path}#{event.iteration}.")
     return here and isinstance(payload, ev.NodeWarning) and payload.code == NOT_UNDERSTOOD

@@ -1,4 +1,4 @@
-"""Shapes: what each verb is asked with and answers, and their JSON Schemas as the micro service tells them."""
+"""The types of each verb's request and answer, and their JSON Schemas for the metadata of the micro service."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,7 +15,7 @@ from callboard.service.api.verbs import Verbs
 
 
 class TellRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``tell``, as `callboard.service.api.bodies.TellRun` reads it; ``body`` is what the verb is told with."""
+    """For ``tell``, as `callboard.service.api.bodies.TellRun` reads it; ``body`` is the body of the command."""
 
     run_id: str
     verb: Verb
@@ -44,17 +44,17 @@ REQUESTS: Mapping[str, type] = {
     "schedules": bodies.Nothing,
     "change_schedule": bodies.ChangeSchedule,
 }
-"""What each verb of the service is asked with."""
+"""The type of each verb's request."""
 
 
 def answer_of(verb: str) -> Any:
-    """The type of what a verb answers."""
+    """The type of a verb's answer."""
     return get_type_hints(getattr(Verbs, verb))["return"]
 
 
 @cache
 def schemas_of(verb: str) -> Mapping[str, str]:
-    """The JSON Schemas of a verb's request and answer, as text, by what the metadata of its endpoint calls them."""
+    """The JSON Schemas of a verb's request and answer, as text, by their names in the metadata of its endpoint."""
     return {"request_schema": _text(REQUESTS[verb]), "response_schema": _text(answer_of(verb))}
 
 

@@ -1,6 +1,6 @@
-"""Starting a run by a request alone, on `cb.api.<tenant>.start`, for users who may not use JetStream.
+"""Starts a run with a single request on `cb.api.<tenant>.start`, for users without permission for JetStream.
 
-Such a user needs to publish on that one subject, and to subscribe to its inboxes.
+Such a user must be allowed to publish on that one subject, and to subscribe to its inboxes.
 """
 
 from typing import Any
@@ -30,15 +30,15 @@ class NoWorker(OperatorError):
     """No worker answers requests."""
 
     def __init__(self, subject: str, reason: str, further: str) -> None:
-        remedy = f"Start a worker (`callboard up` or `callboard worker`), or correct prefix and tenant.{further}"
+        remedy = f"Start a worker (`callboard up` or `callboard worker`), or correct the prefix and tenant.{further}"
         super().__init__("server.no_worker", reason, subject, remedy)
 
 
 async def start_by_request(message: dict[str, Any], config: Config, name: str) -> Verdict:
     """Ask a worker to start a run, and return its verdict.
 
-    :raises PermissionDenied: if the user may not do that either
-    :raises CallboardError: whatever the worker answers, or if none does
+    :raises PermissionDenied: if the user may not make the request either
+    :raises CallboardError: if the worker answers with an error, or no worker answers
     """
     message = {**message, "run_id": message.get("run_id") or new_run_id()}
     denied: list[PermissionDenied] = []
@@ -59,7 +59,7 @@ async def start_by_request(message: dict[str, Any], config: Config, name: str) -
     answer = b""
     try:
         with waiting:
-            answer = await _asked(client, Subjects(config.prefix).api(config.tenant, "start"), message)
+            answer = await _request_start(client, Subjects(config.prefix).api(config.tenant, "start"), message)
     finally:
         await disconnect(client)
     if denied:
@@ -67,31 +67,31 @@ async def start_by_request(message: dict[str, Any], config: Config, name: str) -
     return _verdict(answer)
 
 
-async def _asked(client: Line, subject: str, message: dict[str, Any]) -> bytes:
+async def _request_start(client: Line, subject: str, message: dict[str, Any]) -> bytes:
     body = encode_json(message)
     most = client.max_payload - ROUTING_BYTES
     if len(body) > most:
         problem = Problem(
             "start.too_large",
-            f"the message has {len(body)} bytes, and this user cannot store parts of it beside it",
+            f"the message has {len(body)} bytes, and this user may not store parts of it separately",
             "message",
-            expected=f"at most {most} bytes, or a user who may use JetStream",
+            expected=f"at most {most} bytes, or a user with permission for JetStream",
         )
         return encode_json({"status": "rejected", "problems": [msgspec.to_builtins(problem)]})
     try:
         answer = await client.request(subject, body, timeout=ANSWER_WAIT_S, headers=tracecontext.headers() or None)
     except NoRespondersError:
-        raise NoWorker(subject, "nothing answers, and the start is not stored", "") from None
+        raise NoWorker(subject, "no worker answers, and the start is not stored", "") from None
     except NatsTimeoutError:
-        again = f" Then start it again with the run id {message['run_id']}: it is started once."
+        again = f" Then start it again with the run id {message['run_id']}: one run is started, not two."
         raise NoWorker(subject, f"no answer within {ANSWER_WAIT_S:g} s; the start may be stored", again) from None
     return answer.data
 
 
 def _verdict(answer: bytes) -> Verdict:
-    """Read what a worker answered.
+    """Decode a worker's answer.
 
-    :raises CallboardError: if that is an error
+    :raises CallboardError: if the answer is an error
     """
     said = msgspec.json.decode(answer)
     if error := said.get("error"):

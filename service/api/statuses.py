@@ -1,7 +1,7 @@
-"""Statuses: the list of runs with the statuses that `show` has too, whatever a run waits for.
+"""The current statuses of listed runs, the same that `show` reports.
 
-The list is folded from ``run.*`` events alone. They say it of runs that are parked or over; of those at work, a bounded
-number, their own events are read: all of them once, and then those that have come since.
+The list of runs is folded from ``run.*`` events alone. They are enough for runs that are parked or have ended. For the
+runs at work, which are few, the events of each run are read: all of them once, and later only the new ones.
 """
 
 from collections import OrderedDict
@@ -22,19 +22,19 @@ from callboard.projections.run.status import RunStatus, StatusFold
 from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 
 KEPT_MAX = 10_000
-"""Runs whose status is kept; that which nobody has asked for the longest goes first."""
+"""Runs whose status is kept in memory; the least recently used one is dropped first."""
 
 READ_AT_ONCE = 16
-"""Runs that are read side by side."""
+"""Runs that are read concurrently."""
 
 
 def depends(where: Where) -> bool:
-    """Whether it depends on the events of runs at work which runs are wanted."""
+    """Whether a search needs the events of the runs at work, because it tests statuses that only they show."""
     return any(test.field == "status" and test.value in TOLD_BY_EVENTS for test in terms(where))
 
 
 class _Known(Struct):
-    """A run's status as far as its events were read; whoever reads on holds the lock."""
+    """A run's status up to the last event that was read. The task that reads further events holds the lock."""
 
     fold: StatusFold = field(default_factory=StatusFold)
     sequence: int = 0
@@ -42,15 +42,15 @@ class _Known(Struct):
 
 
 class Statuses:
-    """The statuses of runs at work, each as its own events have it; of the runs asked for last it is kept."""
+    """The statuses of runs at work, each folded from its own events. Those of recently requested runs are kept."""
 
     def __init__(self, log: JetStreamLog, kept_max: int = KEPT_MAX) -> None:
         self._log = log
         self._kept_max = kept_max
         self._kept: OrderedDict[RunRef, _Known] = OrderedDict()
 
-    async def told(self, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
-        """Return rows with the status of each run at work as it is now.
+    async def update_rows(self, tenant: str, rows: Sequence[RunRow]) -> list[RunRow]:
+        """Return the rows with the current status of each run at work.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -58,12 +58,12 @@ class Statuses:
         return [msgspec.structs.replace(row, status=now.get(row.run, row.status)) for row in rows]
 
     async def all(self, tenant: str, runs: Sequence[str]) -> dict[str, RowStatus]:
-        """Return the status of each run now. Raises as `told`."""
-        found = await side_by_side([RunRef(tenant, run) for run in runs], self._seen, READ_AT_ONCE)
+        """Return the current status of each run. Raises as `update_rows`."""
+        found = await side_by_side([RunRef(tenant, run) for run in runs], self._read_status, READ_AT_ONCE)
         return {run: status for run, status in zip(runs, found, strict=True) if status is not None}
 
-    async def _seen(self, ref: RunRef) -> RowStatus | None:
-        """A run's status now; None if nobody can perform it: it stands as its own events say."""
+    async def _read_status(self, ref: RunRef) -> RowStatus | None:
+        """Return a run's current status, or None if the run cannot be read because it is an orphan."""
         try:
             return await self.of(ref)
         except UNREADABLE:
@@ -72,7 +72,7 @@ class Statuses:
             return None
 
     async def of(self, ref: RunRef) -> RunStatus:
-        """Return a run's status now.
+        """Return a run's current status.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -84,12 +84,12 @@ class Statuses:
             for recorded in await self._log.read(ref, known_run.sequence):
                 event = recorded.event
                 if event.n == 1:
-                    # Its beginning, or that of another run under its id.
+                    # The first event of this run, or of a later run with the same id.
                     known_run.fold = StatusFold()
                 try:
                     payload = known(event)
                 except msgspec.ValidationError:
-                    # A member that this needs is stored beside the event; few have any.
+                    # A member that the fold needs is stored apart from the event; that is rare.
                     event = await whole(self._log, recorded)
                     payload = known(event)
                 if payload is not None:

@@ -1,4 +1,4 @@
-"""Large values of runs, in parts that fit into answers: for those who cannot read the stream, such as tenants."""
+"""Large values of runs, in parts that fit into answers: for clients that cannot read the stream, such as tenants."""
 
 import re
 
@@ -10,17 +10,18 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 
 PART_BYTES = 384 * 1024
-"""Bytes of a value in one answer, which has them in Base64."""
+"""Bytes of a value in one answer, before they are encoded in Base64."""
 
 ENCRYPTED_BYTES_MAX = 64 * 1024 * 1024
-"""Largest encrypted value that is read for a part of it: it is decrypted as a whole."""
+"""Largest encrypted value of which parts are served: each part requires that the whole value is decrypted."""
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ReadValue(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``value``: the large value of a run with this sha256; ``piece`` and ``offset`` as the former answer says."""
+    """For ``value``: the large value of a run with this sha256. ``piece`` and ``offset`` are those of the previous
+    answer."""
 
     run_id: str
     sha256: str
@@ -29,7 +30,7 @@ class ReadValue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ValuePart(Struct, frozen=True):
-    """Answer of ``value``: the next bytes, in Base64; ``more`` says to ask again with ``piece`` and ``offset``."""
+    """Answer of ``value``: the next bytes, in Base64. If ``more`` is true, ask again with ``piece`` and ``offset``."""
 
     data: bytes
     piece: int
@@ -38,9 +39,9 @@ class ValuePart(Struct, frozen=True):
 
 
 async def part_of_value(log: JetStreamLog, ref: RunRef, asked: ReadValue) -> ValuePart | None:
-    """Return a part of a large value; None if there is no such value, or no such part.
+    """Return a part of a large value, or None if the value or the part does not exist.
 
-    :raises TooLarge: if it is encrypted and too large to be decrypted for this
+    :raises TooLarge: if the value is encrypted, and larger than `ENCRYPTED_BYTES_MAX`
     :raises NoAnswer: if the log does not answer
     """
     if not _DIGEST.fullmatch(asked.sha256) or asked.piece < 0 or asked.offset < 0:

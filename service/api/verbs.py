@@ -1,6 +1,7 @@
-"""Verbs: what the service does for each, from the JSON that was asked to the value that is answered.
+"""The verbs of the service: each takes a request in JSON and returns the value to answer with.
 
-The shapes are those of `callboard.service.api.bodies`. What is refused, unknown or not there yet is an `ApiError`.
+Requests and answers have the types in `callboard.service.api.bodies`. A verb raises `ApiError` for a request that is
+refused, and for an object that is unknown or does not exist yet.
 """
 
 import datetime as dt
@@ -71,19 +72,19 @@ from callboard.service.api.bodies import (
     Versions,
 )
 from callboard.service.api.client import VERDICT_WAIT_S, Client, unknown_run
-from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.fork_starts import ForkRun, begin_fork
 from callboard.service.api.live_projection import Folding
 from callboard.service.api.retry_point import NowhereToFork
 from callboard.service.api.run_lists import Listings
-from callboard.service.api.settlement import NotTaken, told
+from callboard.service.api.settlement import NotTaken, tell_and_wait
 from callboard.service.api.values import ENCRYPTED_BYTES_MAX, ReadValue, ValuePart, part_of_value
-from callboard.service.api.version_lists import listed
+from callboard.service.api.version_lists import list_versions
 
 EVENTS_MAX = 1_000
 """Events in one page."""
 
 PAGE_BYTES_MAX = 512 * 1024
-"""A page ends before the event that would make it larger than this; it has one event at least."""
+"""A page ends before the event that would make it larger than this; it has at least one event."""
 
 RUNS_MAX = 1_000
 """Runs in one answer."""
@@ -100,7 +101,7 @@ R = TypeVar("R")
 
 
 class ApiError(Exception):
-    """Raised for whatever the asker has to know: ``status`` is as in HTTP, ``code`` is stable."""
+    """An error to report to the client: ``status`` is an HTTP status, ``code`` is stable."""
 
     def __init__(
         self, status: int, code: str, message: str, problems: list[Problem] | None = None, **more: Any
@@ -114,7 +115,7 @@ class ApiError(Exception):
 
 
 class Verbs:
-    """What the service can do, on one log."""
+    """The verbs of the service, over one log."""
 
     def __init__(
         self, log: JetStreamLog, definitions: Definitions, listings: Listings, verdict_wait_s: float = VERDICT_WAIT_S
@@ -126,7 +127,7 @@ class Verbs:
         self._folding = Folding()
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
-        """Every verb: its name to what takes tenant and request."""
+        """Return the method of every verb, by its name. Each takes a tenant and a request."""
         return {
             "start": self.start,
             "fork": self.fork,
@@ -152,44 +153,45 @@ class Verbs:
     # -- saying -------------------------------------------------------------------------------------------------------
 
     async def start(self, tenant: str, body: bytes) -> Verdict:
-        """Start a run: the message that would be published on ``cb.start.<tenant>``, answered with its verdict."""
+        """Start a run, and answer with the verdict. The request is a start message, as for ``cb.start.<tenant>``."""
         message = decode_start(body)
         if isinstance(message, list):
-            raise _refused("start", None, message)
-        # A fork is completed from its origin before it is looked at.
+            raise _refusal("start", None, message)
+        # Admission completes a fork from its origin, and checks it only then.
         if BLOBS not in message and message.get("fork") is None:
             look = partial(examine_object, {**message}, len(body))
             if problems := (await self._definitions.offload(look, size=len(body))).problems:
-                raise _refused("start", None, problems)
-        return _accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
+                raise _refusal("start", None, problems)
+        return _require_accepted("start", await self._client(tenant).start(message, wait_s=self._verdict_wait_s))
 
     async def fork(self, tenant: str, body: bytes) -> Verdict:
-        """Go on from where a run was, as a run of its own; or start it once more. Answered with the start's verdict."""
+        """Start a new run that continues from a place in another run, or start that run once more. The answer is the
+        verdict of the start."""
         request = read_body(body, ForkRun)
         client = self._client(tenant)
-        # An event's number needs no look at them.
+        # The events are not needed if the request gives the place as the number of an event.
         events = [] if request.at is not None else await client.events(request.run_id)
         try:
-            verdict = await begun(client, request, events, wait_s=self._verdict_wait_s)
+            verdict = await begin_fork(client, request, events, wait_s=self._verdict_wait_s)
         except NowhereToFork as error:
             raise ApiError(409, error.code, error.message, run_id=request.run_id, remedy=error.remedy) from error
-        return _accepted("start", verdict)
+        return _require_accepted("start", verdict)
 
     async def tell(self, tenant: str, body: bytes) -> Told:
-        """Tell a run something: cancel, kill, pause, resume, answer, signal; and say what it makes of it."""
+        """Send a command to a run (cancel, kill, pause, resume, answer, signal), and answer with its effect."""
         request = read_body(body, TellRun)
         problems = check_tell(request.verb, bytes(request.body))
         if problems:
-            raise _refused(request.verb, request.run_id, problems)
+            raise _refusal(request.verb, request.run_id, problems)
         tell = parse_tell(request.verb, bytes(request.body))
         wait_s = min(request.wait_s, WAIT_MAX_S)
         try:
-            found = await told(
+            found = await tell_and_wait(
                 self._client(tenant), request.run_id, request.verb, tell, wait_s, verdict_wait_s=self._verdict_wait_s
             )
         except NotTaken as error:
             raise ApiError(409, error.code, error.message, run_id=request.run_id) from error
-        verdict = _accepted(request.verb, found.verdict)
+        verdict = _require_accepted(request.verb, found.verdict)
         recorded = found.recorded.n if found.recorded is not None else None
         return Told(
             verdict.status,
@@ -202,8 +204,8 @@ class Verbs:
         )
 
     async def definition(self, tenant: str, body: bytes) -> Registered:
-        """Register a definition (``source``, if wanted ``language``, ``name`` and what travels with it), or look one up
-        without source."""
+        """Register a definition: ``source``, and optionally ``language``, ``name``, files and children. Without
+        ``source``, look up a registered definition."""
         request = read_body(body, Registration)
         if request.source is None:
             return await self._look_up(tenant, request)
@@ -215,14 +217,15 @@ class Verbs:
     async def _look_up(self, tenant: str, wanted: Registration) -> Registered:
         key = wanted.hash or wanted.name
         if not key:
-            raise ApiError(400, "api.malformed", "a definition has a source; to look one up, give hash or name")
+            message = "source is missing: to look up a registered definition instead, give its hash or name"
+            raise ApiError(400, "api.malformed", message)
         found = await find_registration(self._log, tenant, key)
         if found is None:
             raise ApiError(404, "definition.unknown", f"no definition {key!r} is registered")
         return to_registered(found)
 
     async def rollback(self, tenant: str, body: bytes) -> Registered:
-        """Have a name mean an earlier version again, which is registered once more."""
+        """Make a name refer to an earlier version again, by registering that version once more."""
         request = read_body(body, Rollback)
         try:
             return await rollback(self._log, tenant, request.name, request.to, request.by)
@@ -232,18 +235,18 @@ class Verbs:
             raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
 
     async def versions(self, tenant: str, body: bytes) -> Versions:
-        """List all that has been registered under a name, the newest first: that one is in force."""
+        """List all versions that were registered under a name, newest first. The newest is in force."""
         request = read_body(body, OneName)
         found = await versions(self._log, tenant, request.name)
         if not found:
             unknown = UnknownDefinition(request.name)
             raise ApiError(404, unknown.code, unknown.message, remedy=unknown.remedy)
-        return Versions(request.name, listed(found, await self._listings.versions(tenant)))
+        return Versions(request.name, list_versions(found, await self._listings.versions(tenant)))
 
     # -- schedules ----------------------------------------------------------------------------------------------------
 
     async def schedule(self, tenant: str, body: bytes) -> ScheduleRow:
-        """Add a schedule, or put another in place of one of the same name."""
+        """Add a schedule, or replace the one with the same name."""
         request = read_body(body, AddSchedule)
         wanted = Schedule(
             request.name,
@@ -262,12 +265,12 @@ class Verbs:
         return added
 
     async def schedules(self, tenant: str, body: bytes) -> list[ScheduleRow]:
-        """List the schedules, by name."""
+        """List the schedules in order of their names."""
         read_body(body, Nothing)
         return await Schedules(self._log, tenant).rows()
 
     async def change_schedule(self, tenant: str, body: bytes) -> ScheduleRow | None:
-        """Pause a schedule, resume it, or remove it."""
+        """Pause, resume or remove a schedule."""
         request = read_body(body, ChangeSchedule)
         schedules = Schedules(self._log, tenant)
         change = {"pause": schedules.pause, "resume": schedules.resume, "remove": schedules.remove}[request.change]
@@ -281,28 +284,28 @@ class Verbs:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def runs(self, tenant: str, body: bytes) -> RunList:
-        """List runs, the newest first."""
+        """List runs, newest first."""
         request = read_body(body, ListRuns)
-        limit = _within("limit", request.limit, RUNS_MAX)
+        limit = _check_range("limit", request.limit, RUNS_MAX)
         try:
-            return RunList(*await self._listings.page(tenant, _wanted(request), limit, request.before))
+            return RunList(*await self._listings.page(tenant, _parse_conditions(request), limit, request.before))
         except KeyError:
-            message = f"there is no run {request.before!r} in the list"
+            message = f"the list has no run {request.before!r}"
             raise ApiError(404, "run.unknown", message, where="before") from None
 
     async def count(self, tenant: str, body: bytes) -> Count:
-        """Say how many runs there are that `runs` would list, however many it lists at once."""
-        return Count(await self._listings.matching(tenant, _wanted(read_body(body, CountRuns))))
+        """Return the number of all runs that match; `runs` lists them in pages."""
+        return Count(await self._listings.matching(tenant, _parse_conditions(read_body(body, CountRuns))))
 
     async def costs(self, tenant: str, body: bytes) -> CostList:
-        """Sum up what runs that have ended have cost, each with its child runs, by definition, day or model."""
+        """Sum up the costs of ended runs, including their child runs, by definition, day or model."""
         request = read_body(body, SumCosts)
-        return CostList(await self._listings.costs(tenant, _question(request.where), request.by))
+        return CostList(await self._listings.costs(tenant, _parse_where(request.where), request.by))
 
     async def questions(self, tenant: str, body: bytes) -> QuestionList:
-        """List the questions that wait for an answer, of all runs, the oldest first."""
+        """List the open questions of all runs, oldest first."""
         request = read_body(body, ListQuestions)
-        limit = _within("limit", request.limit, QUESTIONS_MAX)
+        limit = _check_range("limit", request.limit, QUESTIONS_MAX)
         found = [
             one
             for one in await self._listings.questions(tenant)
@@ -311,7 +314,7 @@ class Verbs:
         return QuestionList(found[:limit], len(found) > limit, len(found))
 
     async def show(self, tenant: str, body: bytes) -> RunResult:
-        """Say how a run stands: status, nodes, what it waits for, output, usage."""
+        """Return the state of a run: status, nodes, open questions and timers, output, usage."""
         request = read_body(body, OneRun)
         events = await self._client(tenant).events(request.run_id)
         return await self._folding.fold(Results(self._listings.prices), events)
@@ -323,18 +326,19 @@ class Verbs:
         return await self._folding.fold(TraceFold(self._listings.prices), events)
 
     async def state(self, tenant: str, body: bytes) -> Any:
-        """Return the document from which another run can go on where this one stands, in the shape of its language."""
+        """Return the state document of a run, in the format of its language: another run can continue from it."""
         request = read_body(body, OneRun)
         events = await self._client(tenant).events(request.run_id)
         accepted = ev.payload_of(events[0])
         language = accepted.definition.language if isinstance(accepted, ev.RunAccepted) else ""
         view = view_of(language)
         if view is None or view.state is None:
-            raise ApiError(400, "state.none", f"a {language} has no state document", run_id=request.run_id)
+            message = f"runs of the language {language} have no state document"
+            raise ApiError(400, "state.none", message, run_id=request.run_id)
         return await self._folding.fold(view.state(), events)
 
     async def result(self, tenant: str, body: bytes) -> Result:
-        """Return a run's end, waiting for it if asked to."""
+        """Return the end of a run. With ``wait_s``, wait for it."""
         request = read_body(body, AwaitResult)
         ref = RunRef(tenant, request.run_id)
         last = await self._log.last(ref)
@@ -342,14 +346,14 @@ class Verbs:
             raise await unknown_run(self._log, ref)
         if last.event.type == ev.RunQuarantined.type:
             raise ApiError(409, LogUnreadable.CODE, "the run's log cannot be read; `kill` ends it", run_id=ref.run)
-        if last.event.type != ev.RunEnd.type and not await self._ended(ref, request.wait_s):
+        if last.event.type != ev.RunEnd.type and not await self._wait_for_end(ref, request.wait_s):
             message = (
                 f"the run has not ended within {request.wait_s:g} s" if request.wait_s else "the run has not ended"
             )
             raise ApiError(409, "run.not_ended", message, run_id=ref.run)
         recorded = await self._log.last_of_type(ref, ev.RunEnd.type)
         if recorded is None:
-            raise NoAnswer("the run has ended, and its end is not found")
+            raise NoAnswer("the run has ended, but its run.end event was not found")
         end = ev.payload_of(await whole(self._log, recorded))
         assert isinstance(end, ev.RunEnd)
         return Result(
@@ -361,8 +365,8 @@ class Verbs:
             usage=end.usage,
         )
 
-    async def _ended(self, ref: RunRef, wait_s: float) -> bool:
-        """Wait for a run's end; say whether it has come."""
+    async def _wait_for_end(self, ref: RunRef, wait_s: float) -> bool:
+        """Wait for a run's end. Return whether the run ended in time."""
         if wait_s <= 0:
             return False
         filter = self._log.subjects.events(ref.tenant, ref.run, event_type=ev.RunEnd.type)
@@ -375,11 +379,11 @@ class Verbs:
     async def events(self, tenant: str, body: bytes) -> Page:
         """Return a page of a run's events."""
         request = read_body(body, PageOfEvents)
-        limit = _within("limit", request.limit, EVENTS_MAX)
+        limit = _check_range("limit", request.limit, EVENTS_MAX)
         ref = RunRef(tenant, request.run_id)
         page: list[SequencedEvent] = []
         after, size = request.after, 0
-        async for recorded in self._read_on(ref, request.after, limit + 1):
+        async for recorded in self._read_batches(ref, request.after, limit + 1):
             if not request.types or recorded.event.type in request.types:
                 size += len(told := recorded.told)
                 if len(page) == limit or (page and size > PAGE_BYTES_MAX):
@@ -390,8 +394,9 @@ class Verbs:
             raise await unknown_run(self._log, ref)
         return Page(page, after, more=False)
 
-    async def _read_on(self, ref: RunRef, after: int, at_once: int) -> AsyncGenerator[Recorded]:
-        """Yield a run's events behind a sequence, read so many at a time: most of a long log is on other pages."""
+    async def _read_batches(self, ref: RunRef, after: int, at_once: int) -> AsyncGenerator[Recorded]:
+        """Yield a run's events after a stream sequence. Reads them in batches, since most of a long log is not on this
+        page."""
         while found := await self._log.read(ref, after, at_once):
             for recorded in found:
                 yield recorded
@@ -400,7 +405,7 @@ class Verbs:
             after = found[-1].sequence
 
     async def value(self, tenant: str, body: bytes) -> ValuePart:
-        """Return a part of a large value of a run, by the sha256 that an event names."""
+        """Return a part of a large value of a run. An event contains the value's sha256."""
         request = read_body(body, ReadValue)
         try:
             found = await part_of_value(self._log, RunRef(tenant, request.run_id), request)
@@ -408,9 +413,8 @@ class Verbs:
             message = f"the value is encrypted and has more than {ENCRYPTED_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, run_id=request.run_id) from None
         if found is None:
-            raise ApiError(
-                404, "value.unknown", "the run has no such large value, or it ends before", run_id=request.run_id
-            )
+            message = "the run has no large value with this sha256, or the value ends before this piece"
+            raise ApiError(404, "value.unknown", message, run_id=request.run_id)
         return found
 
     def _client(self, tenant: str) -> Client:
@@ -418,9 +422,9 @@ class Verbs:
 
 
 def read_body(body: bytes, shape: type[R]) -> R:
-    """Read what is asked.
+    """Decode a request.
 
-    :raises ApiError: if it has not that shape
+    :raises ApiError: if it does not have the given type
     """
     try:
         found = decode_json(body or b"{}", type=shape)
@@ -429,22 +433,23 @@ def read_body(body: bytes, shape: type[R]) -> R:
         raise ApiError(400, "api.malformed", str(error), expected=f"a JSON object with {fields}") from error
     run = getattr(found, "run_id", None)
     if run is not None and not is_name(run):
-        raise ApiError(404, "run.unknown", f"there is no run {run[:80]!r}: no subject takes that name")
+        message = f"there is no run {run[:80]!r}: this is not a valid run id"
+        raise ApiError(404, "run.unknown", message)
     return found
 
 
-def _wanted(request: CountRuns) -> Where:
-    """The runs that a request is about.
+def _parse_conditions(request: CountRuns) -> Where:
+    """Return the condition for the runs that a request selects.
 
-    :raises ApiError: if its question cannot be understood
+    :raises ApiError: if the request has an invalid condition
     """
-    since = _since(request.since)
+    since = _parse_since(request.since)
     if request.status is not None and request.status not in STATUSES:
-        # No run has such a status: that is no mistake of whoever knows more of them.
+        # No run has this status. That is not an error: a newer client may know more statuses.
         return Either(())
     for name, given in (("q", request.q), ("definition", request.definition or "")):
         if unsearchable(given) is not None:
-            message = "there is a character that no text of a run has"
+            message = f"{name} has a character that cannot be searched for"
             raise ApiError(400, "find.where", message, where=name, expected="printable characters")
     tests = [
         Term("status", "=", request.status) if request.status is not None else None,
@@ -452,18 +457,18 @@ def _wanted(request: CountRuns) -> Where:
         Term("accepted", ">=", since.timestamp()) if since is not None else None,
         Term("any", "~", request.q) if request.q.strip() else None,
     ]
-    return Both((*(test for test in tests if test is not None), _question(request.where)))
+    return Both((*(test for test in tests if test is not None), _parse_where(request.where)))
 
 
-def _question(text: str) -> Where:
+def _parse_where(text: str) -> Where:
     try:
         return where(text, STATUSES, dt.datetime.now(dt.UTC))
     except WhereInvalid as error:
         raise ApiError(400, error.code, error.message, where=error.where, column=error.column) from error
 
 
-def _since(text: str | None) -> dt.datetime | None:
-    """Read an instant, or how many seconds ago."""
+def _parse_since(text: str | None) -> dt.datetime | None:
+    """Parse an instant, or a number of seconds before now."""
     if text is None:
         return None
     try:
@@ -471,23 +476,23 @@ def _since(text: str | None) -> dt.datetime | None:
             return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=int(text))
         return msgspec.convert(text, Instant)
     except (msgspec.ValidationError, OverflowError):
-        expected = "2026-11-20T09:00:00Z, or seconds"
-        raise ApiError(400, "api.malformed", f"since is {text[:80]!r}", expected=expected) from None
+        expected = "an instant like 2026-11-20T09:00:00Z, or a number of seconds before now"
+        raise ApiError(400, "api.malformed", f"invalid since: {text[:80]!r}", expected=expected) from None
 
 
-def _within(name: Literal["limit"], value: int, most: int) -> int:
+def _check_range(name: Literal["limit"], value: int, most: int) -> int:
     if not 1 <= value <= most:
-        raise ApiError(400, "api.malformed", f"{name} is {value}", expected=f"1 to {most}")
+        raise ApiError(400, "api.malformed", f"invalid {name}: {value}", expected=f"1 to {most}")
     return value
 
 
-def _accepted(verb: str, verdict: Verdict) -> Verdict:
+def _require_accepted(verb: str, verdict: Verdict) -> Verdict:
     if verdict.status != "accepted":
-        raise _refused(verb, verdict.run_id, verdict.problems)
+        raise _refusal(verb, verdict.run_id, verdict.problems)
     return verdict
 
 
-def _refused(verb: str, run_id: str | None, problems: list[Problem]) -> ApiError:
+def _refusal(verb: str, run_id: str | None, problems: list[Problem]) -> ApiError:
     status = 404 if any(problem.code == "run.unknown" for problem in problems) else 400
     more = {"run_id": run_id} if run_id else {}
     return ApiError(

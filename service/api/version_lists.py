@@ -1,4 +1,4 @@
-"""Version lists: what has been registered under a name, the newest first, with how many runs there are of each."""
+"""Lists of the versions that have been registered under a name, newest first, with the number of runs of each."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ from callboard.runtime.admission.versions import Version
 from callboard.service.api.bodies import OneVersion
 
 
-def listed(found: Sequence[Version], runs: Mapping[str, int]) -> list[OneVersion]:
-    """Return versions, which come the oldest first, as they are told; ``runs`` says how many runs there are by hash."""
+def list_versions(found: Sequence[Version], runs: Mapping[str, int]) -> list[OneVersion]:
+    """Return the list of versions for an answer. ``found`` is oldest first, ``runs`` the number of runs by hash."""
     return [
         OneVersion(
             number=one.number,

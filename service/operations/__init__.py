@@ -1,1 +1,1 @@
-"""Operations: what commands and MCP tools both do, and say, whoever asked for it."""
+"""Operations that the command line and the MCP tools share, and the texts that they print."""

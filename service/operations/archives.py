@@ -1,4 +1,4 @@
-"""Archiving: runs of the log into an archive, and those of an archive into a log again."""
+"""Writes runs from the log to an archive, and imports runs from an archive into a log."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -25,10 +25,10 @@ from callboard.lib.json_decoder import decode_json
 from callboard.service.api.client import UnknownRun
 
 TOGETHER_MAX = 100
-"""Events that are appended in one go."""
+"""Maximum number of events that are appended at once."""
 
 Progress = Callable[[int], None]
-"""Is told how many more runs are done."""
+"""Called with the number of further runs that are done."""
 
 
 class _Parent(Struct, frozen=True):
@@ -49,39 +49,41 @@ class _Child(Struct, frozen=True):
 
 
 class IdTaken(CallboardError):
-    """A run of the archive's id, and not that one, is in the store."""
+    """The store has another run with the id of the archived run."""
 
     def __init__(self, ref: RunRef) -> None:
-        remedy = "Import it under another id: --as ID."
-        super().__init__("archive.taken", f"there is another run {ref.run!r} already", f"tenant {ref.tenant}", remedy)
+        remedy = "Import it with another id: --as ID."
+        message = f"the store already has another run {ref.run!r}"
+        super().__init__("archive.taken", message, f"tenant {ref.tenant}", remedy)
 
 
 class NotOver(CallboardError):
-    """A run had not ended when it was archived, and may go on where it came from."""
+    """The run had not ended when it was archived, and may continue in its original store."""
 
     def __init__(self, run: str) -> None:
-        message = f"run {run!r} had not ended when it was archived: it may go on where it was, and would be two"
-        super().__init__("archive.open", message, run, "Look at it in the file; import it once it has ended.")
+        message = f"run {run!r} had not ended when it was archived, so it may continue in its original store"
+        remedy = "Read it from the file, or archive and import it after it has ended."
+        super().__init__("archive.open", message, run, remedy)
 
 
 class HasChildren(CallboardError):
-    """A run that had child runs cannot have another id: theirs follow from it."""
+    """A run with child runs cannot have another id, because the ids of the children are derived from it."""
 
     def __init__(self, run: str) -> None:
-        message = f"run {run!r} has started child runs, whose ids follow from its own"
-        super().__init__("archive.children", message, run, "Import it under its own id.")
+        message = f"run {run!r} has child runs, whose ids are derived from its id"
+        super().__init__("archive.children", message, run, "Import it with its original id.")
 
 
 class OriginLacks(CallboardError):
-    """What a run is a fork of is neither in the archive nor in the store."""
+    """The origin of a fork is neither in the archive nor in the store."""
 
     def __init__(self, run: str, origin: str) -> None:
-        message = f"run {run!r} shares events with run {origin!r}, which is not there"
-        super().__init__("archive.origin", message, run, f"Import an archive that has {origin} before.")
+        message = f"run {run!r} shares events with run {origin!r}, which is neither in the archive nor in the store"
+        super().__init__("archive.origin", message, run, f"First import an archive that contains {origin}.")
 
 
 class Imported(Struct, frozen=True):
-    """A run that is in the store now: brought there, or there already, the very same."""
+    """A run that is in the store after an import; the import has added it, or it was already there."""
 
     run: str
     events: int
@@ -91,9 +93,9 @@ class Imported(Struct, frozen=True):
 async def archive_runs(
     log: JetStreamLog, tenant: str, runs: Sequence[str], path: Path, *, children: bool, progress: Progress
 ) -> list[ArchivedRun]:
-    """Write runs to an archive, with those that they are forks of, and with ``children`` all that they have started.
+    """Write runs to an archive, with the origins of forks, and with ``children`` also the runs that they have started.
 
-    :raises UnknownRun: if there is no such run; then no file is written
+    :raises UnknownRun: if a run does not exist; then no file is written
     :raises LogUnreadable: if events of a run are missing
     :raises OSError: if the file cannot be written
     :raises NoAnswer: if the log does not answer
@@ -104,7 +106,7 @@ async def archive_runs(
         while waiting:
             ref = RunRef(tenant, waiting.pop())
             if ref.run in named or await log.last(ref) is not None:
-                found = await _archived(log, ref, writer)
+                found = await _archive_run(log, ref, writer)
                 progress(1)
                 kin = [*(found.children if children else ()), *([found.origin] if found.origin else ())]
                 new = [one for one in kin if one not in known]
@@ -113,8 +115,8 @@ async def archive_runs(
         return writer.runs
 
 
-async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
-    """Take a run in: its events first, so that every large value that one of them names is there behind them."""
+async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> ArchivedRun:
+    """Add a run to an archive. Copies the events first: by then every large value that they name is in the log."""
     first: Event | None = None
     before: Event | None = None
     parent, origin, status, events, last = "", "", "", 0, 0
@@ -163,7 +165,7 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
         messages=member.messages,
         parent=parent,
         origin=origin,
-        children=await _children(log, ref, begun, shared=bool(origin)),
+        children=await _find_child_ids(log, ref, begun, shared=bool(origin)),
         sha256=member.sha256,
     )
     writer.runs.append(found)
@@ -171,9 +173,9 @@ async def _archived(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) -> Ar
 
 
 async def _check_copied(log: JetStreamLog, ref: RunRef, last: int, lacking: Collection[str]) -> None:
-    """Check that a run was read up to its end, with its large values: what is archived may be purged then.
+    """Check that a run was read completely, with its large values, because it may be purged after archiving.
 
-    :raises Behind: if a replica was read that lags
+    :raises Behind: if the read replica lags
     :raises LogUnreadable: if the last event or a large value is damaged
     """
     end = await log.last(ref)
@@ -186,15 +188,15 @@ async def _check_copied(log: JetStreamLog, ref: RunRef, last: int, lacking: Coll
             await log.stored_blob(ref, digest)
         except KeyError:
             if end is None:
-                return  # The run has been purged since.
+                return  # The run has been purged in the meantime.
             reason = f"its large value {digest} is missing"
             raise LogUnreadable(ref, 0, f"large value {digest} of run {ref.run}", reason) from None
         raise Behind(f"run {ref.run} was read without its large value {digest}")
 
 
-async def _children(log: JetStreamLog, ref: RunRef, begun: Mapping[str, str], *, shared: bool) -> list[str]:
-    """The child runs of a run: those that it has ``begun``, by the keys of their effects, and of a fork those that it
-    has started anew because its origin had them under way."""
+async def _find_child_ids(log: JetStreamLog, ref: RunRef, begun: Mapping[str, str], *, shared: bool) -> list[str]:
+    """Return the child runs of a run: those that it has ``begun``, by the keys of their effects. A fork also has new
+    child runs in place of those that were open in its origin."""
     if not shared:
         return list(begun.values())
     keys = [item.event.key for item in await log.read(ref) if item.event.type == ChildStart.type]
@@ -205,17 +207,18 @@ async def _children(log: JetStreamLog, ref: RunRef, begun: Mapping[str, str], *,
 async def import_runs(
     log: JetStreamLog, tenant: str, archive: Archive, runs: Sequence[ArchivedRun], progress: Progress
 ) -> list[Imported]:
-    """Put runs of an archive into a log, under their own ids, and before a fork its origin. Done again it goes on where
-    it was.
+    """Import runs of an archive into a log with their original ids, each origin before its forks.
 
-    :raises ArchiveInvalid: if one of them is not what was written
-    :raises IdTaken: if another run has the id of one
-    :raises NotOver: if one had not ended
-    :raises OriginLacks: if one is a fork of a run that is not there
+    If an import was interrupted, the next one continues where it stopped.
+
+    :raises ArchiveInvalid: if a run in the archive is damaged
+    :raises IdTaken: if another run has the id of one of them
+    :raises NotOver: if one of them had not ended
+    :raises OriginLacks: if the origin of a fork is missing
     """
-    # What a fork shares with its origin has to stand before it.
+    # A fork needs the events that it shares with its origin.
     wanted = archive.with_origins(runs)
-    there = [await _checked(log, RunRef(tenant, run.run), archive, run) for run in wanted]
+    there = [await _check_import(log, RunRef(tenant, run.run), archive, run) for run in wanted]
     found: list[Imported] = []
     for run, known in zip(wanted, there, strict=True):
         found.append(await _put(log, RunRef(tenant, run.run), archive, run, known))
@@ -224,56 +227,56 @@ async def import_runs(
 
 
 async def import_as(log: JetStreamLog, tenant: str, archive: Archive, run: ArchivedRun, id: str) -> Imported:
-    """Put a run of an archive into a log under another id; what it is a fork of keeps its own. Raises as `import_runs`.
+    """Import a run of an archive into a log with another id. Its origin keeps its id. Raises as `import_runs`.
 
-    :raises HasChildren: if it has started child runs
+    :raises HasChildren: if the run has child runs
     """
     if run.children:
         raise HasChildren(run.run)
     ref = RunRef(tenant, id)
-    there = await _checked(log, ref, archive, run)
+    there = await _check_import(log, ref, archive, run)
     *origins, _own = archive.with_origins([run])
     await import_runs(log, tenant, archive, origins, lambda _more: None)
     return await _put(log, ref, archive, run, there)
 
 
-async def stand(log: JetStreamLog, tenant: str, archive: Archive) -> None:
-    """Put all runs of an archive into a log of nobody else's, to be looked at: over or not.
+async def import_for_display(log: JetStreamLog, tenant: str, archive: Archive) -> None:
+    """Import all runs of an archive into a private log for display, even those that have not ended.
 
-    :raises ArchiveInvalid: if one of them is not what was written
+    :raises ArchiveInvalid: if a run in the archive is damaged
     """
     for run in archive.with_origins(archive.runs):
         await _put(log, RunRef(tenant, run.run), archive, run, [])
 
 
-async def _checked(log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
-    """Check that a run can be put into a log; return what is there of it, if an import was broken off."""
+async def _check_import(log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun) -> list[Recorded]:
+    """Check that a run can be imported. Return its events that the log already has, from an interrupted import."""
     archive.verify(run)
     if run.origin and not archive.has(run.origin) and await log.last(RunRef(ref.tenant, run.origin)) is None:
         raise OriginLacks(run.run, run.origin)
-    there = await _there(log, ref)
+    there = await _existing_events(log, ref)
     if not run.status and len(there) < run.events:
         raise NotOver(run.run)
-    there = there if run.status else there[: run.events]  # It has gone on here.
+    there = there if run.status else there[: run.events]  # The run has continued in this log.
     wanted = list(islice(_entries(archive, run, ref), len(there)))
     if [(one.id, one.data) for one in there] != [(one.id, one.data) for one in wanted]:
         raise IdTaken(ref)
     return there
 
 
-async def _there(log: JetStreamLog, ref: RunRef) -> list[Recorded]:
-    """What a log has of a run; of a fork only what is its own: the rest is its origin's."""
+async def _existing_events(log: JetStreamLog, ref: RunRef) -> list[Recorded]:
+    """Return the events of a run in a log, without those that a fork shares with its origin."""
     if await log.last(ref) is None:
         return []
     if await gone(log, ref) is not None and not await goes_on(log, ref):
-        return []  # What is left of it goes before it comes back.
+        return []  # The run was purged; its remaining messages are removed before it is imported again.
     return [one for one in await log.read(ref) if one.ref == ref]
 
 
 async def _put(
     log: JetStreamLog, ref: RunRef, archive: Archive, run: ArchivedRun, there: Sequence[Recorded]
 ) -> Imported:
-    """Append what is not there yet of a run; its large values first. One that was purged comes back."""
+    """Append the missing events of a run, after its large values. A purged run is restored."""
     if len(there) == run.events:
         return Imported(ref.run, run.events, "there already")
     if not there and await gone(log, ref) is not None:
@@ -285,7 +288,7 @@ async def _put(
             await log.publish(Message(f"{log.subjects.blob(ref, digest)}.{number}", piece.data, headers))
     after = there[-1].sequence if there else 0
     entries = islice(_entries(archive, run, ref), len(there), None)
-    # Whoever purges the origin meanwhile meets with the note, or the fork with the mark.
+    # If the origin is purged at the same time, either the purge finds this note, or this append finds the purge's mark.
     beside = Shares(RunRef(ref.tenant, run.origin)) if run.origin and not there else None
     try:
         while together := list(islice(entries, TOGETHER_MAX if beside is None else 1)):
@@ -299,7 +302,7 @@ async def _put(
 
 
 def _entries(archive: Archive, run: ArchivedRun, ref: RunRef) -> Iterator[Entry]:
-    """The events of a run as they go into a log; under its own id each byte is the one that was recorded."""
+    """Yield the events of a run for a log. With its original id they are byte for byte those that were recorded."""
     for message in archive.messages(run):
         if archive.is_event(message):
             item = archive.recorded(run, message)

@@ -1,4 +1,4 @@
-"""Bulk: the same for many runs, for each once: what was done under the name of an operation is not done again."""
+"""Operations on many runs. An operation that is repeated with the same name acts only once on each run."""
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,34 +11,34 @@ from callboard.bus.nats.purge import Gone
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.where import Both, Either, Not, Term, Where
 from callboard.service.api.client import Client, UnknownRun
-from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.fork_starts import ForkRun, begin_fork
 from callboard.service.api.retry_point import ENDED_BADLY, NowhereToFork
 from callboard.service.operations.run_purge import FORKED, CannotPurge, purge_run
 
 AT_ONCE = 16
-"""Runs that are told something side by side."""
+"""Maximum number of runs that are handled concurrently."""
 
 _OVER = ("completed", "failed", "cancelled", "expired")
 
-_HEARS: dict[str, Where] = {
+_ACCEPTING: dict[str, Where] = {
     "cancel": Not(Either((Term("status", "=", "cancelling"), Term("status", "=", "quarantined")))),
     "kill": Both(()),
     "pause": Not(Either((Term("status", "=", "paused"), Term("status", "=", "quarantined")))),
     "resume": Term("status", "=", "paused"),
     "signal": Not(Term("status", "=", "quarantined")),
 }
-"""The runs, of those that are not over, that something can be said to: others would refuse it, or have heard it."""
+"""For each command, the runs in progress that can accept it; others would refuse it, or already have its effect."""
 
-_BEGINS: dict[str, Where] = {
+_STARTING: dict[str, Where] = {
     "retry": Either(tuple(Term("status", "=", status) for status in ENDED_BADLY)),
     "rerun": Both(()),
 }
-"""The runs from which others can begin."""
+"""For each verb that starts new runs, the runs from which they can start."""
 
 
-class Heard(Struct, frozen=True):
-    """What became of one run; ``ended``: it was over when it came to it; ``begun`` is the id of the run that goes on
-    from it, or begins as it did."""
+class BulkResult(Struct, frozen=True):
+    """The result for one run. The verdict ``ended`` says that the run had already ended. ``begun`` is the id of the new
+    run that retries or reruns it."""
 
     run: str
     verdict: Literal["told", "told already", "ended", "refused", "begun", "begun already", "purged"]
@@ -47,13 +47,13 @@ class Heard(Struct, frozen=True):
     begun: str = ""
 
 
-def hearing(verb: str, question: Where) -> Where:
-    """The runs that are wanted and of which that can be asked."""
+def accepting_runs(verb: str, question: Where) -> Where:
+    """Return the condition for the runs that match a question and can accept a verb."""
     if verb == "purge":
         return Both((question, Either(tuple(Term("status", "=", status) for status in (*_OVER, "quarantined")))))
-    if verb in _BEGINS:
-        return Both((question, _BEGINS[verb]))
-    return Both((question, _HEARS[verb], *(Not(Term("status", "=", status)) for status in _OVER)))
+    if verb in _STARTING:
+        return Both((question, _STARTING[verb]))
+    return Both((question, _ACCEPTING[verb], *(Not(Term("status", "=", status)) for status in _OVER)))
 
 
 async def tell_all(
@@ -64,21 +64,21 @@ async def tell_all(
     *,
     operation: str,
     progress: Callable[[int], None],
-) -> list[Heard]:
-    """Tell runs the same, under the name of an operation: each acts on it once, however often this is done.
+) -> list[BulkResult]:
+    """Send the same command to many runs. If it is repeated with the same ``operation``, it acts only once on each run.
 
-    :raises NoVerdict: if no worker looks at what was told
-    :raises StoreFull: if there is no room for it
+    :raises NoVerdict: if no worker admitted or refused a command in time
+    :raises StoreFull: if the store has no room for a command
     :raises NoAnswer: if the log does not answer
     """
     said = TELLS[verb](id=operation, **fields)
 
-    async def tell(run: str) -> Heard:
+    async def tell(run: str) -> BulkResult:
         verdict = await client.tell(run, verb, said)
         problem = verdict.problems[0] if verdict.status == "rejected" else None
         if problem is None:
-            return Heard(run, "told already" if verdict.duplicate else "told")
-        return Heard(run, "ended" if problem.code == "run.finished" else "refused", problem.code, problem.message)
+            return BulkResult(run, "told already" if verdict.duplicate else "told")
+        return BulkResult(run, "ended" if problem.code == "run.finished" else "refused", problem.code, problem.message)
 
     return await _each(runs, tell, progress)
 
@@ -91,60 +91,61 @@ async def begin_all(
     *,
     operation: str,
     progress: Callable[[int], None],
-) -> list[Heard]:
-    """Begin runs from others: go on before what made each fail (``retry``), or start it once more (``rerun``).
+) -> list[BulkResult]:
+    """Start a new run for each run: continue from before its failure (``retry``), or start it once more (``rerun``).
 
-    The new run's id follows from the operation and the run, so that there is one however often this is done.
+    The new run's id is derived from the operation and the run, so repeating the operation does not start another one.
     Raises as `tell_all`.
     """
 
-    async def begin(run: str) -> Heard:
+    async def begin(run: str) -> BulkResult:
         id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{operation}/{verb}/{client.tenant}/{run}"))
         asked = ForkRun(run, failure=verb == "retry", again=verb == "rerun", start={**start, "run_id": id})
         try:
-            verdict = await begun(client, asked, await client.events(run))
+            verdict = await begin_fork(client, asked, await client.events(run))
         except (NowhereToFork, UnknownRun) as error:
-            return Heard(run, "refused", error.code, error.message)
+            return BulkResult(run, "refused", error.code, error.message)
         if verdict.status == "rejected":
             problem = verdict.problems[0]
-            return Heard(run, "refused", problem.code, problem.message)
-        return Heard(run, "begun already" if verdict.duplicate else "begun", begun=id)
+            return BulkResult(run, "refused", problem.code, problem.message)
+        return BulkResult(run, "begun already" if verdict.duplicate else "begun", begun=id)
 
     return await _each(runs, begin, progress)
 
 
-async def purge_all(client: Client, runs: Sequence[str], mark: Gone, progress: Callable[[int], None]) -> list[Heard]:
-    """Take runs out of the log, one after the other: some may be the children of others, or their forks, without which
-    they can go.
+async def purge_all(
+    client: Client, runs: Sequence[str], mark: Gone, progress: Callable[[int], None]
+) -> list[BulkResult]:
+    """Purge runs one after the other. A run that cannot be purged because of its forks is tried again after those.
 
     :raises NoAnswer: if the log does not answer
     """
-    found: dict[str, Heard] = {}
+    found: dict[str, BulkResult] = {}
     before, waiting = 0, list(runs)
     while len(waiting) != before:
         before = len(waiting)
         for run in waiting:
-            found[run] = await _purged(client, run, mark)
+            found[run] = await _purge(client, run, mark)
             progress(int(found[run].code != FORKED))
         waiting = [run for run in waiting if found[run].code == FORKED]
     progress(len(waiting))
     return [found[run] for run in runs]
 
 
-async def _purged(client: Client, run: str, mark: Gone) -> Heard:
+async def _purge(client: Client, run: str, mark: Gone) -> BulkResult:
     try:
         await purge_run(client, run, mark)
     except (CannotPurge, UnknownRun) as error:
-        return Heard(run, "refused", error.code, error.message)
-    return Heard(run, "purged")
+        return BulkResult(run, "refused", error.code, error.message)
+    return BulkResult(run, "purged")
 
 
 async def _each(
-    runs: Sequence[str], act: Callable[[str], Awaitable[Heard]], progress: Callable[[int], None]
-) -> list[Heard]:
-    """Do something to each run, some side by side."""
+    runs: Sequence[str], act: Callable[[str], Awaitable[BulkResult]], progress: Callable[[int], None]
+) -> list[BulkResult]:
+    """Handle each run, several of them concurrently."""
 
-    async def one(run: str) -> Heard:
+    async def one(run: str) -> BulkResult:
         heard = await act(run)
         progress(1)
         return heard

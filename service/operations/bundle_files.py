@@ -1,6 +1,7 @@
-"""Bundling: what a definition on this disk names, read beside it, so that it travels along: no worker reads this disk.
+"""Bundles a definition with the files it names, since workers cannot read the files of this machine.
 
-A definition that it has run as a child, by its file, brings in turn what that one names, and the skills beside it.
+If a definition names the file of a child definition, the bundle also contains the files that the child names, and the
+skills next to it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,32 +30,34 @@ if TYPE_CHECKING:
     from callboard.service.operations.skill_files import SkillFiles
 
 SKILL_FILES = ("skills.yaml", "skills.yml", "skills.json")
-"""Names under which a list of skills is found beside a definition."""
+"""File names of a list of skills next to a definition."""
 
 BESIDE_MAX = 200
-"""How many files that a pattern matches travel along."""
+"""Maximum number of bundled files that match patterns of a definition."""
 
 Permit = Callable[[Path, str], None]
-"""Told of a definition's path and of a file that it names before that is read; raises if it must not be."""
+"""Called with a definition's path and the name of a file before the file is read; raises if reading is forbidden."""
 
 
-def everything(_definition: Path, _name: str) -> None:
-    """Permit everything."""
+def permit_all(_definition: Path, _name: str) -> None:
+    """Permit every file."""
 
 
 class Bundled(Struct, frozen=True):
-    """What travels along with a definition; ``warnings`` are about skill files of the project."""
+    """The files and children that are sent with a definition; ``warnings`` are about skill files of the project."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])
     children: dict[str, Bundle] = field(default_factory=dict[str, Bundle])
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
-def bundled(definition: Definition[Any], given: Any, request: StartRequest, permit: Permit = everything) -> Bundled:
-    """Read what a definition, in the file of an order, and its input name, by the path they are named.
+def build_bundle(
+    definition: Definition[Any], given: Any, request: StartRequest, permit: Permit = permit_all
+) -> Bundled:
+    """Read the files that a definition and its input name; ``request`` names the definition's file.
 
-    :raises RequestRefused: with all that is missing or no text, or none sound where a child is run
-    :raises CallboardError: if something may not be read
+    :raises RequestRefused: with all files that are missing or not text, and all invalid child definitions
+    :raises CallboardError: if reading a file is forbidden
     """
     path = Path(request.file)
     bundling = _Bundling(request, permit, definition, path)
@@ -68,9 +71,9 @@ def bundled(definition: Definition[Any], given: Any, request: StartRequest, perm
 
 
 def skills_beside(folder: Path, known: Authoring) -> Path | None:
-    """Return the list of skills that lies beside a definition, if its language looks for one.
+    """Return the file with the list of skills next to a definition, if the language uses one.
 
-    :raises CallboardError: ``file.unreadable`` if it is a link that leads out of the folder
+    :raises CallboardError: ``file.unreadable`` if it is a link to a file outside of the folder
     """
     here = (folder / name for name in SKILL_FILES if known.skills_beside)
     path = next((path for path in here if path.is_file()), None)
@@ -79,12 +82,12 @@ def skills_beside(folder: Path, known: Authoring) -> Path | None:
     try:
         return path_below(folder, path.name)
     except LeadsOutside as error:
-        remedy = "put the file there, or name it with --skills"
+        remedy = "Put the file itself there, or name it with --skills."
         raise CallboardError("file.unreadable", f"the list of skills {error} by a link", str(path), remedy) from error
 
 
 class _Bundling(Struct):
-    """One definition's bundle in the making. Whatever is wrong is told at the place in it that leads there."""
+    """Builds the bundle of one definition. A problem of a file is reported at the field that names the file."""
 
     request: StartRequest
     permit: Permit
@@ -95,7 +98,7 @@ class _Bundling(Struct):
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def files(self, definition: Definition[Any], known: Authoring, given: Any, path: Path, at: str) -> dict[str, str]:
-        """Return the files that a definition names, and skill files of the project that it asks for."""
+        """Return the files that a definition names, and the skill files of the project that it uses."""
         found: dict[str, str] = {}
         for field_, name in known.files(definition.document, given).items():
             text = self._text(path, name, at or field_)
@@ -108,7 +111,7 @@ class _Bundling(Struct):
         return found | {name: text for name, text in skills.files.items() if name not in named}
 
     def _beside(self, patterns: Sequence[str], path: Path) -> dict[str, str]:
-        """Read the files beside a definition that match patterns; those that are not text are left out."""
+        """Read the files next to a definition that match patterns, without those that are not text."""
         found: dict[str, str] = {}
         folder = path.absolute().parent
         for file in islice(_matching(patterns, folder), BESIDE_MAX):
@@ -119,14 +122,16 @@ class _Bundling(Struct):
             except LeadsOutside:
                 self._warn_of_link(name, folder)
             except (OSError, ValueError, RuntimeError):
-                continue  # the run says that it lacks the text, if it needs it
+                continue  # If the run needs the text, it reports that it is missing.
         return found
 
     def child(self, path: Path, name: str, folder: str, at: str) -> str | None:
-        """Take in a definition that another one, at ``path`` on disk and in ``folder`` of the bundle, names."""
+        """Add a child definition to the bundle, and return its path there. The definition that names it is the file
+        ``path``, and in ``folder`` of the bundle."""
         key = normpath(join(folder, name))
         if isabs(name):
-            self._tell(at, "CHILD_FILE_ABSOLUTE", f"{name} is to be run as a child", "a path from the definition on")
+            message = f"{name} is an absolute path of a child definition"
+            self._report(at, "CHILD_FILE_ABSOLUTE", message, "a path relative to the definition")
         elif key not in self.children and (source := self._text(path, name, at)) is not None:
             self._take(key, path.parent / name, source, at)
         return key if key in self.children else None
@@ -136,11 +141,11 @@ class _Bundling(Struct):
         if isinstance(unnamed, list):
             for problem in unnamed:
                 place = f"{key}:{problem.line}" if problem.line else key
-                self._tell(at, problem.code, f"{place}: {problem.message}", problem.expected)
+                self._report(at, problem.code, f"{place}: {problem.message}", problem.expected)
             return
         definition, known = give_name(unnamed, path.stem), authoring(unnamed.language)
         name = definition.name if definition.name != unnamed.name else None
-        # Known before it is whole: it may name itself.
+        # Added before it is complete, because it may name itself as a child.
         self.children[key] = Bundle(source, definition.language, name)
         files = self.files(definition, known, None, path, at)
         beside = skills_beside(path.parent, known)
@@ -153,27 +158,27 @@ class _Bundling(Struct):
         self.permit(path, name)
         folder = path.absolute().parent
         try:
-            return _named(folder, name).read_text(encoding="utf-8-sig")
+            return _resolve_name(folder, name).read_text(encoding="utf-8-sig")
         except LeadsOutside:
-            expected = "a file in this folder, or the path of the file itself, with .. where it leads out"
-            self._tell(at, "SOURCE_FILE_OUTSIDE_ROOT", f"{name} is a link that leads out of {folder}", expected)
+            expected = "a file in this folder, or the path of the linked file itself"
+            self._report(at, "SOURCE_FILE_OUTSIDE_ROOT", f"{name} is a link to a file outside of {folder}", expected)
         except FileNotFoundError:
-            self._tell(at, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}")
+            self._report(at, "SOURCE_FILE_NOT_FOUND", f"there is no file {name} in {folder}")
         except (OSError, UnicodeDecodeError) as error:
-            self._tell(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {why(error)}")
+            self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {why(error)}")
         except (ValueError, RuntimeError) as error:
-            self._tell(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
+            self._report(at, "SOURCE_FILE_READ_FAILED", f"{name} cannot be read: {error}")
         return None
 
     def _warn_of_link(self, name: str, folder: Path) -> None:
-        message = f"{name} is a link that leads out of {folder}; it is not sent with the start"
+        message = f"{name} is a link to a file outside of {folder}; it is not sent with the start"
         self.warnings.append(Problem("SOURCE_FILE_OUTSIDE_ROOT", message, name, severity="warning"))
 
-    def _tell(self, at: str, code: str, message: str, expected: str | None = None) -> None:
-        """Tell of a problem at a field of the root, with its place in the text if it stands there."""
+    def _report(self, at: str, code: str, message: str, expected: str | None = None) -> None:
+        """Report a problem at a field of the root definition, with the line if the text contains the field."""
         tree = read(self.root.source)
         if isinstance(tree, Tree):
-            # A source's field is named from the whole workflow down, and without the list that a long form puts there.
+            # The name of a source's field starts at the workflow, and lacks the list ``sources`` of the long form.
             names = {at, at.removeprefix("workflow."), at.replace("[", ".sources[")}
             location = next((one for one in tree.places if dotted(one) in names), None)
             if location is not None:
@@ -182,11 +187,10 @@ class _Bundling(Struct):
         self.problems.append(Problem(code, message, at, expected=expected))
 
 
-def _named(folder: Path, name: str) -> Path:
-    """Return the path of a file that a definition names. A name may lead out of the folder, but no link may do so
-    unseen.
+def _resolve_name(folder: Path, name: str) -> Path:
+    """Return the path of a file that a definition names. The name may lead out of the folder, but a link may not.
 
-    :raises LeadsOutside: if the name stays in the folder, and the file does not
+    :raises LeadsOutside: if the name is in the folder, but the file is not
     """
     if isabs(name) or normpath(name).split("/")[0] == "..":
         return folder / name
@@ -194,16 +198,16 @@ def _named(folder: Path, name: str) -> Path:
 
 
 def _matching(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder that match patterns; none for a pattern that no file could match."""
+    """Yield the files in a folder that match patterns. Invalid patterns match no files."""
     for pattern in patterns:
         try:
             yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
         except (OSError, ValueError, IndexError):
-            continue  # a name that no file can have
+            continue  # not a valid pattern
 
 
 def project_skills(request: StartRequest, wanted: Collection[str], folder: Path) -> "SkillFiles":
-    """Find the skills that a definition asks for among the skill files of its project."""
+    """Find the skills that a definition uses among the skill files of its project."""
     from callboard.service.operations.skill_files import SkillFiles, project_of, skill_files
 
     project = project_of(folder, Path.cwd()) if wanted and request.project_skills else None

@@ -1,4 +1,4 @@
-"""Measuring: how the server that stands stores what a run appends at once, which no setting says."""
+"""Measures how the running server stores the events that a run appends at once; no setting says that."""
 
 import anyio
 from msgspec import Struct
@@ -13,13 +13,13 @@ from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import Config
 
 PATIENCE_S = 5.0
-"""How long a server may take to let itself be measured."""
+"""How long measuring a server may take."""
 
 
 class Appends(Struct, frozen=True):
-    """How events get into the log of a server: whether its ``batches`` are staged in ``memory`` or in ``files``, and so
-    whether what a run appends at once goes ``together`` or one event after the other, and whether the appends of
-    several runs are ``merged``."""
+    """How a server stores events. ``batches`` is where it stages batches, in ``memory`` or in ``files``. ``together``
+    is true if the events that a run appends at once are one batch, and false if they are appended one by one.
+    ``merged`` is true if the appends of several runs are merged."""
 
     server: str
     batches: str
@@ -27,8 +27,8 @@ class Appends(Struct, frozen=True):
     merged: bool
 
 
-async def measured(config: Config) -> Appends | None:
-    """Measure the server that stands; None if none does, or it keeps no log of ours."""
+async def measure_appends(config: Config) -> Appends | None:
+    """Measure the running server. Return None if no server runs, or it has no log of Callboard."""
     url = config.nats_url or running_url(config.data_dir)
     if url is None:
         return None

@@ -1,4 +1,4 @@
-"""Event files: runs that were exported as their events, line by line, and stand in a log again to be looked at."""
+"""Event files: reads runs that were exported as events, one per line, and stores them in a log for display."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ from callboard.bus.log.port import Entry, EventLog, append, store_blob
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_errors import JSON_ERRORS
 
-REMEDY = "A file that `/runs/RUN/export.jsonl` gave, or `callboard trace RUN --format events`, is one."
+REMEDY = "Create such a file with `/runs/RUN/export.jsonl` or `callboard trace RUN --format events`."
 
 
 class NoEventFile(OperatorError):
-    """A file does not hold the events of runs, each from its first on."""
+    """A file does not contain complete events of runs."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__("page.no_events", message, where, REMEDY)
@@ -26,21 +26,21 @@ class NoEventFile(OperatorError):
 def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
     """Read the events of a file, by run.
 
-    :raises NoEventFile: if a line is none, or a run does not begin with its first event or has a gap
+    :raises NoEventFile: if a line is not an event, or events of a run are missing
     """
     runs: dict[str, list[Event]] = {}
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise NoEventFile(str(path), f"it cannot be read: {error.strerror}") from error
+        raise NoEventFile(str(path), f"the file cannot be read: {error.strerror}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            # What an export has inside stood beside the event in its log.
+            # An export contains the large values that the log stores apart from the event.
             event = msgspec.structs.replace(decode_event(line), blobs=[])
         except JSON_ERRORS as error:
-            raise NoEventFile(f"{path}:{number}", f"the line is no event: {error}") from error
+            raise NoEventFile(f"{path}:{number}", f"the line is not an event: {error}") from error
         run = runs.setdefault(event.run, [])
         if event.n != len(run) + 1 or (event.n == 1 and event.type != RunAccepted.type):
             raise NoEventFile(
@@ -48,15 +48,15 @@ def read_runs(path: Path) -> Mapping[str, Sequence[Event]]:
             )
         run.append(event)
     if not runs:
-        raise NoEventFile(str(path), "it has no events")
-    # In files that were written by earlier versions, a fork's first event is later than what it has of its origin.
+        raise NoEventFile(str(path), "the file has no events")
+    # In files of earlier versions, a fork's first event has a later time than the events it shares with its origin.
     return {run: [begun_before(events), *events[1:]] for run, events in runs.items()}
 
 
 async def store(log: EventLog, tenant: str, runs: Mapping[str, Sequence[Event]]) -> None:
-    """Put the events of runs into a log that has none of them.
+    """Append the events of runs to a log that does not have these runs yet.
 
-    :raises NoAnswer: if the log does not take them
+    :raises NoAnswer: if the log does not answer
     """
     for run, events in runs.items():
         ref, after = RunRef(tenant, run), 0
@@ -65,7 +65,7 @@ async def store(log: EventLog, tenant: str, runs: Mapping[str, Sequence[Event]])
 
 
 async def _entry(log: EventLog, ref: RunRef, event: Event) -> Entry:
-    """An event as it goes into the log: its large values, which an export has inside, stand beside it again."""
+    """Return an event as a log stores it, and store its large values, which an export contains, apart from it."""
     payload, blobs = payloads.split(bytes(event.payload))
     for digest, data in blobs.items():
         await store_blob(log, ref, event.n, digest, data)

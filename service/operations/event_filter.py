@@ -1,4 +1,4 @@
-"""Event filters: patterns of event types, as NATS has them."""
+"""Event filters: patterns of event types, in the syntax of NATS subjects."""
 
 
 def matches(pattern: str, event_type: str) -> bool:

@@ -1,4 +1,4 @@
-"""Texts and documents on this disk, read whole, with errors that say which file and why."""
+"""Reads text files and documents of this machine, with errors that name the file and the reason."""
 
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ def text_of(path: Path) -> str:
 
 
 def why(error: OSError | UnicodeDecodeError) -> str:
-    """Say why a file cannot be read, without its name, which stands beside it."""
+    """Return the reason why a file cannot be read, without its name, which the message already contains."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
 def document_of(path: Path, what: str, shape: type[dict[Any, Any]] | type[list[Any]]) -> Any:
-    """Read a YAML or JSON file whose document has a shape.
+    """Read a YAML or JSON file that contains an object or a list.
 
     :raises CallboardError: ``file.unreadable``
-    :raises RequestRefused: if it is no such document
+    :raises RequestRefused: if the file does not contain such a document
     """
     source = text_of(path)
     tree = read(source)

@@ -1,4 +1,4 @@
-"""Values that people give at the command line, as JSON."""
+"""Parses JSON values that are given on the command line."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from callboard.runtime.admission.start_message import NESTING_MAX, nests_too_dee
 
 
 class NotJson(Exception):
-    """A text is no JSON; the words say why, for a sentence about it."""
+    """A text is not JSON. The message is a predicate, such as "is not JSON: …", to follow the name of the text."""
 
 
 class TooDeep(NotJson):
-    """A text is JSON that nests too deep."""
+    """A text is JSON with too many levels."""
 
     def __init__(self) -> None:
-        super().__init__(f"is nested too deep; expected at most {NESTING_MAX} levels")
+        super().__init__(f"is nested too deeply; expected at most {NESTING_MAX} levels")
 
 
 def json_of(text: str) -> Any:
-    """Read a value.
+    """Parse a JSON value.
 
-    :raises NotJson: if the text is none
-    :raises TooDeep: if it nests too deep
+    :raises NotJson: if the text is not JSON
+    :raises TooDeep: if it has too many levels
     """
     try:
         value = decode_json(text)

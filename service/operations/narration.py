@@ -1,4 +1,4 @@
-"""Narration: each event of a run as one line for people."""
+"""Describes each event of a run in one line for people."""
 
 import datetime as dt
 import re
@@ -17,17 +17,17 @@ from callboard.projections.run.warnings import codes
 from callboard.projections.trace.text_renderings import duration_text
 
 TEXT_CHARS_MAX = 100
-"""How much of a text or value one line quotes."""
+"""Maximum number of characters of a text or value that one line quotes."""
 
 
 _ASPECT = re.compile(r":.*$")
-"""What stands behind the id of a path's last segment, an index left aside."""
+"""The part after the id in the last segment of a path, without indices."""
 
 _INDEX = re.compile(r"\[\d+\]")
-"""The index of a dispatch in a path; brackets of an id are encoded there."""
+"""The index of a dispatch in a path; brackets in an id are encoded."""
 
 _CALL = re.compile(r"!tool\.\d+\.(\d+)$")
-"""The place of a tool call among those of its turn."""
+"""The position of a tool call among those of its turn."""
 
 _AWAITED = {
     "waiting:human": "waiting for a person",
@@ -38,11 +38,11 @@ _AWAITED = {
     "paused": "paused",
     "cancelling": "waiting, while it is cancelled",
 }
-"""How a parked run stands."""
+"""Descriptions of the statuses of parked runs."""
 
 
-def narrated(event: Event, payload: Payload) -> str:
-    """Say what an event tells, without where and when."""
+def narrate(event: Event, payload: Payload) -> str:
+    """Describe an event, without its place and time."""
     match payload:
         case ev.NodeEnter():
             again = f" (visit {event.iteration})" if event.iteration > 1 else ""
@@ -52,7 +52,7 @@ def narrated(event: Event, payload: Payload) -> str:
             return f"▶ {name}{again}" + ("" if known else f": {told}")
         case ev.NodeExit():
             mark = {"ok": "✓", "failed": "✗", "skipped": "–", "cancelled": "⊘"}[payload.outcome]
-            why = "" if payload.outcome == "cancelled" else _because(payload.error)
+            why = "" if payload.outcome == "cancelled" else _reason_text(payload.error)
             return f"{mark} {name_of(event.path)} {payload.outcome}{why}"
         case ev.NodeRetry():
             why = payload.error.code if payload.error else short(payload.reason)
@@ -64,13 +64,13 @@ def narrated(event: Event, payload: Payload) -> str:
         case ev.NodeProgress():
             return short(payload.message)
         case ev.NodeWarning():
-            # Whole: what is missing and how to help it stand at its end.
+            # Not shortened: the end of a warning says what to do.
             return f"! {payload.code}: {' '.join(payload.reason.split())}"
         case ev.RunAccepted(definition=ref):
             told = f"accepted {ref.name or ref.hash[:12]} ({ref.language}) as {event.run}"
             if (forked := payload.forked_from) is not None:
-                told += f", which goes on from event {forked.n} of {forked.run}"
-            return told + _warned(list(dict.fromkeys(warning.code for warning in payload.warnings)))
+                told += f", forked from {forked.run} after event {forked.n}"
+            return told + _list_warnings(list(dict.fromkeys(warning.code for warning in payload.warnings)))
         case (
             ev.RunRejected()
             | ev.RunClaimed()
@@ -94,38 +94,42 @@ def narrated(event: Event, payload: Payload) -> str:
 
 
 def name_of(path: str) -> str:
-    """Name a node as it is entered and left: its id, the aspect of it, and the item of a fan-out that it is for."""
+    """Return the name of a node execution: its id, its aspect, and the item of the fan-out that it handles."""
     aspect = _ASPECT.search(_INDEX.sub("", path.rpartition("/")[2]))
     return " ".join(part for part in (last_id(path) + (aspect.group() if aspect else ""), item_of(path)) if part)
 
 
 def item_of(path: str) -> str:
-    """The indices of the dispatches that a path lies in, such as ``[3]``; empty outside of fan-outs."""
+    """Return the indices of the dispatches in a path, such as ``[3]``; empty outside of fan-outs."""
     return "".join(_INDEX.findall(path))
 
 
-def called(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
-    """Name a tool call: the tool, which call of its turn it is behind the first, and its input."""
+def describe_call(call: ev.ToolCall | ev.ToolResult, key: str) -> str:
+    """Describe a tool call: the tool, the number of the call unless it is the first of its turn, and the input."""
     place = _CALL.search(key)
     number = int(place[1]) + 1 if place else 1
     told = f"{call.tool} (call {number})" if number > 1 else call.tool
     return f"{told} {short(call.input)}" if isinstance(call, ev.ToolCall) else told
 
 
-def paused(pause: ev.RunPaused) -> str:
-    """Say why a run stands still: at which breakpoint or step, or by whose command."""
+def describe_pause(pause: ev.RunPaused) -> str:
+    """Describe why a run is paused: at which breakpoint or step, or by whose command."""
     if pause.reason in ("breakpoint", "step"):
-        return f"paused ({pause.reason})" + (f" at {pause.step}" if pause.step else "") + _after(pause.message or "")
-    return f"paused ({pause.reason}){_by(pause.by)}{_after(pause.message or '')}"
+        return (
+            f"paused ({pause.reason})"
+            + (f" at {pause.step}" if pause.step else "")
+            + _reason_suffix(pause.message or "")
+        )
+    return f"paused ({pause.reason}){_by(pause.by)}{_reason_suffix(pause.message or '')}"
 
 
 def question_text(asked: ev.HumanAsked) -> str:
-    """A question with what can be answered."""
+    """Return a question with the possible answers."""
     return " ".join(asked.question.split()) + answers_to(asked)
 
 
 def answers_to(asked: ev.HumanAsked) -> str:
-    """What can be answered to a question, in brackets behind it."""
+    """Return the possible answers to a question, in brackets."""
     choices = [one.get("value", one) if isinstance(one, dict) else one for one in asked.options]
     answers = "yes or no" if asked.interaction_type == "confirm" else ", ".join(map(short, choices))
     return f"  ({answers})" if answers else ""
@@ -152,7 +156,7 @@ def _run(
         case ev.RunRejected():
             return f"rejected: {len(payload.problems)} problems"
         case ev.RunClaimed():
-            return f"taken on{' again' if payload.epoch > 1 else ''} by {payload.worker}"
+            return f"claimed{' again' if payload.epoch > 1 else ''} by {payload.worker}"
         case ev.RunParked():
             until = f" until {local(payload.deadline)}" if payload.deadline else ""
             what = _AWAITED.get(payload.status, "waiting")
@@ -171,17 +175,17 @@ def _run(
         case ev.SourcesResolved():
             return f"{len(payload.sources)} source{'s' if len(payload.sources) != 1 else ''} read"
         case ev.RunPaused():
-            return paused(payload)
+            return describe_pause(payload)
         case ev.RunResumed():
             return f"resumed{' for a step' if payload.step else ''}" + _by(payload.by)
         case ev.CancelRequested():
-            return f"{'kill' if payload.kill else 'cancel'} requested{_by(payload.by)}" + _after(payload.reason)
+            return f"{'kill' if payload.kill else 'cancel'} requested{_by(payload.by)}" + _reason_suffix(payload.reason)
         case ev.CommandRefused():
             return f"! {payload.verb} refused: {payload.message}"
         case ev.RunFailed():
-            return f"✗ failed{_because(payload.error)}"
+            return f"✗ failed{_reason_text(payload.error)}"
         case ev.RunEnd():
-            return f"■ {payload.status}" + _warned(codes(payload.warnings))
+            return f"■ {payload.status}" + _list_warnings(codes(payload.warnings))
         case _:
             assert_never(payload)
 
@@ -209,21 +213,23 @@ def _effect(
 ) -> str:
     match payload:
         case ev.ModelCall():
-            return f"{_asked(payload)} ({payload.purpose})"
+            return f"{_describe_model_call(payload)} ({payload.purpose})"
         case ev.ModelResult():
             return _reply(payload)
         case ev.ToolCall():
-            return f"calls {called(payload, key)}"
+            return f"calls {describe_call(payload, key)}"
         case ev.ToolResult():
-            told = called(payload, key)
+            told = describe_call(payload, key)
             if payload.asks is not None:
                 return f"{told} asks a person for input"
-            return f"{told} failed{_because(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
+            return (
+                f"{told} failed{_reason_text(payload.error)}" if payload.error else f"{told} = {short(payload.output)}"
+            )
         case ev.EffectCall():
             kind, name = kind_and_name(payload)
             return f"{kind} {name} …" if payload.kind_ == PROVIDER else f"{kind} …"
         case ev.EffectResult():
-            return f"failed{_because(payload.error)}" if payload.error else f"= {_value(payload.value)}"
+            return f"failed{_reason_text(payload.error)}" if payload.error else f"= {_value(payload.value)}"
         case ev.TimerSet():
             return f"timer until {local(payload.due)} ({payload.purpose})"
         case ev.TimerFired():
@@ -245,15 +251,15 @@ def _effect(
         case ev.ChildUsage():
             return f"child run has used {sum(one.usage.tokens for one in payload.models)} tokens"
         case ev.ChildEnd():
-            return f"child run {payload.status}{_because(payload.error)}" + _warned(codes(payload.warnings))
+            return f"child run {payload.status}{_reason_text(payload.error)}" + _list_warnings(codes(payload.warnings))
         case ev.EffectCancelled():
             return f"⊘ {payload.of} cancelled: {payload.cause.message or payload.cause.code}"
         case _:
             assert_never(payload)
 
 
-def _asked(call: ev.ModelCall) -> str:
-    """Say who is asked; where something stands in for a model, that none is."""
+def _describe_model_call(call: ev.ModelCall) -> str:
+    """Describe a call to a model, or the script or run that answers instead of the model."""
     name = model_name(call)
     if not stands_in(name):
         return f"asks {name or 'the model'}"
@@ -265,21 +271,21 @@ def _asked(call: ev.ModelCall) -> str:
 
 def _reply(reply: ev.ModelResult) -> str:
     if reply.error:
-        return f"failed{_because(reply.error)}"
+        return f"failed{_reason_text(reply.error)}"
     if reply.tool_calls:
         return f"wants {', '.join(call.tool for call in reply.tool_calls)}"
     return f"= {short(reply.text if reply.data is None else reply.data)}"
 
 
 def _value(value: Any) -> str:
-    """Name the tools of a toolbox; quote anything else."""
+    """Return the names of the tools of a toolbox, or quote any other value."""
     if isinstance(value, list) and value and all(isinstance(one, dict) and "input_schema" in one for one in value):
         return ", ".join(str(one.get("name")) for one in value)
     return short(value)
 
 
 def local(instant: dt.datetime | None) -> str:
-    """Write an instant in the local time zone."""
+    """Format an instant in the local time zone."""
     return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}" if instant else "–"
 
 
@@ -290,7 +296,7 @@ def short(value: Any) -> str:
 
 
 def is_cut(value: Any) -> bool:
-    """Whether `short` leaves something of a value out."""
+    """Whether `short` cuts a value."""
     return len(_on_one_line(value)) > TEXT_CHARS_MAX
 
 
@@ -299,14 +305,14 @@ def _on_one_line(value: Any) -> str:
     return " ".join(text.split())
 
 
-def _because(error: Failure | None) -> str:
+def _reason_text(error: Failure | None) -> str:
     if error is None:
         return ""
-    first = "".join(f"; [{index}]{_because(failure)}" for index, failure in gathered(error)[:1])
+    first = "".join(f"; [{index}]{_reason_text(failure)}" for index, failure in gathered(error)[:1])
     return f": {error.code} {short(error.message)}".rstrip() + first
 
 
-def _warned(found: list[str]) -> str:
+def _list_warnings(found: list[str]) -> str:
     return f"  ! {', '.join(found)}" if found else ""
 
 
@@ -314,5 +320,5 @@ def _by(who: str | None) -> str:
     return f" by {who}" if who else ""
 
 
-def _after(reason: str) -> str:
+def _reason_suffix(reason: str) -> str:
     return f": {short(reason)}" if reason else ""

@@ -1,4 +1,4 @@
-"""Values of options as people write them: ``KEY=VALUE``, read as the definition's language has the option's type."""
+"""Parses options in the form ``KEY=VALUE``, according to the type of the option in the definition's language."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,12 +11,12 @@ from callboard.service.operations.json_values import NotJson, json_of
 
 
 def option_values(given: Mapping[str, str], language: str | None = None) -> dict[str, Any]:
-    """Return the options of a start by name. ``KEY.MEMBER`` is a member of one that is a map.
+    """Return the options of a start by name. ``KEY.MEMBER`` is a member of an option that is a map.
 
-    A value that is no text is read as JSON. Where the language is not known, as of a definition that is only named,
-    what can be read as JSON is no text. Whether a value is one that the option may have, admission says.
+    A value stays a text if the option may be a text; otherwise it is parsed as JSON. If the language is not known,
+    because the definition is registered, every value that is valid JSON is parsed. Admission checks the values.
 
-    :raises UsageInvalid: if the language has no such option
+    :raises UsageInvalid: if the language does not have the option
     """
     values: dict[str, Any] = {}
     for key, text in given.items():
@@ -32,14 +32,15 @@ def option_values(given: Mapping[str, str], language: str | None = None) -> dict
 def _options_of(language: str, name: str) -> type[BaseModel]:
     options = authoring(language).options
     if options is None:
-        raise UsageInvalid(f"a {language} takes no options", "--option")
+        raise UsageInvalid(f"the language {language} has no options", "--option")
     if name not in options.model_fields:
-        raise UsageInvalid(f"a {language} has no option {name!r}; it has {', '.join(options.model_fields)}", "--option")
+        known = ", ".join(options.model_fields)
+        raise UsageInvalid(f"unknown option of the language {language}: {name!r}; expected one of {known}", "--option")
     return options
 
 
 def _value(options: type[BaseModel], name: str, member: str, text: str) -> Any:
-    """The text itself, if the option may have it for a value."""
+    """Return the text itself if it is a valid value of the option, else the JSON value."""
     try:
         options.model_validate({name: {member: text} if member else text})
     except ValidationError:

@@ -1,7 +1,8 @@
-"""Reaching a server: the configured one, else the embedded one that runs over the data directory.
+"""Connects commands to a server: the configured one, or else the embedded server of the data directory.
 
-A command that only reads starts the embedded server itself if none runs, for as long as it takes. One that wants
-something done needs a server that stays; one that performs runs itself brings it along, or joins it and stands by.
+A command that only reads starts the embedded server temporarily if it does not run. A command that sends requests needs
+a server that keeps running. A command that performs runs itself starts the embedded server, or joins a running one and
+takes over if that ends.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -24,19 +25,19 @@ from callboard.service.operations.errors import NoServer
 POLL_S = 0.05
 
 Say = Callable[[str], None]
-"""Tells people something that is no result."""
+"""Prints a message for people, apart from the results."""
 
 
 @asynccontextmanager
 async def reach(
     config: Config, *, reads: bool, name: str, founds: bool = False, refused_wait_s: float | None = REFUSED_WAIT_S
 ) -> AsyncGenerator[Connection]:
-    """Connect to the server; ``refused_wait_s`` is as in `open_connection`.
+    """Connect to the server; see `open_connection` for ``refused_wait_s``.
 
-    ``reads`` says that the command needs no server that stays, ``founds`` that it makes the store if there is none.
+    ``reads`` permits to start the embedded server temporarily, ``founds`` to create the store if it does not exist.
 
-    :raises NoServer: if none runs, and none may be started for this
-    :raises OperatorError: whatever keeps the server from being usable
+    :raises NoServer: if no server runs, and the command may not start one
+    :raises OperatorError: if the server cannot be used
     """
     if config.nats_url is None and (url := await _running(config.data_dir)):
         config = config.at(url)
@@ -44,14 +45,16 @@ async def reach(
         remedy = "Start one with `callboard up` (in another terminal), or name one with --nats."
         raise NoServer(str(config.data_dir), remedy)
     if config.nats_url is None and not founds and not (Path(config.data_dir) / "nats" / "jetstream").is_dir():
-        remedy = "There is no store either. Name its directory with --data-dir, or begin with `callboard run FILE`."
+        remedy = (
+            "There is no store either. Name its directory with --data-dir, or create one with `callboard run FILE`."
+        )
         raise NoServer(str(config.data_dir), remedy)
     async with AsyncExitStack() as stack:
-        yield await _opened(stack, config, name, refused_wait_s)
+        yield await _open(stack, config, name, refused_wait_s)
 
 
 async def _running(data_dir: Path) -> str | None:
-    """The URL of the server that runs over a data directory; one that is just changing hands is waited for."""
+    """Return the URL of the running server of a data directory. If a process is taking it over, wait for that."""
     with anyio.move_on_after(READY_WAIT_S):
         while (url := running_url(data_dir)) is None:
             if not is_stood_by(data_dir):
@@ -65,57 +68,57 @@ async def _running(data_dir: Path) -> str | None:
 async def join(
     config: Config, *, name: str, say: Say, server: EmbeddedServer | None = None
 ) -> AsyncGenerator[Connection]:
-    """Connect to the server that stands; where none does, run the embedded one: then the connection has a ``server``.
+    """Connect to the running server. If none runs, start the embedded one: then the connection has a ``server``.
 
-    A server that another process runs over the data directory is run on here when that one goes; ``say`` tells people.
-    ``server`` is ours, if it stands already.
+    If another process runs the embedded server, this process takes it over when that one ends, and reports it with
+    ``say``. ``server`` is the embedded server, if this process has started it already.
 
-    :raises OperatorError: whatever keeps the server from being usable
+    :raises OperatorError: if the server cannot be used
     """
     async with AsyncExitStack() as stack:
         if server is not None:
             yield await stack.enter_async_context(open_connection(config, name, server=server))
         else:
-            yield await _entered(stack, config, name, say)
+            yield await _enter(stack, config, name, say)
 
 
-async def _entered(stack: AsyncExitStack, config: Config, name: str, say: Say) -> Connection:
+async def _enter(stack: AsyncExitStack, config: Config, name: str, say: Say) -> Connection:
     until = anyio.current_time() + READY_WAIT_S
     while True:
         url = running_url(config.data_dir) if config.nats_url is None else None
         try:
             return await stack.enter_async_context(
-                _joined(config, url, name, say) if url else open_connection(config, name)
+                _join_running(config, url, name, say) if url else open_connection(config, name)
             )
         except StoreLocked:
-            # Another process is just starting or stopping the server of this store.
+            # Another process is starting or stopping the server of this store.
             if anyio.current_time() >= until:
                 raise
         await anyio.sleep(POLL_S)
 
 
 @asynccontextmanager
-async def _joined(config: Config, url: str, name: str, say: Say) -> AsyncGenerator[Connection]:
-    """Connect to the server that another process runs over the data directory, and stand by it."""
+async def _join_running(config: Config, url: str, name: str, say: Say) -> AsyncGenerator[Connection]:
+    """Connect to the server that another process runs for the data directory, and be ready to take it over."""
     nc: Client | None = None
     error: Exception | None = None
 
-    def connected() -> bool:
+    def is_connected() -> bool:
         return nc is not None and nc.is_connected
 
-    def took_over() -> None:
-        say("The command that ran the server has gone; this one runs it now.")
+    def report_takeover() -> None:
+        say("The command that ran the server has ended; this command runs it now.")
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stand_by, config, url, connected, took_over)
+        tasks.start_soon(stand_by, config, url, is_connected, report_takeover)
         try:
             there = config.at(url)
             async with open_connection(there, name, gaps_expected=True) as connection:
                 nc = connection.nc
-                say(f"Joined the server at {without_secrets(url)}, which another command runs over {config.data_dir}.")
+                say(f"Joined the server at {without_secrets(url)}, which another command runs for {config.data_dir}.")
                 yield connection
         except Exception as caught:
-            # Raised below: the task group would wrap it.
+            # Raised below, because the task group would wrap it.
             error = caught
         finally:
             tasks.cancel_scope.cancel()
@@ -123,8 +126,8 @@ async def _joined(config: Config, url: str, name: str, say: Say) -> AsyncGenerat
         raise error
 
 
-async def _opened(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> Connection:
-    """Connect; if another process is just starting or stopping the server of this store, wait until it has."""
+async def _open(stack: AsyncExitStack, config: Config, name: str, refused_wait_s: float | None) -> Connection:
+    """Connect. If another process is starting or stopping the server of this store, wait for that."""
     until = anyio.current_time() + READY_WAIT_S
     while True:
         try:

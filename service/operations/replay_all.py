@@ -1,4 +1,4 @@
-"""Replaying all: every run of a store, or of an archive, is replayed by this version, in several processes at once."""
+"""Replays every run of a store or of an archive with this version, in several processes."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from callboard.service.api.connection import open_connection
 from callboard.service.operations.replays import replay_events
 
 TOGETHER = 20
-"""Runs that a process takes in one go."""
+"""Number of runs that a process replays per task."""
 
 NOT_STARTED = "replay.not_started"
 
 
 class Replaying(Struct, frozen=True):
-    """How a run's replay came out; ``code`` and ``message`` say why it is not verified."""
+    """The result of a run's replay; ``code`` and ``message`` say why it is not verified."""
 
     run: str
     definition: str
@@ -46,7 +46,7 @@ class Replaying(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What became of all runs; of those that failed each is told."""
+    """The sums over all replays, and the result of each failed one."""
 
     runs: int
     verified: int
@@ -56,8 +56,8 @@ class Report(Struct, frozen=True):
 
 
 class Location(Struct, frozen=True):
-    """Where runs are read by a process: in the archive of ``path``, or else at the server of ``config``; ``code`` names
-    what is hosted, for runs of it."""
+    """Where a process reads runs: from the archive ``path``, or else from the server of ``config``. ``code`` names
+    hosted code to load, for the runs of its workflows."""
 
     config: Config
     tenant: str
@@ -66,7 +66,7 @@ class Location(Struct, frozen=True):
 
 
 def report_of(found: Iterable[Replaying]) -> Report:
-    """Sum up."""
+    """Return the report of some replays."""
     every = list(found)
     return Report(
         runs=len(every),
@@ -80,9 +80,9 @@ def report_of(found: Iterable[Replaying]) -> Report:
 async def replay_all(
     location: Location, runs: Sequence[str], processes: int, progress: Callable[[int], None]
 ) -> list[Replaying]:
-    """Replay runs, in so many processes; ``progress`` is told how many more are done.
+    """Replay runs in up to ``processes`` processes. ``progress`` is called with the number of further runs done.
 
-    :raises OperatorError: if the server, or the archive, cannot be used
+    :raises OperatorError: if the server or the archive cannot be used
     """
     parts = [runs[at : at + TOGETHER] for at in range(0, len(runs), TOGETHER)]
     found: list[Replaying] = []
@@ -97,12 +97,12 @@ async def _in_parts(
 ) -> AsyncGenerator[list[Replaying]]:
     if processes <= 1:
         for part in parts:
-            yield await _replayed(location, part)
+            yield await _replay_runs(location, part)
         return
-    # Not forked: this process has a connection, and perhaps threads.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_begin)
+    # Spawned instead of forked, because this process has a connection and perhaps threads.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_ignore_interrupts)
     try:
-        waiting: list[Future[list[Replaying]]] = [pool.submit(_replayed_apart, location, part) for part in parts]
+        waiting: list[Future[list[Replaying]]] = [pool.submit(_replay_in_process, location, part) for part in parts]
         for future in waiting:
             yield await asyncio.wrap_future(future)
     finally:
@@ -110,18 +110,18 @@ async def _in_parts(
             await anyio.to_thread.run_sync(partial(pool.shutdown, cancel_futures=True))
 
 
-def _begin() -> None:
-    """Leave Ctrl-C to the process that waits for this one."""
+def _ignore_interrupts() -> None:
+    """Ignore Ctrl-C in this process: the parent process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _replayed_apart(location: Location, runs: Sequence[str]) -> list[Replaying]:
+def _replay_in_process(location: Location, runs: Sequence[str]) -> list[Replaying]:
     for one in location.code:
         load(one)
-    return anyio.run(_replayed, location, runs)
+    return anyio.run(_replay_runs, location, runs)
 
 
-async def _replayed(location: Location, runs: Sequence[str]) -> list[Replaying]:
+async def _replay_runs(location: Location, runs: Sequence[str]) -> list[Replaying]:
     if location.path:
         archive = Archive(Path(location.path))
         log = ArchivedLog(archive)
@@ -131,12 +131,12 @@ async def _replayed(location: Location, runs: Sequence[str]) -> list[Replaying]:
 
 
 async def _one(log: Reading, ref: RunRef, config: Config) -> Replaying:
-    """Replay one run; whatever keeps it from being replayed is its verdict."""
+    """Replay one run. An error that prevents the replay becomes part of the result."""
     events: list[Event] = []
     try:
         events = events_of(readable(await read_run(log, ref)))
         if not events:
-            return Replaying(ref.run, "", 0, "not started", NOT_STARTED, "it is not there any more")
+            return Replaying(ref.run, "", 0, "not started", NOT_STARTED, "the run no longer exists")
         admission = read_admission(events[0], language, adopted_digest(events))
         replay_events(ref, events, admission, secrets_of(config, os.environ, admission))
     except CallboardError as error:

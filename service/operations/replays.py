@@ -1,4 +1,4 @@
-"""Replays: a run's interpreter over its log again, with a sink that keeps whatever it would write to itself."""
+"""Replays a run: drives its interpreter over its log again, without writing the events that it would append."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from callboard.runtime.interpreter.replay import Admitted, build_stage, replay
 from callboard.runtime.interpreter.run_end import conclude, conclude_failed
 from callboard.runtime.interpreter.stage import Stage
 from callboard.runtime.run.replay_observer import Observer
-from callboard.service.operations.narration import narrated
+from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import result_of
 
 
 class Unwritten(Struct, frozen=True):
-    """An event that the replay would append next: the run stopped before it was recorded."""
+    """An event that the replay would append next, because the run stopped before it was recorded."""
 
     type: str
     path: str
@@ -35,7 +35,7 @@ class Deadline(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
-    """What a replay came to at event ``at`` of ``events``: the run's standing, and what its interpreter waits for."""
+    """The result of a replay up to event ``at`` of ``events``: the run's state, and what its interpreter waits for."""
 
     run: str
     at: int
@@ -51,16 +51,16 @@ class Replayed(Struct, frozen=True, kw_only=True):
 def replay_events(
     ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], at: int | None = None
 ) -> Replayed:
-    """Run the interpreter over a run's events up to ``at``; verify whatever it states and asks for on the way.
+    """Replay a run's events up to ``at``, and verify all facts and effects of the interpreter against them.
 
-    :raises ReplayDiverged: if that is something else than was recorded
+    :raises ReplayDiverged: if the interpreter differs from the recorded events
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``
     """
     last = events[-1]
     until = last.n if at is None else at
     if until > last.n:
-        raise CallboardError("replay.no_event", f"there is no event {until}; the last is {last.n}", ref.run)
-    stage, sink = replayed_to(ref, events, admission, secrets, until)
+        raise CallboardError("replay.no_event", f"the run has no event {until}; the last is {last.n}", ref.run)
+    stage, sink = replay_to(ref, events, admission, secrets, until)
     ended = last.type == RunEnd.type
     if until == last.n:
         _verify(stage, sink, ref, last, ended)
@@ -74,22 +74,22 @@ def replay_events(
         open=[OpenEffect(event.key, event.type, event.path, event.n, event.time) for event in effects],
         questions=[] if over else list(stage.waits.questions),
         deadlines=[] if over else [Deadline(due, key) for due, key in stage.waits.deadlines()],
-        unwritten=[_unwritten(event) for event in sink.beyond],
+        unwritten=[_describe_unwritten(event) for event in sink.beyond],
         standing=result_of([event for event in events if event.n <= until]),
     )
 
 
-def replayed_to(
+def replay_to(
     ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], until: int
 ) -> tuple[Stage, Observer]:
-    """Run the interpreter over a run's events up to ``until``; return its stage there, and what it would write.
+    """Replay a run's events up to ``until``. Return its stage at that event, and the sink with the unwritten events.
 
-    :raises ReplayDiverged: if it asks for something else than was recorded
+    :raises ReplayDiverged: if the interpreter differs from the recorded events
     :raises CallboardError: ``replay.not_started``
     """
     started = next((event for event in events if event.type == RunStart.type), None)
     if started is None:
-        raise CallboardError("replay.not_started", "the run has not begun; there is nothing to replay", ref.run)
+        raise CallboardError("replay.not_started", "the run has not started, so there is nothing to replay", ref.run)
     sink = Observer(ref, events[-1], secrets)
     stage, _ = build_stage(admission, ref, events, sink)
     if until >= started.n:
@@ -98,20 +98,21 @@ def replayed_to(
 
 
 def _run(stage: Stage, admission: Admitted, started: Event, events: Sequence[Event]) -> None:
-    """Deliver events and, where the run is over behind them, state its end as a live run does."""
+    """Deliver events and, if the run is over after them, state its end as a live run does."""
     try:
         replay(stage, admission, started, events)
     except ReplayDiverged:
         raise
     except Exception as error:
-        # A fault of the interpreter fails a run; recorded as such, it is no difference.
+        # An error of the interpreter fails the run. If the log has the same failure, the replay agrees with it.
         conclude_failed(stage, Failure(code="internal", message=f"{type(error).__name__}: {error}"))
     else:
         conclude(stage)
 
 
 def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool) -> None:
-    """At the end of the log everything recorded has been asked for, and after the end of a run nothing else."""
+    """Check, at the end of the log, that the interpreter has requested every recorded effect, and, if the run has
+    ended, nothing else."""
     stage.ledger.verify_replayed()
     if ended and sink.beyond:
         requested = sink.beyond[0]
@@ -120,6 +121,6 @@ def _verify(stage: Stage, sink: Observer, ref: RunRef, last: Event, ended: bool)
         raise ReplayDiverged(ref, last.n, difference)
 
 
-def _unwritten(event: Event) -> Unwritten:
+def _describe_unwritten(event: Event) -> Unwritten:
     payload: Any = decode_json(event.payload, type=TYPES[event.type])
-    return Unwritten(event.type, event.path, event.key, narrated(event, payload))
+    return Unwritten(event.type, event.path, event.key, narrate(event, payload))

@@ -1,4 +1,4 @@
-"""Results of runs as machines take them: folded from a run's events."""
+"""Results of runs in formats for machines, folded from a run's events."""
 
 import re
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ def compact(value: Any) -> str:
 
 
 def result_of(events: Sequence[Event], prices: Prices | None = None) -> RunResult:
-    """Fold a run's events into its result; what it has cost by ``prices``, or the list's."""
+    """Fold a run's events into its result, with costs by ``prices`` (default: the list prices)."""
     return fold(Results(prices), events)
 
 
 def path_of(events: Sequence[Event]) -> list[str]:
-    """Return the outer nodes in the order in which they were entered, a repeated one as ``node#2``.
+    """Return the outer nodes in the order in which they were entered, repeated ones as ``node#2``.
 
-    If there is but one, and others stand in it, as the steps of a flow do in its frame, it is those.
+    If there is only one outer node, and it has inner nodes, as the frame of a flow has steps, return those instead.
     """
     entered = [event for event in events if event.type == NodeEnter.type]
     outer = {event.path for event in entered if not _INNER.search(event.path)}
@@ -49,12 +49,12 @@ def path_of(events: Sequence[Event]) -> list[str]:
 
 
 def result_object(result: RunResult) -> dict[str, Any]:
-    """Return all that is known of a run, for machines; its status stands there even if it is the first of all."""
+    """Return all that is known of a run, for machines, always with its status, even if that is the default."""
     return {**msgspec.to_builtins(result), "status": result.status}
 
 
 def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]:
-    """Return how a run came out, for machines."""
+    """Return a summary of a run and its result, for machines."""
     return {
         "run_id": result.run,
         **({"origin": result.origin, "parted_at": result.parted_at} if result.origin else {}),
@@ -71,5 +71,5 @@ def summary_object(result: RunResult, events: Sequence[Event]) -> dict[str, Any]
 
 
 def event_object(event: Event) -> dict[str, Any]:
-    """Return an event as the JSON object that stands in the log."""
+    """Return an event as the JSON object that the log stores."""
     return decode_json(msgspec.json.encode(event))

@@ -1,4 +1,4 @@
-"""Run files: a run that stands in a file, an archive or its events line by line, is read as one in the log is."""
+"""Reads runs from files (archives, or exported events), in the same way as runs in the log."""
 
 import re
 from collections.abc import AsyncGenerator, Sequence
@@ -19,13 +19,13 @@ from callboard.service.operations.event_files import read_runs
 from callboard.service.operations.reach import reach
 
 ARCHIVE = ".callboard"
-"""How the names of archives end."""
+"""File name extension of archives."""
 
 _NAMED = re.compile(r"(.*(?:\.callboard|\.jsonl))(?:#(.+))?")
 
 
 class InFile(Struct, frozen=True):
-    """A run in a file: ``FILE``, or ``FILE#RUN`` where it has several."""
+    """A run in a file: ``FILE``, or ``FILE#RUN`` if the file has several runs."""
 
     path: Path
     run: str | None
@@ -36,13 +36,13 @@ class InFile(Struct, frozen=True):
 
 
 def in_file(named: str) -> InFile | None:
-    """Return what is meant where a run is named, if it stands in a file: the ending says so."""
+    """Return the file and run that a name refers to; None if it does not have the extension of a file with runs."""
     found = _NAMED.fullmatch(named)
     return InFile(Path(found[1]), found[2]) if found else None
 
 
 class Source:
-    """Where runs are read: the log, and files."""
+    """Reads runs from the log and from files."""
 
     def __init__(self, config: Config, connection: Connection | None) -> None:
         self._config = config
@@ -52,16 +52,16 @@ class Source:
     async def events(self, named: str) -> list[Event]:
         """Return a run's events, as `Client.events`.
 
-        :raises UnknownRun: if there is no such run
-        :raises OperatorError: if the file is none of runs
-        :raises ArchiveLacks: if the file has no such run
+        :raises UnknownRun: if the run does not exist
+        :raises OperatorError: if the file does not contain runs
+        :raises ArchiveLacks: if the file does not contain the run
         """
         return events_of([item for item in (await self._read(named))[1] if item.event.n])
 
     async def run(self, named: str) -> tuple[RunRef, list[Event]]:
         """Return a run and its events. Raises as `events`.
 
-        :raises LogUnreadable: if there is something among them that is none
+        :raises LogUnreadable: if a message of the run is not an event
         """
         ref, items = await self._read(named)
         return ref, events_of(readable(items))
@@ -70,7 +70,7 @@ class Source:
         file = in_file(named)
         if file is not None:
             return await self._of_file(file)
-        assert self._connection is not None, "only what stands in files is read without a connection"
+        assert self._connection is not None, "a run in the log needs a connection"
         ref = RunRef(self._config.tenant, named)
         items = await read_for_view(self._connection.log, ref)
         if not items:
@@ -89,7 +89,7 @@ class Source:
             return ref, await read_run(ArchivedLog(archive), ref)
         runs = read_runs(file.path)
         if file.run not in (None, *runs) or (file.run is None and len(runs) > 1):
-            raise ArchiveLacks(file.path, f"it has the runs {', '.join(runs)}", f"Name one: {file.path}#RUN.")
+            raise ArchiveLacks(file.path, f"it has the runs {', '.join(runs)}", f"Name one of them: {file.path}#RUN.")
         name, events = next(one for one in runs.items() if file.run in (None, one[0]))
         ref = RunRef(self._config.tenant, name)
         return ref, [Recorded(event.n, ref, "", b"", event) for event in events]
@@ -97,9 +97,9 @@ class Source:
 
 @asynccontextmanager
 async def source(config: Config, *named: str, name: str) -> AsyncGenerator[Source]:
-    """Reach what is needed to read the runs that are named: no server, if all of them stand in files.
+    """Open the sources of the named runs. The server is not needed if all of them are in files.
 
-    :raises OperatorError: whatever keeps the server from being usable
+    :raises OperatorError: if the server cannot be used
     """
     async with AsyncExitStack() as stack:
         connection: Connection | None = None

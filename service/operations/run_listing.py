@@ -1,4 +1,4 @@
-"""Listing runs: the index beside the store, brought up to the log, for as long as somebody asks."""
+"""Lists of runs for a command, from the index in the data directory and the newer events in the log."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,13 +14,13 @@ from callboard.service.api.run_lists import Listings
 
 @asynccontextmanager
 async def listings(connection: Connection) -> AsyncGenerator[Listings]:
-    """The listings of runs, for the length of the block."""
+    """Open the listings of runs for the length of the block."""
     error: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
             yield Listings(connection.log, tasks, _folder(connection), prices=connection.config.price_table())
         except Exception as caught:
-            # Raised below: the task group would wrap it.
+            # Raised below, because the task group would wrap it.
             error = caught
         finally:
             tasks.cancel_scope.cancel()
@@ -29,7 +29,7 @@ async def listings(connection: Connection) -> AsyncGenerator[Listings]:
 
 
 def _folder(connection: Connection) -> Path | None:
-    """Where the index lies: with the store, if that is here."""
+    """Return the folder of the index, which is next to the store; None if the store is on another machine."""
     config = connection.config
     here = connection.server is not None or running_url(config.data_dir) == config.nats_url
     return config.data_dir / FOLDER if here else None

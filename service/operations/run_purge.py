@@ -1,7 +1,7 @@
-"""Purging runs: what may be taken out of the log, in which order, and what became of it.
+"""Purges runs: removes their messages from the log.
 
-A run goes with the child runs that it has started. One that others still need stays: that goes on, whose parent does,
-or that forks share.
+A run is purged together with its child runs. A run cannot be purged while it is still needed: if it has not ended, its
+parent has not ended, or forks share its events.
 """
 
 from collections.abc import Collection
@@ -17,19 +17,19 @@ from callboard.bus.subjects import RunRef
 from callboard.service.api.client import Client, UnknownRun
 
 FORKED = "purge.forked"
-"""Others share the events of a run."""
+"""Code of the error for a run whose events forks share."""
 
 
 class CannotPurge(CallboardError):
-    """A run is still needed."""
+    """The run is still needed."""
 
     def __init__(self, code: str, run: str, message: str, remedy: str) -> None:
         super().__init__(code, message, run, remedy)
 
 
-class _Going(msgspec.Struct, frozen=True):
-    """A run that is to go, and the ``mark`` that it is to have, None if what is left is to be removed. ``forked`` is
-    the last note of a fork, None if it has been marked before."""
+class _Planned(msgspec.Struct, frozen=True):
+    """A run to purge. ``mark`` is set on the run first; it is None if only remaining messages are to be removed.
+    ``forked`` is the last note of a fork; it is None if the run already has a mark."""
 
     ref: RunRef
     mark: Gone | None = None
@@ -43,61 +43,64 @@ class _Born(msgspec.Struct):
 
 
 async def check_purge(client: Client, run: str, besides: Collection[str] = ()) -> None:
-    """Check that a run may be taken out of the log with its children, if the forks ``besides`` were not there.
+    """Check that a run may be purged with its children, once the forks ``besides`` have been purged.
 
-    :raises UnknownRun: if there is no such run, or not any more
-    :raises CannotPurge: if it, or a child, is still needed
+    :raises UnknownRun: if the run does not exist, or has been purged
+    :raises CannotPurge: if the run or a child is still needed
     :raises NoAnswer: if the log does not answer
     """
     if await client.log.last(client.ref(run)) is None:
         raise UnknownRun(client.ref(run))
-    await _going(client, run, Gone(), "", besides)
+    await _plan_purge(client, run, Gone(), "", besides)
 
 
 async def purge_run(client: Client, run: str, mark: Gone) -> int:
-    """Take a run and its children out of the log; return how many messages are gone, 0 if they were already.
+    """Purge a run and its children. Return the number of removed messages, 0 if the run was already purged.
 
-    :raises UnknownRun: if there is no such run, and never was
-    :raises CannotPurge: if it, or a child, is still needed; then nothing is gone, but where somebody forks just now
+    :raises UnknownRun: if the run has never existed
+    :raises CannotPurge: if the run or a child is still needed. Then nothing is removed, unless it was forked just now
     :raises NoAnswer: if the log does not answer
     """
-    going = await _going(client, run, mark, "")
-    # All are marked before the first is removed: whoever finishes what was broken off needs nothing else. The run comes
-    # first: where it is broken off, what is left has nobody above it any more, and all that belongs to it.
+    going = await _plan_purge(client, run, mark, "")
+    # All are marked before the first is removed, so that an interrupted purge can be finished from the marks alone. The
+    # run is removed before its children: after an interruption, the remaining runs have no parent, but all children.
     for one in going:
         await _mark(client, one)
     return sum([await finish(client.log, one.ref) for one in going])
 
 
-async def _going(client: Client, run: str, mark: Gone, within: str, besides: Collection[str] = ()) -> list[_Going]:
-    """Return a run, and what goes with it; ``within`` is the parent that it goes with, and ``besides`` as above.
+async def _plan_purge(
+    client: Client, run: str, mark: Gone, within: str, besides: Collection[str] = ()
+) -> list[_Planned]:
+    """Return a run and its descendants, to purge them. ``within`` is the parent with which the run is purged; see
+    `check_purge` for ``besides``.
 
-    :raises UnknownRun: if there is no such run, and never was
+    :raises UnknownRun: if the run has never existed
     :raises CannotPurge: if one of them is still needed
     """
     ref = client.ref(run)
-    # Told anew by whoever finishes what was broken off, it stays as it was.
+    # When an interrupted purge is repeated, the mark of the first one is kept.
     before = await gone(client.log, ref)
     mark = before or mark
     recorded = await client.log.read(ref)
     if not recorded:
         if before is None:
             raise UnknownRun(ref)
-        return [_Going(ref)]
-    # Noted before they are looked for: whoever forks it from here on is met with at the mark.
+        return [_Planned(ref)]
+    # Read before the forks are listed: setting the mark fails if another fork was noted after this.
     forked = await last_fork(client.log, ref)
     own = [item for item in recorded if item.ref == ref]
     await _check(client, ref, own, within, besides)
-    found = [_Going(ref, mark, forked if before is None else None)]
-    # A fork has started anew what its origin had under way, whichever child the intent names.
+    found = [_Planned(ref, mark, forked if before is None else None)]
+    # A fork has its own child runs in place of its origin's open ones, so the ids are not read from the events.
     for child in sorted({child_id(run, item.event.key) for item in recorded if item.event.type == ev.ChildStart.type}):
         if await client.log.last(client.ref(child)) is not None:
-            found += await _going(client, child, mark, run, besides)
+            found += await _plan_purge(client, child, mark, run, besides)
     return found
 
 
-async def _mark(client: Client, one: _Going) -> None:
-    """:raises CannotPurge: if a run has been forked since that was looked for"""
+async def _mark(client: Client, one: _Planned) -> None:
+    """:raises CannotPurge: if the run has been forked since its forks were listed"""
     if one.mark is None:
         return
     if one.forked is None:
@@ -106,27 +109,28 @@ async def _mark(client: Client, one: _Going) -> None:
     try:
         await mark_gone(client.log, one.ref, one.mark, one.forked)
     except Refused:
-        raise _shared(one.ref.run, "a new fork shares its events") from None
+        raise _forked_error(one.ref.run, "a new fork shares its events") from None
 
 
 async def _check(client: Client, ref: RunRef, own: list[Recorded], within: str, besides: Collection[str]) -> None:
-    """:raises CannotPurge: if a run is still needed"""
+    """:raises CannotPurge: if the run is still needed"""
     last = own[-1].event
-    # A child that its parent has given up while it was being admitted is performed by nobody.
+    # No worker performs a child that its parent gave up while it was being admitted.
     given_up = bool(within) and last.type == ev.RunAccepted.type
     if last.type not in ev.AT_REST and own[-1].readable and not given_up:
-        message = f"run {ref.run} goes on"
-        raise CannotPurge("purge.open", ref.run, message, "Wait for its end, or cancel or kill it.")
+        message = f"run {ref.run} has not ended"
+        raise CannotPurge("purge.open", ref.run, message, "Wait until it has ended, or cancel or kill it.")
     if sharing := await forks(client.log, ref, besides):
-        raise _shared(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
+        raise _forked_error(ref.run, f"{', '.join(sharing)} {'share' if len(sharing) > 1 else 'shares'} its events")
     parent = msgspec.json.decode(own[0].event.payload, type=_Born).parent if own[0].event.n == 1 else None
     if parent is None or parent.run == within:
         return
     above = await client.log.last(RunRef(ref.tenant, parent.run))
     if above is not None and above.event.type not in ev.AT_REST:
-        message = f"run {parent.run}, which has started it, goes on"
-        raise CannotPurge("purge.parent", ref.run, message, f"Purge {parent.run} when it has ended; this goes with it.")
+        message = f"its parent run {parent.run} has not ended"
+        remedy = f"Purge {parent.run} when it has ended; that purges its child runs, too."
+        raise CannotPurge("purge.parent", ref.run, message, remedy)
 
 
-def _shared(run: str, message: str) -> CannotPurge:
-    return CannotPurge(FORKED, run, message, "Purge its forks before.")
+def _forked_error(run: str, message: str) -> CannotPurge:
+    return CannotPurge(FORKED, run, message, "Purge its forks first.")

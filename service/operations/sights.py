@@ -1,4 +1,4 @@
-"""Sights: what a model saw at one of its calls, put together as it was then, by a replay that verifies it."""
+"""Reconstructs the input of a call to a model, by a replay that verifies it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,12 +10,12 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.json_types import JSON, JsonSchema
 from callboard.runtime.interpreter.replay import Admitted
 from callboard.runtime.run.conversation import model_turn
-from callboard.service.operations.replays import replayed_to
+from callboard.service.operations.replays import replay_to
 
 
 class Said(Struct, frozen=True):
-    """A message as the model saw it. ``n`` is the event that brought it into the conversation; ``new`` says that the
-    turn before had not seen it."""
+    """A message of the conversation. ``n`` is the event that added it; ``new`` is true if the previous turn did not
+    have it."""
 
     message: Message
     n: int
@@ -23,14 +23,14 @@ class Said(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """The answer, which is event ``n``."""
+    """The model's answer, recorded as event ``n``."""
 
     n: int
     payload: ModelResult
 
 
 class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A whole request to a model. ``verified`` says that a replay has asked for the very same, digest and all."""
+    """A complete request to a model. ``verified`` is true if a replay has made the same request, with equal digest."""
 
     key: str
     n: int
@@ -53,24 +53,24 @@ class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
     result: Reply | None = None
 
 
-def seen(
+def reconstruct_request(
     ref: RunRef, events: Sequence[Event], admission: Admitted, secrets: dict[str, str], reply: Event | None
 ) -> Seen | None:
-    """Return what the model saw at the ``model.call`` that is the last of a run's events; ``reply`` is its outcome.
+    """Return the input of the ``model.call`` that is the last of a run's events; ``reply`` is its outcome.
 
-    None if the call was withdrawn before it was made.
+    Return None if the call was cancelled before it was made.
 
-    :raises ReplayDiverged: if a replay asks for something else than was recorded
+    :raises ReplayDiverged: if the replay differs from the recorded events
     :raises CallboardError: ``replay.not_started``
     """
     called = events[-1]
-    stage, _ = replayed_to(ref, events, admission, secrets, called.n)
+    stage, _ = replay_to(ref, events, admission, secrets, called.n)
     effect = stage.waits.effects.get(called.key)
     call = payload_of(called)
     if effect is None or not isinstance(call, ModelCall):
         return None
     turn = model_turn(effect, stage.asks.memory, "")
-    numbers = list(_numbers(events, called.key))
+    numbers = list(_message_events(events, called.key))
     new = len(turn.messages) - len(call.messages) - (call.base is not None)
     return Seen(
         key=called.key,
@@ -98,8 +98,8 @@ def seen(
     )
 
 
-def _numbers(events: Sequence[Event], key: str) -> Iterator[int]:
-    """The events that brought in the messages of a conversation, in their order."""
+def _message_events(events: Sequence[Event], key: str) -> Iterator[int]:
+    """Yield the numbers of the events that added the messages of a conversation, in order."""
     calls = {event.key: event for event in events if event.type == ModelCall.type}
     replies = {event.key: event.n for event in events if event.type == ModelResult.type}
     chain: list[str] = []

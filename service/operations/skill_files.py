@@ -1,10 +1,10 @@
-"""Skill files of a project: those that a definition asks for are found on this disk and travel in the start message.
+"""Finds the skill files of a project that a definition uses, so that the start message can contain them.
 
-They lie in ``.sweny/skills``, ``.claude/skills``, ``.agents/skills`` and ``.gemini/skills`` of the project, the first
-ranking highest (workflow specification, *Skills: Multi-Harness Discovery*). The home folder is none of the places.
+They are in ``.sweny/skills``, ``.claude/skills``, ``.agents/skills`` and ``.gemini/skills`` of the project, the first
+with the highest rank (workflow specification, *Skills: Multi-Harness Discovery*). The home folder is not searched.
 
-A skill file comes with whatever was cloned, and nobody need have read it: so a program that it names as its MCP server
-is left out unless somebody says otherwise; its text, and servers that are reached by URL, stay.
+Skill files come with a cloned repository, and the user may not have read them. So a program that a skill file names as
+its MCP server is left out unless the user permits it. The text, and servers with a URL, are kept.
 """
 
 import re
@@ -25,25 +25,25 @@ from callboard.lib.folders import LeadsOutside, path_below
 FILE = "SKILL.md"
 
 FOLDERS_MAX = 500
-"""Skills that are looked at in one folder."""
+"""Maximum number of skills that are read in one folder."""
 
 FILE_BYTES_MAX = 256 * 1024
-"""A larger skill file is passed over: it would go into every instruction that uses it."""
+"""Largest skill file that is accepted, since its text becomes part of every instruction that uses it."""
 
 _FRONT_MATTER = re.compile(r"(---[ \t]*\r?\n)(.*?)((?:^|\r?\n)---[ \t]*(?:\r?\n|\Z).*)\Z", re.DOTALL | re.MULTILINE)
 
 
 class SkillFiles(Struct, frozen=True):
-    """Skill files by path within the project, and what is odd about them."""
+    """Skill files by path within the project, and warnings about them."""
 
     files: dict[str, str] = field(default_factory=dict[str, str])
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
 def project_of(folder: Path, working: Path, home: Path | None = None) -> Path | None:
-    """Return the project that a folder belongs to: the nearest one with ``.git``, else the working folder.
+    """Return the project of a folder: the nearest folder with ``.git``, else the working folder.
 
-    None if that is the home folder, or above it: what lies there belongs to no project.
+    Return None if that is the home folder or above it, because files there do not belong to a project.
     """
     home = (home or Path.home()).resolve()
     above = [home, *home.parents]
@@ -57,9 +57,9 @@ def project_of(folder: Path, working: Path, home: Path | None = None) -> Path | 
 
 
 def skill_files(project: Path, wanted: Collection[str], *, commands: bool = False) -> SkillFiles:
-    """Find the skill files of a project that define the wanted skills; of several for one skill the highest ranking.
+    """Find the skill files of a project that define the wanted skills; for each skill, the file with the highest rank.
 
-    ``commands`` says that programs named in them may be run.
+    ``commands`` permits the programs that the files name.
     """
     found = SkillFiles()
     taken: dict[str, str] = {}
@@ -67,12 +67,12 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         name = path.relative_to(project).as_posix()
         text = _read(path, project)
         skill, problems = read_skill_file(text, name) if isinstance(text, str) else (None, [text])
-        # One that nobody asks for is nobody's business here, whatever is wrong with it.
+        # Problems of skills that the definition does not use are not reported.
         if (skill.id if skill else path.parent.name) not in wanted:
             continue
         if skill is None or not isinstance(text, str):
             found.warnings.extend(msgspec.structs.replace(problem, where=name) for problem in problems)
-            continue  # problems of one that travels are reported where the start is admitted
+            continue  # Admission reports the problems of files that are sent.
         if skill.id in taken:
             message = f"the skill {skill.id!r} is already defined in {taken[skill.id]}"
             found.warnings.append(_warning("DUPLICATE_SKILL", message, name))
@@ -80,7 +80,7 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
         taken[skill.id] = name
         if skill.mcp is not None and skill.mcp.command and not commands:
             text = _without_command(text)
-            message = f"its server ({skill.mcp.command}) is left out: a skill file may not name programs to run"
+            message = f"its MCP server ({skill.mcp.command}) is left out: a skill file may not name programs to run"
             expected = "--skill-commands, if you trust this project"
             found.warnings.append(_warning("SKILL_COMMAND", message, name, expected))
             if not skill.instruction and not skill.mcp.url:
@@ -96,12 +96,12 @@ def _candidates(project: Path) -> Iterator[Path]:
         try:
             names = sorted((project / folder).iterdir())
         except OSError:
-            continue  # there is none, or it is not ours to read
+            continue  # The folder does not exist, or cannot be read.
         yield from (name / FILE for name in names[:FOLDERS_MAX] if (name / FILE).exists())
 
 
 def _beside(path: Path) -> list[str]:
-    """Name the files and folders beside a skill file, hidden ones not."""
+    """Return the names of the files and folders next to a skill file, without hidden ones."""
     try:
         return sorted(
             f"{one.name}/" if one.is_dir() else one.name
@@ -109,7 +109,7 @@ def _beside(path: Path) -> list[str]:
             if one.name != FILE and not one.name.startswith(".")
         )
     except OSError:
-        return []  # the folder is not ours to list
+        return []  # The folder cannot be read.
 
 
 def _read(path: Path, project: Path) -> str | Problem:
@@ -118,16 +118,17 @@ def _read(path: Path, project: Path) -> str | Problem:
         real = path_below(project, name)
         found = real.stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > FILE_BYTES_MAX:
-            return _warning("INVALID_SKILL_FILE", "is no file of text", name, f"at most {FILE_BYTES_MAX} bytes")
+            message = "is not a regular file of acceptable size"
+            return _warning("INVALID_SKILL_FILE", message, name, f"a text file of at most {FILE_BYTES_MAX} bytes")
         return real.read_text(encoding="utf-8-sig")
     except LeadsOutside:
-        return _warning("INVALID_SKILL_FILE", "leads out of the project", name)
+        return _warning("INVALID_SKILL_FILE", "is a link to a file outside of the project", name)
     except (OSError, ValueError, RuntimeError) as error:
         return _warning("INVALID_SKILL_FILE", f"cannot be read: {error}", name)
 
 
 def _without_command(text: str) -> str:
-    """Return a skill file whose server is reached by URL only, if it has one; the front matter is written as JSON."""
+    """Return a skill file without the program of its server; the URL is kept. The front matter becomes JSON."""
     match = _FRONT_MATTER.match(text)
     tree = read_yaml(match[2]) if match else []
     assert match is not None

@@ -1,7 +1,7 @@
-"""Start messages: what a definition's file and what is asked for with it amount to.
+"""Builds start messages from the file of a definition and the options of a request.
 
-The definition is read here too, so that its problems are told with their lines before anything is started, and so that
-the files which it names travel in the message: no worker reads this disk.
+The definition is parsed here, so that its problems are reported with their lines before a run is started. The files
+that it names become part of the message, since workers cannot read the files of this machine.
 """
 
 import sys
@@ -21,25 +21,25 @@ from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
 from callboard.runtime.hosting.names import named
-from callboard.service.operations.bundle_files import Permit, bundled, everything, skills_beside
+from callboard.service.operations.bundle_files import Permit, build_bundle, permit_all, skills_beside
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.files import document_of, text_of, why
 from callboard.service.operations.json_values import NotJson, json_of
 from callboard.service.operations.option_values import option_values
 from callboard.service.operations.start_request import StartRequest
-from callboard.service.operations.trigger_starts import OPTION, begin, begun_of, received_of
+from callboard.service.operations.trigger_starts import OPTION, apply_trigger, begin, parse_received
 
 STDIN = "-"
 
 AskInputs = Callable[[dict[str, dict[str, Any]]], dict[str, Any]]
-"""Asks somebody for inputs: takes their declarations by name, returns their values."""
+"""Asks the user for inputs: takes their declarations by name, returns their values."""
 
 SCRIPTED = "scripted"
-"""The model whose answers stand in a script."""
+"""The name of the model that answers from a script."""
 
 
 class Message(Struct, frozen=True):
-    """A start message, ready to be published. ``source`` is the definition's text, if it is at hand; ``warnings`` are
+    """A start message, ready to be published. ``source`` is the definition's text, if it is known; ``warnings`` are
     about skill files of the project.
     """
 
@@ -49,35 +49,35 @@ class Message(Struct, frozen=True):
 
 
 class PreparedStart(Message, frozen=True, kw_only=True):
-    """A start message with the definition that it starts, and the folder that one lies in."""
+    """A start message with its definition, and the folder of the definition's file."""
 
     definition: Definition[Any]
     folder: Path
 
 
-def prepared_by_name(request: StartRequest) -> Message:
-    """Make the start message of an order whose definition is registered, with all that belongs to it.
+def prepare_by_name(request: StartRequest) -> Message:
+    """Build the start message for a request that names a registered definition.
 
     :raises RequestRefused: if the skills or the script cannot be used
     :raises UsageInvalid: if the input or the arguments cannot be read
-    :raises UsageInvalid: if the model is scripted, and there is no script
+    :raises UsageInvalid: if the model is scripted, and no script is given
     """
     if request.received is not None:
-        raise UsageInvalid("needs the definition itself, which says what its triggers are: a file", OPTION)
-    given = _tried_out(request, _with_values(request))
+        raise UsageInvalid("needs the definition's file, which has the triggers, not a registered name", OPTION)
+    given = _mark_dry_run(request, _with_values(request))
     skills = Path(request.skills) if request.skills else None
     message = {"definition": {"name": request.file}, "input": given}
     return Message(_message(request, message, skills, option_values(request.options)))
 
 
-def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs | None = None) -> PreparedStart:
-    """Make the start message of an order; ``permit`` says which files may be read.
+def prepare(request: StartRequest, permit: Permit = permit_all, ask: AskInputs | None = None) -> PreparedStart:
+    """Build the start message for a request; ``permit`` decides which files may be read.
 
-    What its input lacks is asked for, if somebody can be asked.
+    ``ask`` is called for required inputs that are missing.
 
     :raises RequestRefused: with every problem of the definition, its files, children, skills or script
     :raises UsageInvalid: if the input or the arguments cannot be read
-    :raises UsageInvalid: if the model is scripted, and there is no script
+    :raises UsageInvalid: if the model is scripted, and no script is given
     """
     path, source = _source_of(request)
     unnamed = parsed(source, request.file, request.language)
@@ -86,15 +86,15 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
     definition = give_name(unnamed, path.stem)
     folder = path.absolute().parent
     known = authoring(definition.language)
-    begun = _begun(request, definition)
-    given = _given(request, definition, ask if begun is None else None)
+    begun = _apply_trigger(request, definition)
+    given = _complete_input(request, definition, ask if begun is None else None)
     if request.dry_run and not known.dry_runs:
-        raise UsageInvalid(f"a {definition.language} has no dry run")
-    given = _tried_out(request, given)
+        raise UsageInvalid(f"the language {definition.language} has no dry run")
+    given = _mark_dry_run(request, given)
     message: dict[str, Any] = {"definition": {"language": definition.language, "source": source}, "input": given}
     if definition.name != unnamed.name:
         message["name"] = definition.name
-    found = bundled(definition, given, request, permit)
+    found = build_bundle(definition, given, request, permit)
     brought = {"files": found.files, "children": msgspec.to_builtins(found.children)}
     message |= {name: value for name, value in brought.items() if value}
     skills = Path(request.skills) if request.skills else skills_beside(folder, known)
@@ -108,7 +108,7 @@ def prepared(request: StartRequest, permit: Permit = everything, ask: AskInputs 
 
 
 def _source_of(request: StartRequest) -> tuple[Path, str]:
-    """Return the file that an order names and the text of its definition; of code that is loaded here, its name."""
+    """Return the file that a request names, and the text of its definition. For hosted code, the text is its name."""
     code = named(request.file)
     if code is None:
         path = Path(request.file)
@@ -117,19 +117,19 @@ def _source_of(request: StartRequest) -> tuple[Path, str]:
     return bundle.root / Path(code[0]).name, source
 
 
-def _begun(request: StartRequest, definition: Definition[Any]) -> Begun | None:
-    """What a trigger of a definition makes of what came in, if an order has something that did."""
+def _apply_trigger(request: StartRequest, definition: Definition[Any]) -> Begun | None:
+    """Return the start that a trigger of a definition makes of the received request; None without ``--received``."""
     if request.received is None:
         if request.trigger is not None:
-            raise UsageInvalid("chooses among the triggers that something came in for: --received", "--trigger")
+            raise UsageInvalid("chooses the trigger for a received request; pass it with --received", "--trigger")
         return None
     if request.input_text is not None or request.values:
-        raise UsageInvalid("the input of a run is what came in: --input and --value go without it", OPTION)
-    return begun_of(definition, received_of(input_of(request.received, OPTION)), request.trigger)
+        raise UsageInvalid("the received request is the input of the run; omit --input and --value", OPTION)
+    return apply_trigger(definition, parse_received(input_of(request.received, OPTION)), request.trigger)
 
 
-def _tried_out(request: StartRequest, given: Any) -> Any:
-    """The input of a run that is only to be tried out says so."""
+def _mark_dry_run(request: StartRequest, given: Any) -> Any:
+    """Return the input, marked as dry run if the request is one."""
     if not request.dry_run or not (given is None or isinstance(given, dict)):
         return given
     return {**(given or {}), "dryRun": True}
@@ -138,18 +138,18 @@ def _tried_out(request: StartRequest, given: Any) -> Any:
 def _message(
     request: StartRequest, message: dict[str, Any], skills: Path | None, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a start message with what an order says besides the definition."""
+    """Return a start message with the other options of a request."""
     if request.arguments_text is not None:
         message["arguments"] = _arguments(request.arguments_text)
-    if options := {**_more(request.options_text), **options, **_options(request, skills)}:
+    if options := {**_parse_options(request.options_text), **options, **_options(request, skills)}:
         message["options"] = options
     if request.state is not None:
         message["state"] = document_of(Path(request.state), "state", dict)
     if request.script is not None:
         message["script"] = document_of(Path(request.script), "script", dict)
     if request.model == SCRIPTED and request.script is None:
-        raise UsageInvalid("--model scripted needs --script FILE, with the answers that it is to give")
-    # A script is there to stand in for the model, whatever the default is; both may still be named.
+        raise UsageInvalid("--model scripted needs --script FILE, with the model's answers")
+    # A script replaces the default model, but not an explicitly named one.
     model = request.model or (SCRIPTED if request.script is not None else None)
     others = {
         "model": model,
@@ -164,20 +164,20 @@ def _message(
 
 
 def _with_values(request: StartRequest) -> Any:
-    """Return the input that an order gives.
+    """Return the input of a request, including its single values.
 
-    :raises UsageInvalid: if the input cannot be read, or is no object that a single value could be in
+    :raises UsageInvalid: if the input cannot be read, or single values are given and it is not an object
     """
     given = input_of(request.input_text)
     if not request.values:
         return given
     if not isinstance(given, dict | None):
-        raise UsageInvalid(f"the input is {kind_of(given)}, not an object", "--value")
+        raise UsageInvalid(f"needs an object as input, but the input is {kind_of(given)}", "--value")
     return {**(given or {}), **request.values}
 
 
-def _given(request: StartRequest, definition: Definition[Any], ask: AskInputs | None) -> Any:
-    """Return the input of an order: what it gives, and what somebody was asked for besides."""
+def _complete_input(request: StartRequest, definition: Definition[Any], ask: AskInputs | None) -> Any:
+    """Return the input of a request, including the missing values for which the user was asked."""
     given = _with_values(request)
     if ask is None or not isinstance(given, dict | None):
         return given
@@ -189,7 +189,7 @@ def _given(request: StartRequest, definition: Definition[Any], ask: AskInputs | 
 def _arguments(given: str) -> dict[str, Any]:
     found = input_of(given, "--arguments")
     if not isinstance(found, dict):
-        message = f"are {kind_of(found)}, and must be an object: a value for each parameter"
+        message = f"are {kind_of(found)}; expected an object with a value for each parameter"
         raise UsageInvalid(message, "--arguments")
     return found
 
@@ -207,17 +207,17 @@ def _options(request: StartRequest, skills: Path | None) -> dict[str, Any]:
     return options
 
 
-def _more(given: str | None) -> dict[str, Any]:
+def _parse_options(given: str | None) -> dict[str, Any]:
     found = input_of(given, "--options")
     if not isinstance(found, dict | None):
-        raise UsageInvalid(f"are {kind_of(found)}, and must be an object", "--options")
+        raise UsageInvalid(f"are {kind_of(found)}; expected an object", "--options")
     return found or {}
 
 
 def input_of(given: str | None, option: str = "--input") -> Any:
     """Read the value of an option such as ``--input``: JSON; ``@file`` for a JSON or YAML file; ``-`` for stdin.
 
-    :raises UsageInvalid: if it is none of these
+    :raises UsageInvalid: if the file cannot be read, or the value is not valid
     """
     if given is None:
         return None
@@ -234,7 +234,7 @@ def input_of(given: str | None, option: str = "--input") -> Any:
 
 
 def _input_text(given: str, option: str) -> tuple[str, str]:
-    """Return where the value's text stands, and the text."""
+    """Return the source of the value's text, for messages, and the text."""
     if given == STDIN:
         return "stdin", sys.stdin.read()
     if not given.startswith("@"):

@@ -1,11 +1,11 @@
-"""What somebody asks to have started, as the command line and MCP have it."""
+"""The request to start a run, as the command line and the MCP server receive it."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """What somebody asked to be run: the definition's file and what the start message is to hold."""
+    """A request to start a run: the definition's file, and the values for the start message."""
 
     file: str
     input_text: str | None = None

@@ -1,4 +1,4 @@
-"""Tells: telling a run something, and saying what it makes of it."""
+"""Sends commands to runs, and describes their effects."""
 
 import shlex
 from typing import Any
@@ -9,25 +9,25 @@ from callboard.bus.commands import TELLS
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem, payload_of
 from callboard.service.api.client import Client
-from callboard.service.api.settlement import Reception, told
+from callboard.service.api.settlement import Reception, tell_and_wait
 from callboard.service.operations.errors import RequestRefused
-from callboard.service.operations.narration import narrated, short
+from callboard.service.operations.narration import narrate, short
 
 
-async def received(client: Client, run: str, verb: str, fields: dict[str, Any]) -> Reception:
-    """Tell a run something; return what became of it. Told again under the same ``id``, it acts once.
+async def send_command(client: Client, run: str, verb: str, fields: dict[str, Any]) -> Reception:
+    """Send a command to a run and return its effect. A command that is repeated with the same ``id`` acts only once.
 
-    :raises RequestRefused: if admission refuses it, for several reasons
-    :raises CallboardError: if admission, or the run, refuses it, or an answer is not understood
+    :raises RequestRefused: if admission refuses the command for several reasons
+    :raises CallboardError: if admission or the run refuses the command, or the answer is not understood
     """
     given: dict[str, Any] = {**fields, "id": fields.get("id") or uuid4().hex}
-    reception = await told(client, run, verb, TELLS[verb](**given))
+    reception = await tell_and_wait(client, run, verb, TELLS[verb](**given))
     if reception.verdict.status == "rejected":
-        raise _refused(verb, run, reception.verdict.problems)
+        raise _refusal(verb, run, reception.verdict.problems)
     return reception
 
 
-def _refused(verb: str, run: str, problems: list[Problem]) -> CallboardError:
+def _refusal(verb: str, run: str, problems: list[Problem]) -> CallboardError:
     if len(problems) == 1:
         known = problems[0].code != "run.unknown"
         remedy = f"See `callboard show {shlex.quote(run)}`." if known else "List the runs with `callboard runs`."
@@ -36,7 +36,7 @@ def _refused(verb: str, run: str, problems: list[Problem]) -> CallboardError:
 
 
 async def answered_question(client: Client, run: str, reception: Reception) -> str:
-    """The words of the question that an answer was recorded for; empty for any other tell.
+    """Return the text of the question for which an answer was recorded; empty for any other command.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -52,19 +52,19 @@ async def answered_question(client: Client, run: str, reception: Reception) -> s
 
 
 def verdict_of(reception: Reception) -> str:
-    """The run's verdict in one word, for machines; what it does not take is an error."""
+    """Return the run's verdict in one word, for machines. A refused command is an error instead."""
     return "accepted" if reception.settled else "pending"
 
 
 def reception_text(reception: Reception, verb: str, question: str = "") -> str:
-    """Say in one line what a run has made of what it was told; ``question`` is the one that an answer was for."""
+    """Return one line about the effect of a command; ``question`` is the text of the question that was answered."""
     event = reception.recorded
     if event is None:
         return f"{verb}: on its way; the run has not recorded it yet"
     payload = payload_of(event)
-    line = narrated(event, payload)
+    line = narrate(event, payload)
     if isinstance(payload, ev.HumanAnswered):
         line = f"{short(question)} ({payload.interaction}): {line}" if question else f"{payload.interaction}: {line}"
-        line += ": accepted" if reception.settled else ": recorded; whether it is understood is not known yet"
-    before = ", sent before under this id" if reception.verdict.duplicate else ""
+        line += ": accepted" if reception.settled else ": recorded; not yet known whether the run accepts it"
+    before = ", already sent with this id" if reception.verdict.duplicate else ""
     return f"{line}  (event {event.n}{before})"

@@ -1,4 +1,4 @@
-"""Receiving: the start that a definition's trigger makes of something that came in."""
+"""Turns a received request into a start, by the trigger of a definition."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ OPTION = "--received"
 
 
 class _Request(BaseModel):
-    """Something that came in, as people write it down."""
+    """A received request, as the option ``--received`` describes it."""
 
     model_config = ConfigDict(extra="forbid")
     at: dt.datetime = Field(default_factory=lambda: dt.datetime.now(dt.UTC))
@@ -29,11 +29,11 @@ class _Request(BaseModel):
     client_ip: str = ""
 
 
-def received_of(given: Any) -> Received:
-    """Read something that came in: an object with ``body``, ``headers``, ``method``, ``path``, ``query``, ``client_ip``
-    and ``at`` (ISO 8601), all of which may be left out.
+def parse_received(given: Any) -> Received:
+    """Parse a received request: an object with ``body``, ``headers``, ``method``, ``path``, ``query``, ``client_ip``
+    and ``at`` (ISO 8601), all of them optional.
 
-    :raises UsageInvalid: if it is none
+    :raises UsageInvalid: if the object is invalid
     """
     try:
         found = _Request.model_validate(given)
@@ -41,16 +41,17 @@ def received_of(given: Any) -> Received:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         members = ", ".join(_Request.model_fields)
-        raise UsageInvalid(f"{place or 'it'}: {first['msg']}; it has {members}", OPTION) from None
+        message = f"invalid {place or 'request'}: {first['msg']}; expected an object with {members}"
+        raise UsageInvalid(message, OPTION) from None
     at = found.at if found.at.tzinfo is not None else found.at.replace(tzinfo=dt.UTC)
     headers = {name.lower(): value for name, value in found.headers.items()}
     return Received(at, found.body, headers, found.method, found.path, found.query, found.client_ip)
 
 
-def begun_of(definition: Definition[Any], received: Received, trigger: str | None) -> Begun:
-    """Return the start that a definition's trigger makes of what came in.
+def apply_trigger(definition: Definition[Any], received: Received, trigger: str | None) -> Begun:
+    """Return the start that a definition's trigger makes of a received request.
 
-    :raises UsageInvalid: if none does, with why, or several do
+    :raises UsageInvalid: if no trigger accepts the request, with the reasons, or several do
     """
     made = authoring(definition.language).begun(definition.document, received, trigger)
     found = [one for one in made if isinstance(one, Begun)]
@@ -58,17 +59,17 @@ def begun_of(definition: Definition[Any], received: Received, trigger: str | Non
         return found[0]
     if found:
         names = ", ".join(one.trigger for one in found)
-        raise UsageInvalid(f"several triggers begin with it: {names}; choose one with --trigger", OPTION)
+        raise UsageInvalid(f"several triggers accept the request: {names}; choose one with --trigger", OPTION)
     reasons = "; ".join(f"{one.trigger}: {one.why}" for one in made if isinstance(one, PassedOver))
     named = f" {trigger!r}" if trigger is not None else ""
-    raise UsageInvalid(f"no trigger{named} begins with it{f': {reasons}' if reasons else ''}", OPTION)
+    raise UsageInvalid(f"no trigger{named} accepts the request{f': {reasons}' if reasons else ''}", OPTION)
 
 
 def begin(message: dict[str, Any], begun: Begun, definition: Definition[Any], called: str) -> dict[str, Any]:
-    """Return a start message of a definition that is called so, as a trigger has it begin.
+    """Return the start message for the start that a trigger made; ``called`` is the name of the definition.
 
-    What the sender has a name for starts one run, however often it comes. Where several triggers take something in, the
-    name is that of one: their senders know nothing of each other.
+    A request with an id of its sender starts only one run, even if it is repeated. If the definition has several
+    triggers, the run id also contains the trigger's name, since different senders may use the same ids.
     """
     options: Mapping[str, Any] = message.get("options", {})
     several = len(authoring(definition.language).entrances(definition.document)) > 1
@@ -77,6 +78,6 @@ def begin(message: dict[str, Any], begun: Begun, definition: Definition[Any], ca
 
 
 def _run_id(called: str, id: str) -> str:
-    """The id of the run that something begins; a digest, where what the sender calls it is too long for one."""
+    """Return the run id for a received request: the sender's id, or its digest if it cannot be part of a run id."""
     named = f"{called}-{id}"
     return named if is_name(named) else f"received-{sha256(named.encode()).hexdigest()}"

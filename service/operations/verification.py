@@ -1,4 +1,4 @@
-"""Verification: every message of the store is read, and each run is checked for what it has lost."""
+"""Verifies a store: reads every message, and checks each run for lost or damaged data."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef
 
 
 class Damage(Struct, frozen=True):
-    """What is damaged of a run: ``found`` says what, one sentence each. ``ended`` says whether the run has ended."""
+    """The damage of a run: ``found`` has one sentence per finding, ``ended`` says whether the run has ended."""
 
     run: str
     definition: str
@@ -26,7 +26,7 @@ class Damage(Struct, frozen=True):
 
 
 class StoreReport(Struct, frozen=True):
-    """What a verification has found. ``lost_bytes`` is what the server itself says that it had to drop at its start."""
+    """The result of a verification. ``lost_bytes`` is the number of bytes that the server dropped when it started."""
 
     runs: int
     messages: int
@@ -43,7 +43,7 @@ class _Accepted(Struct, frozen=True):
 
 
 class _Seen(Struct):
-    """What has been read of a run."""
+    """The state of the verification of one run."""
 
     definition: str = ""
     ended: bool = False
@@ -54,7 +54,7 @@ class _Seen(Struct):
 
 
 async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> StoreReport:
-    """Read every event of a tenant's runs, and with ``values`` every large value, and report what is damaged.
+    """Read every event of a tenant's runs, and with ``values`` every large value, and report the damage.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -65,7 +65,7 @@ async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> Store
         async for message in stream:
             _take(runs, log, message)
             messages += 1
-    damaged = [damage async for damage in _damaged(log, tenant, runs, values=values)]
+    damaged = [damage async for damage in _find_damage(log, tenant, runs, values=values)]
     return StoreReport(len(runs), messages, damaged, lost)
 
 
@@ -79,7 +79,7 @@ def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
         return
     seen.definition = seen.definition or event.definition
     if event.type == RunAccepted.type:
-        forked = _forked(event)
+        forked = _read_fork(event)
         seen.shared = forked.n if forked is not None else 0
         seen.missing.apply(event)
         seen.missing.skip(seen.shared)
@@ -90,14 +90,14 @@ def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
         seen.blobs.setdefault(digest, event.n)
 
 
-def _forked(event: Event) -> ForkedFrom | None:
+def _read_fork(event: Event) -> ForkedFrom | None:
     try:
         return msgspec.json.decode(event.payload, type=_Accepted).forked_from
     except msgspec.ValidationError:
-        return None  # The member is stored beside the event, which is checked with the large values.
+        return None  # The member is stored apart from the event, and checked with the large values.
 
 
-async def _damaged(
+async def _find_damage(
     log: JetStreamLog, tenant: str, runs: Mapping[str, _Seen], *, values: bool
 ) -> AsyncGenerator[Damage]:
     for run, seen in runs.items():
@@ -122,4 +122,4 @@ async def _lost_values(log: JetStreamLog, ref: RunRef, seen: _Seen) -> AsyncGene
             yield f"large value {digest[:12]} of event {n} is missing"
             continue
         if sha256(data).hexdigest() != digest:
-            yield f"large value {digest[:12]} of event {n} is not what was stored"
+            yield f"large value {digest[:12]} of event {n} is damaged"

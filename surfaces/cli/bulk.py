@@ -13,7 +13,7 @@ from callboard.projections.lists.runs import RunRow
 from callboard.runtime.settings.config import Config
 from callboard.service.api.client import Client
 from callboard.service.api.run_lists import Listings
-from callboard.service.operations.bulk import Heard, begin_all, hearing, tell_all
+from callboard.service.operations.bulk import BulkResult, accepting_runs, begin_all, tell_all
 from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
@@ -62,14 +62,14 @@ class Doing(Struct, frozen=True):
     progress: Progress
 
 
-Act = Callable[[Doing], Awaitable[list[Heard]]]
+Act = Callable[[Doing], Awaitable[list[BulkResult]]]
 """Does something to runs."""
 
 
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
     """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def tell(doing: Doing) -> list[Heard]:
+    async def tell(doing: Doing) -> list[BulkResult]:
         return await tell_all(
             doing.client,
             doing.runs,
@@ -85,7 +85,7 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
     """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def begin(doing: Doing) -> list[Heard]:
+    async def begin(doing: Doing) -> list[BulkResult]:
         operation, progress = doing.operation, doing.progress
         return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
 
@@ -101,7 +101,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
     """
     if settings.as_json and not many.yes:
         raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
-    question = hearing(verb, wanted(many.question))
+    question = accepting_runs(verb, wanted(many.question))
     operation = many.operation or secrets.token_hex(4)
     async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
         runs = await found.ids(config.tenant, question)
@@ -131,7 +131,7 @@ def _preview(verb: str, first: Sequence[RunRow], count: int) -> None:
         say(f"  … and {count - len(first)} more", err=True)
 
 
-def _report(verb: str, heard: Sequence[Heard], refused: Sequence[Heard]) -> str:
+def _report(verb: str, heard: Sequence[BulkResult], refused: Sequence[BulkResult]) -> str:
     counts = Counter(one.verdict for one in heard)
     parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
     lines = [f"{verb}: {', '.join(parts) or 'no such run'}"]

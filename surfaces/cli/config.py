@@ -18,14 +18,14 @@ def config(settings: Settings) -> None:
     import anyio
 
     from callboard.runtime.settings.config import UNKNOWN
-    from callboard.service.operations.commit_measurement import measured
+    from callboard.service.operations.commit_measurement import measure_appends
     from callboard.service.operations.results import compact
     from callboard.surfaces.cli.problems import problem_text
     from callboard.surfaces.cli.settings import configured
 
     found = configured(settings)
     rows = found.explain()
-    appends = anyio.run(measured, found)
+    appends = anyio.run(measure_appends, found)
     if settings.as_json:
         typed = found.values()
         values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}

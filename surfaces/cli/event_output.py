@@ -11,7 +11,7 @@ from callboard.lib.control_characters import visible_line
 from callboard.projections.projection import known
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.trace.node_tree import above
-from callboard.service.operations.narration import item_of, name_of, narrated
+from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
 from callboard.surfaces.cli.evidence import evidence_of
 from callboard.surfaces.cli.output import say
@@ -99,7 +99,7 @@ class Lines(Quietly):
         # What belongs to a node stands below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
-        told = visible_line(f"{self._where(event, payload)}{narrated(event, payload)}")
+        told = visible_line(f"{self._where(event, payload)}{narrate(event, payload)}")
         say(f"{run}{passed_s:9.3f} s  {indent}{told}")
         for line in failure_lines(payload):
             say(f"{run}{' ' * 13}{indent}  {line}")

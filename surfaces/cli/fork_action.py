@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from callboard.runtime.settings.config import Config
-from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.fork_starts import ForkRun, begin_fork
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.files import document_of
 from callboard.service.operations.option_values import option_values
 from callboard.service.operations.reach import reach
-from callboard.service.operations.start_messages import input_of, prepared
+from callboard.service.operations.start_messages import input_of, prepare
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.start_action import tell_started
@@ -39,7 +39,7 @@ def start_of(
     if input_text is not None:
         start["input"] = input_of(input_text)
     if definition is not None:
-        whole = prepared(StartRequest(definition, input_text="null")).message
+        whole = prepare(StartRequest(definition, input_text="null")).message
         start |= {name: value for name, value in whole.items() if name in ("definition", "name", "files", "children")}
     if options:
         start["options"] = option_values(options)
@@ -68,7 +68,7 @@ async def begin(asked: dict[str, Any], config: Config, settings: Settings) -> No
     async with reach(config, reads=False, name="callboard fork") as connection:
         # An event's number needs no look at them.
         events = [] if request.at is not None else await connection.client.events(request.run_id)
-        verdict = await begun(connection.client, request, events)
+        verdict = await begin_fork(connection.client, request, events)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, request.run_id)
     tell_started(verdict, verdict.warnings, settings, request.run_id)

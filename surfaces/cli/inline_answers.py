@@ -16,7 +16,7 @@ from callboard.bus.events import EffectCancelled, Event, HumanAsked, HumanClosed
 from callboard.bus.log.port import NoAnswer
 from callboard.projections.projection import known
 from callboard.service.api.client import Client
-from callboard.service.api.settlement import NotTaken, told
+from callboard.service.api.settlement import NotTaken, tell_and_wait
 from callboard.surfaces.cli.event_output import Quietly, Shower
 from callboard.surfaces.cli.hints import Guiding
 from callboard.surfaces.cli.output import style
@@ -127,7 +127,7 @@ class Answering(Quietly):
         """Tell the run; False if it has not understood and may be told again."""
         verb = "answer" if isinstance(tell, Answer) else "resume"
         try:
-            await told(self._client, self._run, verb, tell)
+            await tell_and_wait(self._client, self._run, verb, tell)
         except NotTaken as refused:
             self._terminal.say(refused.message)
             return refused.code not in ("answer.not_understood", "resume.variables")

@@ -14,7 +14,7 @@ from callboard.projections.run.intents import OpenIntents
 from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Effect, Node, Trace
-from callboard.service.operations.narration import narrated, short
+from callboard.service.operations.narration import narrate, short
 from callboard.surfaces.cli.event_output import failure_lines
 from callboard.surfaces.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end
 from callboard.surfaces.cli.treetext import MARKS, Row, rows
@@ -93,7 +93,7 @@ class LiveTree:
             if payload is not None:
                 self._take(event, payload)
         if payload is not None and (behind := failure_lines(payload)):
-            self.notice("\n  ".join([narrated(event, payload), *behind]))
+            self.notice("\n  ".join([narrate(event, payload), *behind]))
 
     def _take(self, event: Event, payload: Payload) -> None:
         if closed := self._intents.apply(event, payload):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from callboard.bus import events as ev
 from callboard.bus.events import Payload
 from callboard.projections.trace.text_renderings import duration_text
-from callboard.service.operations.narration import called, local, paused, question_text
+from callboard.service.operations.narration import describe_call, describe_pause, local, question_text
 
 AT_WORK = "work"
 PERSON = "?"
@@ -33,11 +33,11 @@ def doing(intent: Payload, key: str, label: str, now: dt.datetime) -> Doing:
         case ev.TimerSet():
             return Doing(ELSEWHERE, f"{intent.purpose}{_until(intent.due, now)}")
         case ev.RunPaused():
-            return Doing(PAUSED, paused(intent))
+            return Doing(PAUSED, describe_pause(intent))
         case ev.ToolCall(via="caller"):
-            return Doing(ELSEWHERE, f"waits for its caller: {called(intent, key)}")
+            return Doing(ELSEWHERE, f"waits for its caller: {describe_call(intent, key)}")
         case ev.ToolCall():
-            return Doing(AT_WORK, f"tool {called(intent, key)}")
+            return Doing(AT_WORK, f"tool {describe_call(intent, key)}")
         case _:
             return Doing(AT_WORK, label)
 

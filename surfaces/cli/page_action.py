@@ -12,7 +12,7 @@ from callboard.runtime.settings.config import Config
 from callboard.service.api.connection import open_connection
 from callboard.service.api.run_lists import Listings
 from callboard.service.api.verbs import Verbs
-from callboard.service.operations.archives import stand
+from callboard.service.operations.archives import import_for_display
 from callboard.service.operations.event_files import read_runs, store
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import ARCHIVE
@@ -49,7 +49,7 @@ async def serve(config: Config, settings: Settings, file: str, host: str, port: 
         alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})
         async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
             if isinstance(kept, Archive):
-                await stand(connection.log, config.tenant, kept)
+                await import_for_display(connection.log, config.tenant, kept)
             else:
                 await store(connection.log, config.tenant, kept)
             verbs = Verbs(

@@ -2,7 +2,7 @@
 
 from callboard.bus.nats.purge import Gone
 from callboard.runtime.settings.config import Config
-from callboard.service.operations.bulk import Heard, purge_all
+from callboard.service.operations.bulk import BulkResult, purge_all
 from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
@@ -23,7 +23,7 @@ async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, se
     if isinstance(whom, str):
         return await _one(whom, yes, mark, config, settings)
 
-    async def purge(many: Doing) -> list[Heard]:
+    async def purge(many: Doing) -> list[BulkResult]:
         return await purge_all(many.client, many.runs, mark, many.progress)
 
     return await do_many(whom, "purge", purge, config, settings)

@@ -10,9 +10,9 @@ from callboard.runtime.settings.config import Config
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
-from callboard.service.operations.start_messages import PreparedStart, prepared
+from callboard.service.operations.start_messages import PreparedStart, prepare
 from callboard.service.operations.start_request import StartRequest
-from callboard.service.operations.validation import errors, examined
+from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.problems import problem_text
@@ -29,8 +29,8 @@ async def push_file(
     """
     if name is not None and not name.strip():
         raise UsageInvalid("a name is not empty; expected the one that starts are to say", "--name")
-    made = prepared(request)
-    _language, found = examined(made.definition.source, request)
+    made = prepare(request)
+    _language, found = examine_definition(made.definition.source, request)
     if wrong := errors(found):
         raise RequestRefused("definition", wrong, request.file, made.definition.source)
     wanted = _registration(made, name or made.definition.name, by)

@@ -10,7 +10,7 @@ from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN, parse, r
 from callboard.runtime.admission.versions import UnknownDefinition, Version, find_registration, rollback, versions
 from callboard.runtime.settings.config import Config
 from callboard.service.api.bodies import OneVersion
-from callboard.service.api.version_lists import listed
+from callboard.service.api.version_lists import list_versions
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
@@ -54,7 +54,7 @@ async def show_definition(config: Config, settings: Settings, name: str) -> None
         told: list[OneVersion] = []
         if found:
             async with listings(connection) as runs:
-                told = listed(found, await runs.versions(config.tenant))
+                told = list_versions(found, await runs.versions(config.tenant))
     if settings.as_json:
         more = {"versions": msgspec.to_builtins(told)} if told else {}
         say(compact({**msgspec.to_builtins(to_registered(kept)), **more}))

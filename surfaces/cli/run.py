@@ -53,7 +53,7 @@ def run(
     import anyio
 
     from callboard.runtime.hosting.names import named
-    from callboard.service.operations.start_messages import prepared
+    from callboard.service.operations.start_messages import prepare
     from callboard.surfaces.cli.inputs import ask_inputs, somebody_there
     from callboard.surfaces.cli.run_here import LocalRun, run_here
     from callboard.surfaces.cli.settings import configured
@@ -68,7 +68,7 @@ def run(
             always_replay=True if named(request.file) else None,
         )
         silent = stream or settings.as_json
-        what = prepared(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
+        what = prepare(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
         files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
         ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))

@@ -17,7 +17,7 @@ from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
-from callboard.service.operations.start_messages import Message, PreparedStart, prepared, prepared_by_name
+from callboard.service.operations.start_messages import Message, PreparedStart, prepare, prepare_by_name
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli.options import Settings, is_file
 from callboard.surfaces.cli.output import say
@@ -49,7 +49,7 @@ def message_of(request: StartRequest) -> Message:
     """
     if request.run_id is not None:
         raise UsageInvalid("each run of a schedule has an id of its own, made of its name and the due time", "--run-id")
-    return prepared(request) if is_file(request.file) else prepared_by_name(request)
+    return prepare(request) if is_file(request.file) else prepare_by_name(request)
 
 
 async def add_schedule(wanted: Wanted, config: Config, settings: Settings) -> None:

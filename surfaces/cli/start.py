@@ -20,9 +20,9 @@ def start(request: StartRequest, settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.service.operations.start_messages import prepared, prepared_by_name
+    from callboard.service.operations.start_messages import prepare, prepare_by_name
     from callboard.surfaces.cli.settings import configured
     from callboard.surfaces.cli.start_action import publish
 
-    what = prepared(request) if is_file(request.file) else prepared_by_name(request)
+    what = prepare(request) if is_file(request.file) else prepare_by_name(request)
     anyio.run(publish, what, configured(settings), settings, request.file)

@@ -5,7 +5,7 @@ from typing import Any
 from callboard.runtime.settings.config import Config
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
-from callboard.service.operations.tells import answered_question, received, reception_text, verdict_of
+from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
 from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
 
@@ -18,7 +18,7 @@ async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, 
         worker answers
     """
     async with reach(config, reads=False, name=f"callboard {verb}") as connection:
-        reception = await received(connection.client, run, verb, fields)
+        reception = await send_command(connection.client, run, verb, fields)
         question = await answered_question(connection.client, run, reception)
     if settings.as_json:
         recorded = reception.recorded.n if reception.recorded else None

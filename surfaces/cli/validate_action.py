@@ -11,7 +11,7 @@ from callboard.languages.registry import authoring
 from callboard.service.operations.files import text_of
 from callboard.service.operations.results import compact
 from callboard.service.operations.start_request import StartRequest
-from callboard.service.operations.validation import errors, examined
+from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.problems import problem_text
@@ -22,7 +22,7 @@ def validate_file(
 ) -> int:
     """Print the problems of a definition; return the exit code. ``strict`` makes an error of every warning."""
     source = text_of(Path(file))
-    name, problems = examined(source, StartRequest(file, input_text, arguments_text=arguments_text))
+    name, problems = examine_definition(source, StartRequest(file, input_text, arguments_text=arguments_text))
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     valid = not errors(problems)

@@ -20,7 +20,7 @@ from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.access import check
 from callboard.surfaces.http.answers import answer, refusal
 from callboard.surfaces.http.live import Live
-from callboard.surfaces.http.request_body import Places, received
+from callboard.surfaces.http.request_body import Places, receive_body
 
 logger = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request
             return refusal(error)
         with discretion():
             try:
-                with places.taken():
+                with places.take():
                     found = await handler(request)
                 return found if isinstance(found, Live) else answer(found)
             except ApiError as error:
@@ -82,7 +82,7 @@ async def object_of(request: Request) -> dict[str, Any]:
     :raises ApiError: if it is none, too large or too slow
     """
     try:
-        found = decode_json(await received(request, START_BYTES_MAX) or b"{}")
+        found = decode_json(await receive_body(request, START_BYTES_MAX) or b"{}")
     except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

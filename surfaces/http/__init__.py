@@ -1,1 +1,1 @@
-"""HTTP: the runtime for whoever speaks no NATS."""
+"""The HTTP interface of the runtime."""

@@ -1,4 +1,4 @@
-"""Access: who makes a request, by what it brings, and whether they may."""
+"""Authentication and authorisation of requests."""
 
 import datetime as dt
 import hmac
@@ -25,9 +25,10 @@ BURST = 200
 
 
 class Access:
-    """Knows requests by their bearer token: the operator's ``token``, an API key, or a token of the identity provider.
+    """Authenticates requests by their bearer token: the operator's ``token``, an API key, or a token of the identity
+    provider.
 
-    ``open`` says that nobody needs to bring anything as long as there is none of these; they are ``nobody`` then.
+    With ``open``, requests need no token as long as none of these is configured; their subject is then ``nobody``.
     """
 
     def __init__(
@@ -49,21 +50,21 @@ class Access:
 
     @property
     def open(self) -> bool:
-        """Whether nobody needs to bring anything, unless there are keys."""
+        """Whether requests need no token, as long as no API key exists."""
         return self._open
 
     @property
     def reads_only(self) -> bool:
-        """Whether whoever brings nothing may only look at things."""
+        """Whether requests without a token may only read."""
         return self._open and not self._nobody.may("operate")
 
     async def subject(self, scope: Scope) -> Subject:
-        """Return who makes a request.
+        """Return the subject of a request.
 
-        :raises ApiError: if it is not known who, they ask too often, or that cannot be found out
+        :raises ApiError: if the token is missing, invalid or cannot be checked, or the subject sends too many requests
         """
         try:
-            found = await self._whose(scope)
+            found = await self._identify(scope)
         except TokenRefused as error:
             raise ApiError(401, "http.unauthorized", str(error)) from None
         except ProviderSilent as error:
@@ -76,22 +77,22 @@ class Access:
         return found
 
     async def still_may(self, scope: Scope, wanted: str) -> bool:
-        """Whether who has made a request would be let in with it now, as far as that can be found out."""
+        """Whether a request is still authorised now for the scope ``wanted``; true if that cannot be checked."""
         try:
-            return (await self._whose(scope)).may(wanted)
+            return (await self._identify(scope)).may(wanted)
         except TokenRefused:
             return False
         except (ProviderSilent, CallboardError):
             return True
 
-    async def _whose(self, scope: Scope) -> Subject:
+    async def _identify(self, scope: Scope) -> Subject:
         brought = Headers(scope=scope).get("authorization")
-        return await self._find_subject(brought) if brought is not None else await self._unknown_subject()
+        return await self._authenticate(brought) if brought is not None else await self._anonymous_subject()
 
-    async def _find_subject(self, authorization: str) -> Subject:
+    async def _authenticate(self, authorization: str) -> Subject:
         kind, _, brought = authorization.partition(" ")
         if kind.lower() != "bearer":
-            raise TokenRefused("what it brings is no bearer token")
+            raise TokenRefused("the header 'authorization' does not have a bearer token")
         brought = brought.strip()
         if self._token and hmac.compare_digest(brought.encode(), self._token):
             return OPERATOR
@@ -101,28 +102,29 @@ class Access:
                 return key.subject
         elif self._tokens is not None:
             return await self._tokens.subject(brought)
-        raise TokenRefused("the token that it brings is none, or no longer")
+        raise TokenRefused("the token is invalid or has been revoked")
 
-    async def _unknown_subject(self) -> Subject:
+    async def _anonymous_subject(self) -> Subject:
         if self._open and not (self._keys is not None and await self._keys.any()):
             return self._nobody
-        raise TokenRefused("bring a bearer token")
+        raise TokenRefused("a bearer token is required")
 
 
 def check(subject: Subject, wanted: str) -> None:
-    """See to it that somebody may do what takes a scope.
+    """Check that a subject has a scope.
 
-    :raises ApiError: if they may not
+    :raises ApiError: if the subject does not have it
     """
     if not subject.may(wanted):
         has = ", ".join(sorted(subject.scopes)) or "none"
-        raise ApiError(403, "http.scope", f"this takes the scope {wanted!r}; {subject.name} has {has}", expected=wanted)
+        message = f"this requires the scope {wanted!r}; {subject.name} has {has}"
+        raise ApiError(403, "http.scope", message, expected=wanted)
 
 
 def check_sees(subject: Subject, events: Sequence[Event]) -> None:
-    """See to it that somebody may be told what has become of a run: who may only start, of what they have started.
+    """Check that a subject may read a run: without the scope ``read``, only the runs that it has started.
 
-    :raises ApiError: if they may not
+    :raises ApiError: if the subject may not
     """
     if not subject.may("read"):
         accepted = known(events[0])
@@ -131,10 +133,10 @@ def check_sees(subject: Subject, events: Sequence[Event]) -> None:
             check(subject, "read")
 
 
-class Known:
-    """In front of an application: lets in only requests of somebody who is known, as ``request.state.subject``.
+class Authentication:
+    """Passes authenticated requests on to an application, with their subject in ``request.state.subject``.
 
-    ``request.state.may`` tells later on whether they would be let in again, for what takes a scope.
+    ``request.state.may`` checks later whether the request would still be authorised for a scope.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -142,7 +144,7 @@ class Known:
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The page itself says nothing of anybody's; it has to be there before it can bring a token.
+        # The page itself contains no data, and a browser must load it before it can send a token.
         if scope["type"] == "http" and not is_shell(scope["path"]):
             try:
                 subject = await self._access.subject(scope)

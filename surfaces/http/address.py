@@ -1,7 +1,7 @@
-"""Addresses that are served: which may be, bound before anything is served at them. Light: nothing here serves.
+"""Checks and binds the addresses to serve, before the server itself is imported.
 
-On the loopback only requests are answered that name the loopback as their host, so that no web page reaches us under a
-name of its own. Elsewhere, and wherever a token is configured, a request must bring that as its bearer token.
+On the loopback a server only accepts requests whose Host header names the loopback, so that web pages cannot reach it
+under host names of other sites. On other addresses, and if a token is configured, requests need that bearer token.
 """
 
 import errno
@@ -14,25 +14,25 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class AddressUnusable(OperatorError):
-    """The address that was to be served cannot be, or not without a token."""
+    """The address cannot be served, or only with a token."""
 
     def __init__(self, code: str, message: str, where: str, remedy: str) -> None:
         super().__init__(code, message, where, remedy)
 
 
 def check_address(host: str, port: int, token: str | None, kind: str) -> None:
-    """Check that an address may be served; ``kind`` (``mcp``, ``http``) is whose codes and settings are meant.
+    """Check that an address may be served; ``kind`` (``mcp``, ``http``) selects the error codes and settings.
 
     :raises AddressUnusable: ``<kind>.token_missing``
     """
     if host not in LOOPBACK and not token:
-        remedy = f"Set CALLBOARD_{kind.upper()}_TOKEN, which requests then must bring, or listen on 127.0.0.1."
-        message = "whoever reaches this server can run programs here, and no token is configured"
+        remedy = f"Set CALLBOARD_{kind.upper()}_TOKEN, which clients must then send, or listen on 127.0.0.1."
+        message = "clients of this server can run programs on this machine, so this address requires a token"
         raise AddressUnusable(f"{kind}.token_missing", message, f"{host}:{port}", remedy)
 
 
 def listening(host: str, port: int, kind: str) -> socket.socket:
-    """Bind an address; port 0 takes a free one.
+    """Bind an address; with port 0, a free port.
 
     :raises AddressUnusable: ``<kind>.address``
     """
@@ -42,22 +42,22 @@ def listening(host: str, port: int, kind: str) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = str(error)
         raise AddressUnusable(
-            f"{kind}.address", f"cannot listen: {reason}", f"{host}:{port}", "Choose another."
+            f"{kind}.address", f"cannot listen: {reason}", f"{host}:{port}", "Choose another address or port."
         ) from error
     found.setblocking(False)
-    # Of each connection that comes in, too: an answer in two parts does not wait until the first is acknowledged.
+    # Accepted connections inherit this: the second part of an answer is sent before the first is acknowledged.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 
 
 def url_of(bound: socket.socket) -> str:
-    """Return the URL under which a bound socket is served."""
+    """Return the URL of a bound socket."""
     host, port, *_ = bound.getsockname()
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def listening_nearby(host: str, port: int, kind: str) -> socket.socket:
-    """Bind an address; if somebody has its port, a free one.
+    """Bind an address; if its port is in use, a free port.
 
     :raises AddressUnusable: as `listening`
     """

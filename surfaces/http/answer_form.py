@@ -1,7 +1,7 @@
-"""Answering by a link: the form of one question, and what becomes of what is filled in.
+"""Serves answer links: shows the form of a question, and sends the submitted form to the run as the answer.
 
-To look at a link changes nothing, so that mail programs may; only what is sent with the form answers. Of several
-answers one counts, and the others are told whose.
+Opening a link changes nothing, so mail programs may fetch it; only the submitted form answers the question. If several
+people answer, the first answer counts, and the others see who has answered.
 """
 
 import datetime as dt
@@ -26,26 +26,26 @@ from callboard.languages.json_schema import violations
 from callboard.projections.lists.question_data import data_lines
 from callboard.projections.lists.question_state import TYPES, Fate, FateFold
 from callboard.service.api.bodies import Told
-from callboard.service.api.live_projection import folded
+from callboard.service.api.live_projection import fold_once
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.forms import Unreadable, answer_of, fields_of, form_html
 from callboard.surfaces.http.plain_pages import notice, page
-from callboard.surfaces.http.request_body import received
+from callboard.surfaces.http.request_body import receive_body
 
 PATH = "/answer/{link}"
 
 CHANNEL = "api"
-"""How answers come: past the filter for messages that may not be meant as one."""
+"""The channel of these answers; it bypasses the filter for messages that may not be meant as answers."""
 
 FORM = "application/x-www-form-urlencoded"
 FORM_BYTES_MAX = 256 * 1024
 DATA_CHARS_MAX = 20_000
-"""How much is shown of what a question is about."""
+"""Maximum number of characters that are shown of the data of a question."""
 
 TELL_WAIT_S = 10.0
 PRESS_WAIT_S = 1.5
-"""How long it is waited for what a run makes of an answer; who presses a button in a chat is told sooner."""
+"""How long to wait for the effect of an answer; shorter for a button in a chat, which expects a quick reply."""
 
 logger = structlog.get_logger(__name__)
 
@@ -71,19 +71,19 @@ class Answering:
                     return question_page(fate.asked, {})
                 return await self._answer(link, fate.asked, await _read_form(request))
             except BadLink as error:
-                return _bad(error)
+                return _bad_link_page(error)
             except ApiError as error:
                 return notice("This did not work", error.message, error.status)
             except (CallboardError, NoAnswer):
-                return notice("This did not work just now", "Please try again in a minute.", 503)
+                return notice("This did not work", "The server is not ready. Please try again in a minute.", 503)
             except Exception:
                 logger.exception("an answer failed unexpectedly")
-                return notice("This did not work", "That is our fault.", 500)
+                return notice("This did not work", "The server has an internal error.", 500)
 
     async def _fate(self, link: Link) -> Fate:
         subjects = self._log.subjects
         filters = [subjects.events(self._tenant, link.run, None, type) for type in TYPES]
-        return await folded(self._log, filters, FateFold(link.key))
+        return await fold_once(self._log, filters, FateFold(link.key))
 
     async def _answer(self, link: Link, asked: HumanAsked, filled: Mapping[str, Sequence[str]]) -> Response:
         schema = _schema(asked)
@@ -93,9 +93,9 @@ class Answering:
             return question_page(asked, filled, [str(error)])
         if isinstance(schema, dict) and (wrong := violations(schema, value)):
             return question_page(asked, filled, wrong)
-        found = await self._tell_answer(link, value, link.by, TELL_WAIT_S)
+        found = await self._send_answer(link, value, link.by, TELL_WAIT_S)
         if isinstance(found, Told):
-            taken = "was taken" if found.verdict == "accepted" else "is recorded"
+            taken = "was accepted" if found.verdict == "accepted" else "is recorded"
             return notice("Thank you", f"Your answer {taken}.", 200)
         if found.code == "answer.not_understood":
             return question_page(asked, filled, [found.message])
@@ -104,30 +104,30 @@ class Answering:
             return _closed_page(fate)
         raise found
 
-    async def _tell_answer(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
+    async def _send_answer(self, link: Link, value: Any, by: str, wait_s: float) -> Told | ApiError:
         body = {"interaction": link.key, "user_response": value, "by": by, "channel": CHANNEL}
         said = {"run_id": link.run, "verb": "answer", "body": body, "wait_s": wait_s}
         return await outcome(self._verbs["tell"], self._tenant, msgspec.json.encode(said))
 
-    async def chosen(self, text: str, place: str, by: str) -> str:
-        """Answer the question of a link with the option at a place; return in words what became of that.
+    async def answer_with_option(self, text: str, place: str, by: str) -> str:
+        """Answer the question of a link with the option at a place. Return a text that describes the result.
 
-        :raises ApiError: if it comes to nothing for another reason than that the question is closed
+        :raises ApiError: if the answer fails for another reason than that the question is closed
         """
         try:
             link = await self._links.read(text, dt.datetime.now(dt.UTC))
             fate = await self._fate(link)
         except BadLink:
-            return "This holds no longer."
+            return "This link is invalid or has expired."
         except (CallboardError, NoAnswer) as error:
             raise ApiError(503, "log.unavailable", str(error)) from error
         if fate.asked is None or fate.outcome:
             return ". ".join(_why_closed(fate))
         options: list[Any] = fate.asked.options
         if not place.isascii() or not place.isdigit() or int(place[:4]) >= len(options):
-            raise ApiError(400, "api.malformed", f"there is no option {place[:40]!r}")
+            raise ApiError(400, "api.malformed", f"the question has no option {place[:40]!r}")
         option = choice(options[int(place[:4])])
-        found = await self._tell_answer(link, option.value, by, PRESS_WAIT_S)
+        found = await self._send_answer(link, option.value, by, PRESS_WAIT_S)
         if isinstance(found, Told):
             return f"{fate.asked.question}\n{option.label}, says {by}."
         fate = await self._fate(link)
@@ -137,13 +137,13 @@ class Answering:
 
 
 async def _read_form(request: Request) -> Mapping[str, Sequence[str]]:
-    """Read what was filled in, all of it: a part of an answer is none.
+    """Read a submitted form completely.
 
-    :raises ApiError: if it is too large or too slow, did not come to its end, or is no form
+    :raises ApiError: if the body is too large, too slow, incomplete, or not a form
     """
-    body = await received(request, FORM_BYTES_MAX)
+    body = await receive_body(request, FORM_BYTES_MAX)
     if body and request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise ApiError(415, "http.media_type", "An answer comes with the form of its question.", expected=FORM)
+        raise ApiError(415, "http.media_type", "Send the answer with the form on this page.", expected=FORM)
     return parse_qs(body.decode(errors="replace"), keep_blank_values=True)
 
 
@@ -152,7 +152,7 @@ def _schema(asked: HumanAsked) -> Any:
 
 
 def question_page(asked: HumanAsked, filled: Mapping[str, Sequence[str]], wrong: Sequence[str] = ()) -> Response:
-    """The page of a question: what it asks, what it is about, and the form of its answer."""
+    """Return the page of a question, with its data and the form for the answer."""
     parts = [f"<h1>{html.escape(asked.question)}</h1>"]
     if about := data_lines(asked.request_data, asked.question, DATA_CHARS_MAX):
         shown = html.escape("\n".join(about))
@@ -170,17 +170,17 @@ def _closed_page(fate: Fate) -> Response:
 
 
 def _why_closed(fate: Fate) -> tuple[str, str]:
-    """In a title and a sentence."""
+    """Return a title and a sentence that say why a question is closed."""
     if fate.outcome == "answered":
         who = f" by {fate.by}" if fate.by else ""
         when = f" at {fate.at:%Y-%m-%d %H:%M} UTC" if fate.at is not None else ""
         return "This has been answered", f"It was answered{who}{when}. That answer counts."
     if fate.outcome == "timeout":
         return "It is too late", "The time for an answer is over."
-    return "Nobody asks this any more", "The question was withdrawn."
+    return "This question is closed", "It was withdrawn before it was answered."
 
 
-def _bad(error: BadLink) -> Response:
+def _bad_link_page(error: BadLink) -> Response:
     if error.late:
-        return notice("It is too late", "This link holds no longer.", 410)
-    return notice("This is no link of ours", "It may have been cut off on its way.", 404)
+        return notice("It is too late", "This link has expired.", 410)
+    return notice("Invalid link", "It may be incomplete. Copy the whole link from the message.", 404)

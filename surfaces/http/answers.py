@@ -1,4 +1,4 @@
-"""Answers over HTTP: JSON, and errors as the service has them, with the status that they carry."""
+"""Builds HTTP responses: JSON, and the errors of the service with their status."""
 
 import gzip
 from typing import Any
@@ -16,13 +16,13 @@ JSON = "application/json"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 GZIP_BYTES_MIN = 16 * 1024
-"""Answers of at least so many bytes are compressed for whoever takes them so."""
+"""Smallest answer in bytes that is compressed, for clients that accept gzip."""
 
 GZIP_LEVEL = 5
 
 
 class Content(Struct, frozen=True):
-    """An answer that is encoded already."""
+    """An answer that is already encoded."""
 
     body: bytes
     media_type: str = JSON
@@ -34,7 +34,7 @@ def answer(value: Any, status: int = 200) -> Response:
 
 
 async def fitting(request: Request, value: Any, status: int = 200) -> Response:
-    """Return a value, as JSON or as it is encoded already, compressed if it is large and the request takes that."""
+    """Return a value as JSON, or `Content` unchanged. A large answer is compressed if the client accepts gzip."""
     content = value if isinstance(value, Content) else Content(msgspec.json.encode(value))
     if len(content.body) < GZIP_BYTES_MIN or "gzip" not in request.headers.get("accept-encoding", ""):
         return Response(content.body, status, HEADERS, content.media_type)

@@ -1,4 +1,4 @@
-"""The application: the verbs of the service over HTTP, events as they come, the document that says so, and the page."""
+"""The HTTP application: the verbs of the service, live events, the OpenAPI document, webhooks, and the page."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -24,7 +24,7 @@ from callboard.runtime.admission.large_starts import START_BYTES_MAX
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import ApiError
 from callboard.service.schemas.catalog import schema_named
-from callboard.surfaces.http.access import Access, Known, check
+from callboard.surfaces.http.access import Access, Authentication, check
 from callboard.surfaces.http.answer_form import PATH as ANSWERS
 from callboard.surfaces.http.answer_form import Answering
 from callboard.surfaces.http.answers import answer, fitting, refusal
@@ -34,7 +34,7 @@ from callboard.surfaces.http.live import LIVE_MAX, MEDIA_TYPE, Live
 from callboard.surfaces.http.login import Login, with_token
 from callboard.surfaces.http.metrics import Metrics
 from callboard.surfaces.http.openapi import document
-from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, received, while_there
+from callboard.surfaces.http.request_body import BODY_WAIT_S, SAID_WAIT_S, Gone, Places, receive_body, while_there
 from callboard.surfaces.http.rings import Rings
 from callboard.surfaces.http.routes import ROUTES, Route
 from callboard.surfaces.http.sender_secrets import SenderSecrets, sender_secrets
@@ -46,7 +46,7 @@ from callboard.surfaces.http.webhooks import METHODS, Webhooks
 from callboard.surfaces.page.shell import shell_routes
 
 REQUESTS_MAX = 256
-"""Requests answered at once, those that wait for a result included."""
+"""Maximum number of requests that are answered at once, including those that wait for a result."""
 
 
 def http_app(
@@ -59,8 +59,11 @@ def http_app(
     more: Sequence[BaseRoute] = (),
     open_to_all: Sequence[BaseRoute] = (),
 ) -> ASGIApp:
-    """Make the application of one tenant; ``secrets`` are those of senders, ``metrics`` the figures that are told, if
-    any are. ``more`` are other routes, for whoever is known, and ``open_to_all`` for everybody."""
+    """Build the application of one tenant.
+
+    ``secrets`` looks up the secrets of webhook senders. With ``metrics``, the application serves ``/metrics``. ``more``
+    are further routes that require authentication; the routes of ``open_to_all`` do not.
+    """
     front = Front(log, tenant, verbs)
     paths = [Path(f"/api/{{tenant}}{route.pattern}", front.handler(route), methods=[route.method]) for route in ROUTES]
     app = Starlette(
@@ -73,12 +76,12 @@ def http_app(
             *more,
             *shell_routes(tenant, partial(access.still_may, wanted="read"), reads_only=access.reads_only),
         ],
-        exception_handlers={HTTPException: _unknown_path},
+        exception_handlers={HTTPException: _handle_unknown},
     )
-    guard = Guard(Login(Known(app, access), access), loopback=access.open)
+    guard = Guard(Login(Authentication(app, access), access), loopback=access.open)
 
     async def may_start(scope: Scope) -> Subject:
-        if (refused := guard.refused(scope)) is not None:
+        if (refused := guard.find_fault(scope)) is not None:
             raise refused
         subject = await access.subject(with_token(scope))
         check(subject, "start")
@@ -87,8 +90,8 @@ def http_app(
     secrets = secrets or sender_secrets({})
     hooks = Webhooks(log, tenant, secrets, may_start)
     path = "/in/{tenant}/{definition}/{trigger:path}"
-    # Whoever looks whether we live need not be known; services that call in prove themselves by what they send, and
-    # whoever answers by a link has that.
+    # These routes need no bearer token: health checks are open to all, webhooks authenticate with their own secrets,
+    # and an answer link is a secret itself.
     answering = Answering(log, tenant, verbs)
     buttons = SlackButtons(tenant, answering, secrets)
     open_paths = [
@@ -102,13 +105,13 @@ def http_app(
     return Starlette(
         middleware=[Middleware(Traced)],
         routes=[*open_paths, Mount("/", guard)],
-        exception_handlers={HTTPException: _unknown_path},
+        exception_handlers={HTTPException: _handle_unknown},
         lifespan=lambda _app: front.rings.open(),
     )
 
 
 class Front:
-    """Answers requests with what the verbs of the service answer."""
+    """Answers requests with the verbs of the service."""
 
     def __init__(self, log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> None:
         self._log = log
@@ -119,11 +122,11 @@ class Front:
         self.rings = Rings(log)
 
     def handler(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
-        """Return what answers the requests of a route."""
+        """Return the function that answers the requests of a route."""
 
         async def handle(request: Request) -> Response:
             try:
-                with self._places.taken():
+                with self._places.take():
                     return await self._answer(route, request)
             except ApiError as error:
                 return refusal(error)
@@ -135,17 +138,17 @@ class Front:
     async def _answer(self, route: Route, request: Request) -> Response:
         self._check(request, route.scope)
         path = {name: value for name, value in request.path_params.items() if name != "tenant"}
-        asked = route.asked(
-            path, request.query_params, _add_idempotency_key(route, request, await _body(route, request))
+        asked = route.build_request(
+            path, request.query_params, _with_idempotency_key(route, request, await _body(route, request))
         )
-        asked = route.signed(asked, request.state.subject)
+        asked = route.sign(asked, request.state.subject)
         work = partial(outcome, self._verbs[route.verb], self._tenant, msgspec.json.encode(asked))
         found = await while_there(request, work, 0.0 if route.method == "GET" else SAID_WAIT_S)
         return refusal(found) if isinstance(found, ApiError) else await fitting(request, found, route.status)
 
     async def live(self, request: Request) -> Response | Live:
-        """Tell events as they come: of one ``run``, of a ``type`` (``run.>``), of a ``definition``, of ``topics`` (or
-        each as a ``topic``, whatever its run is called), or all."""
+        """Stream events as they are recorded: of one ``run``, one ``type`` (``run.>``) or one ``definition``, of
+        ``topics``, or all. Each topic may also be a parameter ``topic``, for run ids that contain commas."""
         try:
             self._check(request, "read")
             query = request.query_params
@@ -157,7 +160,7 @@ class Front:
         if request.method == "HEAD":
             return Response(media_type=MEDIA_TYPE)
         if self._live >= LIVE_MAX:
-            return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already"))
+            return refusal(ApiError(503, "api.busy", f"{LIVE_MAX} readers are already connected"))
         self._live += 1
         subjects = self._log.subjects
         pieces = {run: subjects.live(RunRef(self._tenant, run), None, "model.delta") for run in runs_of(topics)}
@@ -191,26 +194,26 @@ class Front:
 async def _body(route: Route, request: Request) -> Any:
     """Read the body of a request.
 
-    :raises ApiError: if it is too large or too slow, or no JSON
+    :raises ApiError: if it is too large, too slow, or not a JSON object
     """
-    if route.body is None or not (body := await received(request, START_BYTES_MAX, BODY_WAIT_S)):
+    if route.body is None or not (body := await receive_body(request, START_BYTES_MAX, BODY_WAIT_S)):
         return {}
     try:
         found = decode_json(body)
     except JSON_ERRORS as error:
-        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}", expected="a JSON object") from None
+        raise ApiError(400, "api.malformed", f"the body is not JSON: {error}", expected="a JSON object") from None
     if not isinstance(found, dict):
-        raise ApiError(400, "api.malformed", "the body is no JSON object", expected="a JSON object")
+        raise ApiError(400, "api.malformed", "the body is not a JSON object", expected="a JSON object")
     return found
 
 
 _IDENTIFIED = {"start": "run_id", "tell": "id"}
-"""The member of a request's body, by verb, by which a request that is sent again is recognised."""
+"""The member of each verb's body that identifies a repeated request."""
 
 
-def _add_idempotency_key(route: Route, request: Request, body: Any) -> Any:
-    """Put the idempotency key of a request into its body, unless that has one: as the run id of a start or a fork, or
-    as the id of a tell."""
+def _with_idempotency_key(route: Route, request: Request, body: Any) -> Any:
+    """Return the body with the idempotency key of the request as the run id of a start or a fork, or as the id of a
+    command, unless the body already has one."""
     key = request.headers.get("idempotency-key")
     if not key:
         return body
@@ -229,7 +232,7 @@ def _sequence(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise ApiError(400, "api.malformed", f"{text[:80]!r} is no stream sequence", expected="a number from 0")
+        raise ApiError(400, "api.malformed", f"invalid stream sequence: {text[:80]!r}", expected="a number from 0")
     return int(text)
 
 
@@ -249,19 +252,20 @@ async def _healthy(_request: Request) -> Response:
     return answer({"status": "ok"})
 
 
-def allowed(request: Request) -> list[str]:
-    """Return the methods that are answered at the path of a request, by whichever route: there is one for each."""
+def allowed_methods(request: Request) -> list[str]:
+    """Return the allowed methods at the path of a request; each may have a separate route."""
     routes = [one for one in request.app.routes if isinstance(one, Path)]
     found = [one.methods or () for one in routes if one.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for methods in found for method in methods})
 
 
-async def _unknown_path(request: Request, error: Exception) -> Response:
+async def _handle_unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allow = allowed(request)
-        message = f"{request.method} means nothing there"
+        allow = allowed_methods(request)
+        message = f"the method {request.method} is not allowed for this path"
         refused = ApiError(405, "http.method", message, expected=", ".join(allow), allow=allow)
     else:
-        refused = ApiError(404, "http.unknown", f"there is no {request.url.path[:200]}", expected="see /openapi.json")
+        message = f"unknown path: {request.url.path[:200]}"
+        refused = ApiError(404, "http.unknown", message, expected="see /openapi.json")
     return refusal(refused)

@@ -1,5 +1,5 @@
 """The protocol of an HTTP connection, with two bounds that uvicorn lacks: the time for the head of a request, and the
-number of connections. So clients that send nothing cannot keep others out."""
+number of connections. So clients that send nothing cannot lock out others."""
 
 import asyncio
 import resource
@@ -12,19 +12,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 logger = structlog.get_logger(__name__)
 
 HEAD_WAIT_S = 20.0
-"""How long the head of a request may take to arrive, from the connection or the last response on."""
+"""How long the head of a request may take to arrive, counted from the connection or the previous response."""
 
 CONNECTIONS_MAX = 4_000
 DESCRIPTORS_SHARE = 0.5
-"""Connections at once, and the share of this process's descriptors that they may take: the others are for files and for
-the server."""
+"""Maximum number of connections, and the share of this process's file descriptors that they may take. The other
+descriptors are for files and for the connection to NATS."""
 
 LOG_EVERY_S = 10.0
-"""How often it is logged that connections are refused."""
+"""Minimum time between two log entries about refused connections."""
 
 
 def connections_max() -> int:
-    """Return how many connections this process takes at once."""
+    """Return the maximum number of connections of this process."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if descriptors == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -74,4 +74,4 @@ class BoundedProtocol(H11Protocol):
         now = self.loop.time()
         if now - BoundedProtocol._logged_at >= LOG_EVERY_S:
             BoundedProtocol._logged_at = now
-            logger.warning("connections are refused: there are too many", most=connections_max())
+            logger.warning("too many connections; new ones are refused", most=connections_max())

@@ -1,4 +1,4 @@
-"""The catalogue: the definitions that are registered, and what each of them wants to be given, for who starts runs."""
+"""The registered definitions and their inputs, for clients that start runs."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -21,11 +21,11 @@ OF_DECLARED: Mapping[str, Mapping[str, Any]] = {
     "boolean": {"type": "boolean"},
     "string[]": {"type": "array", "items": {"type": "string"}},
 }
-"""The schemas of declared types; any other is written as a text."""
+"""The schemas of declared types; all other types are text."""
 
 
 class Listed(Struct, frozen=True, omit_defaults=True):
-    """A name under which definitions are registered; ``version`` is the number of the one in force."""
+    """A name under which definitions are registered. ``version`` is the number of the version in force."""
 
     name: str
     language: str
@@ -35,15 +35,15 @@ class Listed(Struct, frozen=True, omit_defaults=True):
 
 
 class Listing(Struct, frozen=True):
-    """Answer of ``definitions``: all of them, by name."""
+    """Answer of ``definitions``: all registered definitions, by name."""
 
     definitions: list[Listed]
 
 
 class Wanted(Struct, frozen=True, omit_defaults=True):
-    """Answer of ``wanted``: what a definition says of itself, and its drawing.
+    """Answer of ``describe``: the title, description and inputs of a definition, and its drawing.
 
-    ``input`` and ``arguments`` are JSON Schemas of what it wants to be given, empty where it declares nothing.
+    ``input`` and ``arguments`` are JSON Schemas of the declared inputs and parameters, empty if none are declared.
     """
 
     language: str
@@ -56,42 +56,42 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
 
 
 class Catalogue:
-    """What is registered for one tenant."""
+    """The registered definitions of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
         self._log = connection.log
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
-        """Every reading: its name to what takes tenant and request."""
-        return {"definitions": self.definitions, "wanted": self.wanted}
+        """Return the method of every reading, by its name. Each takes a tenant and a request."""
+        return {"definitions": self.definitions, "describe": self.describe}
 
     async def definitions(self, tenant: str, body: bytes) -> Listing:
-        """List the definitions that are registered, by name, each with the version in force."""
+        """List the registered definitions by name, each with the version in force."""
         read_body(body, Nothing)
         counts = await registered_names(self._log, tenant)
         kept = {name: await self._log.definition(tenant, name) for name in counts}
         found = [(name, one) for name, one in kept.items() if one is not None]
-        return Listing([_list_definition(name, one, counts[name]) for name, one in found])
+        return Listing([_list_entry(name, one, counts[name]) for name, one in found])
 
-    async def wanted(self, tenant: str, body: bytes) -> Wanted:
-        """Say what a registered definition wants to be given, and return its drawing."""
+    async def describe(self, tenant: str, body: bytes) -> Wanted:
+        """Return the inputs of a registered definition, and its drawing."""
         asked = read_body(body, OneName)
         kept = await find_registration(self._log, tenant, asked.name)
         if kept is None:
             raise ApiError(404, "definition.unknown", f"no definition {asked.name!r} is registered")
-        return await to_thread.run_sync(_describe_wanted, kept)
+        return await to_thread.run_sync(_describe, kept)
 
 
-def _list_definition(name: str, kept: Registration, count: int) -> Listed:
+def _list_entry(name: str, kept: Registration, count: int) -> Listed:
     definition = parsed(kept.source or "", named=kept.language)
     title = "" if isinstance(definition, list) else about(definition).title
     return Listed(name, kept.language or "", kept.hash or "", count, title)
 
 
-def _describe_wanted(kept: Registration) -> Wanted:
+def _describe(kept: Registration) -> Wanted:
     definition = parsed(kept.source or "", named=kept.language)
     if isinstance(definition, list):
-        raise ApiError(409, "definition.refused", "what is registered is not valid any more", definition)
+        raise ApiError(409, "definition.refused", "the registered definition is no longer valid", definition)
     said = about(definition)
     graph = geometry(authoring(definition.language).outline(definition.document))
     return Wanted(
@@ -106,7 +106,7 @@ def _describe_wanted(kept: Registration) -> Wanted:
 
 
 def schema_of(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON Schema of an object with the declared fields; empty if there are none."""
+    """Return a JSON Schema of an object with the declared fields, or an empty schema without fields."""
     if not declared:
         return {}
     needed = [name for name, one in declared.items() if isinstance(one, dict) and one.get("required") is True]
@@ -115,7 +115,7 @@ def schema_of(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _field(one: Any) -> dict[str, Any]:
-    """A field as a schema; a parameter that is one already stays as it is."""
+    """Return the schema of a field. A parameter that is declared by a JSON Schema is returned unchanged."""
     if not isinstance(one, dict):
         return {}
     if one.get("type") in OF_DECLARED or isinstance(one.get("required"), bool) or "options" in one:

@@ -1,6 +1,6 @@
-"""The page that the ``oauth_flow_url`` of a missing token leads to: how an account at a service is connected.
+"""The page to which the ``oauth_flow_url`` of a missing token leads: it explains how to connect an account.
 
-The way itself goes through `callboard credentials connect`, which waits for the browser; nothing is kept here.
+The command `callboard credentials connect` makes the connection, and waits for the browser; this page stores nothing.
 """
 
 import html
@@ -15,18 +15,18 @@ CONNECT = f"{CONNECT_PATH}/{{provider}}"
 
 
 async def connecting_page(request: Request) -> Response:
-    """Say how an account is connected."""
+    """Answer with instructions to connect an account at a service."""
     provider: str = request.path_params["provider"]
     if provider not in CONNECTED:
         known = ", ".join(CONNECTED)
-        return notice("Unknown service", f"There is no account to connect at this service, only at: {known}.", 404)
+        return notice("Unknown service", f"Accounts can be connected only at these services: {known}.", 404)
     command = html.escape(f"callboard credentials connect {provider} --user USER")
     body = (
         f"<h1>Connect an account: {html.escape(provider)}</h1>\n"
         "<p>Run this command on a machine with a browser. It prints an address to open, and waits for the service to "
         f"send the browser back.</p>\n<pre>{command}</pre>\n"
-        "<p>USER is whom the execution is for, its <code>user_id</code>. Without <code>--user</code> it is the account "
-        "of all users of the tenant. The configuration needs an application of the service in its table "
+        "<p>USER is the <code>user_id</code> of the execution. Without <code>--user</code> the account is for all "
+        "users of the tenant. The configuration needs an application registered at the service, in the table "
         f"<code>oauth.{html.escape(provider)}</code>.</p>"
     )
     return page(f"Connect an account: {provider}", body)

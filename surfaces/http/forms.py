@@ -1,7 +1,7 @@
-"""Forms: the JSON Schema of an answer as fields of HTML, and what was filled in as the answer. Pure.
+"""Turns the JSON Schema of an answer into an HTML form, and the submitted form into the answer. Pure.
 
-What has no field of its own, such as an object inside an object, is written as JSON into a field of text. Fields are
-called by their number, and options too, so that nothing of a schema becomes a name.
+A value without a suitable kind of field, such as an object inside an object, is entered as JSON in a text field. Fields
+and options are named by their numbers, so that no text of a schema is used as a name in HTML.
 """
 
 import html
@@ -17,18 +17,18 @@ from callboard.lib.json_types import JSON
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
 FIELDS_MAX = 200
-"""Of a form; what asks for more is answered as JSON."""
+"""Maximum number of fields of a form; an answer with more members is entered as JSON."""
 
 LONG_CHARS = 120
-"""A text that may be longer than this gets several lines."""
+"""A text that may be longer than this gets a field with several lines."""
 
 _BOOLEANS: tuple[tuple[JSON, str], ...] = ((True, "Yes"), (False, "No"))
 _INPUTS: Mapping[str, str] = {"email": "email", "uri": "url", "date": "date", "time": "time"}
-"""Kinds of HTML's inputs, by the formats of texts."""
+"""Types of HTML inputs, by the formats of texts."""
 
 
 class Field(Struct, frozen=True):
-    """A field: of the member ``name``, or, where that is None, of the whole answer."""
+    """A field for the member ``name`` of the answer, or, if ``name`` is None, for the whole answer."""
 
     name: str | None
     kind: Kind
@@ -41,7 +41,7 @@ class Field(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """Raised where what was filled into a field cannot be what it asks for; the text says so."""
+    """The value of a field is invalid; the message says why."""
 
 
 def fields_of(schema: JSON, title: str = "Answer") -> list[Field]:
@@ -82,34 +82,34 @@ def _field(name: str | None, schema: Any, title: str, *, required: bool) -> Fiel
 def _options(schema: Mapping[str, Any]) -> tuple[tuple[JSON, str], ...]:
     match schema:
         case {"enum": list(values)} if values:
-            return tuple((value, _show_value(value)) for value in values)
+            return tuple((value, _display_text(value)) for value in values)
         case {"oneOf": list(each)} | {"anyOf": list(each)} if each and all(
             isinstance(one, dict) and "const" in one for one in each
         ):
-            return tuple((one["const"], str(one.get("title", _show_value(one["const"])))) for one in each)
+            return tuple((one["const"], str(one.get("title", _display_text(one["const"])))) for one in each)
         case {"const": value}:
-            return ((value, _show_value(value)),)
+            return ((value, _display_text(value)),)
         case _:
             return ()
 
 
-def _show_value(value: JSON) -> str:
+def _display_text(value: JSON) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# -- what was filled in -----------------------------------------------------------------------------------------------
+# -- submitted forms --------------------------------------------------------------------------------------------------
 
 
 def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> JSON:
-    """Return the answer that somebody has filled in; members that were left empty are left out.
+    """Return the answer of a submitted form, without the members whose fields are empty.
 
-    :raises Unreadable: if a field has something that it cannot have, or the one that is the whole answer did not come
+    :raises Unreadable: if a field has an invalid value, or the field for the whole answer is missing
     """
     found: dict[str, JSON] = {}
     for number, field in enumerate(fields):
         given = [one for one in filled.get(str(number), ()) if one.strip()]
         if field.name is None:
-            # A form that was left empty has its field all the same; only of boxes none comes that was not ticked.
+            # Browsers submit empty fields too. Only checkboxes that are not ticked are left out.
             if str(number) not in filled and field.kind != "choices":
                 raise Unreadable(f"{field.title}: nothing was filled in")
             return _value(field, given) if given or field.kind == "choices" else ""
@@ -120,12 +120,12 @@ def answer_of(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> J
 
 def _value(field: Field, given: Sequence[str]) -> JSON:
     if field.kind == "choices":
-        return [_choose_value(field, one) for one in given]
+        return [_option_value(field, one) for one in given]
     text = given[0]
     try:
         match field.kind:
             case "choice":
-                return _choose_value(field, text)
+                return _option_value(field, text)
             case "integer":
                 return int(text)
             case "number":
@@ -140,9 +140,9 @@ def _value(field: Field, given: Sequence[str]) -> JSON:
         raise Unreadable(f"{field.title}: {text[:80]!r} is not {kind}") from None
 
 
-def _choose_value(field: Field, given: str) -> JSON:
+def _option_value(field: Field, given: str) -> JSON:
     if not given.isascii() or not given.isdigit() or int(given[:6]) >= len(field.options):
-        raise Unreadable(f"{field.title}: {given[:80]!r} is none of the options")
+        raise Unreadable(f"{field.title}: {given[:80]!r} is not one of the options")
     return field.options[int(given[:6])][0]
 
 
@@ -150,7 +150,7 @@ def _choose_value(field: Field, given: str) -> JSON:
 
 
 def form_html(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> str:
-    """Return the fields as HTML, with what was filled in before."""
+    """Return the fields as HTML, with the values that were entered before."""
     return "\n".join(_field_html(str(i), field, filled.get(str(i), ())) for i, field in enumerate(fields))
 
 

@@ -1,7 +1,7 @@
-"""Histories: the events of runs that were read of late, kept for whoever reads on in them.
+"""A cache of the events of recently read runs.
 
-A run is read from the log once, and then only what has come since. What the log no longer has is not kept either. All
-of it is bounded; a run that is larger than `RUN_BYTES_MAX` is read in pages, and not here.
+A run is read from the log once, and later only its new events. Events that the log no longer has are dropped here, too.
+The cache is bounded. A run that is larger than `RUN_BYTES_MAX` cannot be read here, only in pages.
 """
 
 import sys
@@ -33,31 +33,31 @@ RUN_BYTES_MAX = 256 * 1024 * 1024
 """The largest run that is read as a whole."""
 
 KEPT_BYTES_MAX = 256 * 1024 * 1024
-"""Bytes kept of all runs together; that which nobody has read for the longest goes first."""
+"""Maximum size of the cache in bytes; the least recently read run is dropped first."""
 
 EVENT_BYTES = 1_024
-"""What an event takes besides what stands in the log."""
+"""Memory of an event besides its payload, in bytes."""
 
 READ_EVENTS = 500
 READ_BYTES = 8 * 1024 * 1024
-"""Events read at once, and about as many bytes of them."""
+"""Maximum number of events per batch, and approximate maximum of their bytes."""
 
 
 _readings = count()
 
 
 class History:
-    """The events of one run as far as they were read, without their large values, and keyframes of its standing."""
+    """The events of one run that have been read, without their large values, and keyframes of the run's state."""
 
     def __init__(self, ref: RunRef, prices: Prices | None) -> None:
         self.ref = ref
         self._prices = prices
         self.lock = anyio.Lock()
-        """Held by whoever reads on, for one batch, so that others need not wait for the end."""
+        """Held by a reader for one batch at a time, so that other readers do not wait for the whole run."""
         self.folding = anyio.Lock()
-        """Held by whoever folds on from the keyframes."""
+        """Held while events are folded from the keyframes on."""
         self.readers = 0
-        """How many are reading on in it."""
+        """Number of readers that use the history now."""
         self._newest = 0
         self._encrypted = False
         self._last_is_lost = False
@@ -65,7 +65,7 @@ class History:
 
     def _begin(self) -> None:
         self.reading = next(_readings)
-        """Which reading of the log it is: what was made of another one may have changed since."""
+        """Number of this reading of the log. Results of an earlier reading may be out of date."""
         self.events: list[Event] = []
         self.rows: list[Row] = []
         self.keyframes = Keyframes(partial(Standings, self._prices))
@@ -75,45 +75,45 @@ class History:
 
     @property
     def last(self) -> int:
-        """The number of the last event; not how many there are, where one between them cannot be read."""
+        """The number of the last event. It is not the number of events if some of them cannot be read."""
         return self.events[-1].n if self.events else 0
 
     @property
     def complete(self) -> bool:
-        """Whether it goes as far as the log did when that was looked at."""
+        """Whether all events have been read that the log had when `look` was called."""
         return bool(self.rows) and self._after >= self._newest
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return bool(self.events) and self.events[-1].type == RunEnd.type
 
     async def look(self, log: JetStreamLog) -> None:
-        """Find out how far the log goes.
+        """Look up the last event of the run in the log.
 
-        :raises UnknownRun: if there is no such run, or no longer
+        :raises UnknownRun: if the run does not exist, or has been removed
         """
         last = await log.last(self.ref)
         if last is None:
             raise await unknown_run(log, self.ref)
         if last.encrypted != self._encrypted:
-            # Its key has been forgotten: so is what was read with it.
+            # The run's key has been destroyed, so the events that were decrypted with it are dropped.
             self._begin()
             self._encrypted = last.encrypted
         newer = bool(self.rows) and last.readable and last.sequence > self.rows[-1].sequence
-        if newer and (self.ended or last.event.n <= self.last):
-            # Removed, and begun anew under its id.
+        if newer and (self.has_ended or last.event.n <= self.last):
+            # The run was removed, and another was started with its id.
             self._begin()
         self._last_is_lost = is_lost(last)
         self._newest = sys.maxsize if self._last_is_lost else last.sequence
 
     def reaches(self, until: int | None) -> bool:
-        """Whether it goes to event ``until``, or as far as the log when that was looked at."""
+        """Whether all events up to ``until`` have been read, or else all that the log had when `look` was called."""
         if until is not None and self.last >= until:
             return True
         return self.complete
 
     async def grow(self, log: JetStreamLog) -> bool:
-        """Read on by one batch; say whether there may be more.
+        """Read one more batch of events. Return whether there may be more.
 
         :raises ApiError: ``api.too_large``
         """
@@ -134,13 +134,13 @@ class History:
     async def _take(self, log: JetStreamLog, recorded: Recorded) -> None:
         event = recorded.event
         if event.n == 1 and self.events:
-            # Removed, and begun anew under its id.
+            # The run was removed, and another was started with its id.
             self._begin()
         if event.blobs:
             try:
                 known(event)
             except msgspec.ValidationError:
-                # A member that is more than a value for show is stored beside the event.
+                # A member that the projections need is stored apart from the event.
                 event = await whole(log, recorded)
         self.events.append(event)
         self.rows.append(Row(recorded.sequence, len(recorded.data), event, self._charges.of(event)))
@@ -157,9 +157,9 @@ class Histories:
         self._kept: OrderedDict[str, History] = OrderedDict()
 
     async def of(self, run: str, until: int | None = None) -> History:
-        """Return a run's history, read up to event ``until`` at least, or to the last one that there is.
+        """Return a run's history, read at least up to event ``until``, or by default up to the last event.
 
-        :raises UnknownRun: if there is no such run, or no longer
+        :raises UnknownRun: if the run does not exist, or has been removed
         :raises ApiError: ``api.too_large``
         """
         history = self._kept.setdefault(run, History(RunRef(self._tenant, run), self._prices))
@@ -185,12 +185,12 @@ class Histories:
         while more and not history.reaches(until):
             async with history.lock:
                 more = history.reaches(until) or await history.grow(self._log)
-            # While it grows others go already: there is never more than is kept, and what is being read.
+            # Other runs are dropped while this one grows, so that the cache only exceeds its bound by runs in use.
             self._make_room()
 
     @property
     def size(self) -> int:
-        """Bytes of all histories that are kept."""
+        """Size of all cached histories in bytes."""
         return sum(history.size for history in self._kept.values())
 
     def _make_room(self) -> None:
@@ -203,17 +203,17 @@ class Histories:
 
 
 def count_to(events: Sequence[Event], n: int) -> int:
-    """Return how many of a run's events have a number up to one that there is; some may not be readable.
+    """Return the number of a run's events up to event ``n``; it is less than ``n`` if some cannot be read.
 
     :raises ApiError: ``replay.no_event``
     """
     if not 1 <= n <= events[-1].n:
-        raise ApiError(404, "replay.no_event", f"there is no event {n}; the last is {events[-1].n}")
+        raise ApiError(404, "replay.no_event", f"the run has no event {n}; the last is {events[-1].n}")
     return bisect_right(events, n, key=lambda event: event.n)
 
 
 def event_at(events: Sequence[Event], n: int) -> Event:
-    """Return the event of a number.
+    """Return the event with a number.
 
     :raises ApiError: ``replay.no_event``, or ``log.unreadable`` if it cannot be read
     """

@@ -1,4 +1,4 @@
-"""Serving over HTTP: a server that ends when it is cancelled."""
+"""The HTTP server, which shuts down in an orderly way when its task is cancelled."""
 
 import socket
 from collections.abc import Generator
@@ -13,10 +13,10 @@ from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.http.bounded_protocol import BoundedProtocol
 
 CLOSE_WAIT_S = 2
-"""How long open connections may take to end when we stop."""
+"""How long open connections may take to end when the server stops."""
 
 ANSWER_WAIT_S = 1.0
-"""How long, of that, requests may still take until their answer begins."""
+"""The part of that time within which the answer to a request must begin."""
 
 BACKLOG = 128
 """Connections that wait to be accepted. With a longer queue asyncio logs as many errors at once when it runs out of
@@ -28,8 +28,8 @@ STOPPING = "callboard.stopping"
 async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
     """Serve until cancelled; open connections then have `CLOSE_WAIT_S` to end.
 
-    What has no end of its own waits for the event that its scope has as `STOPPING`; a request that is not answered
-    after `ANSWER_WAIT_S` is told that we stop.
+    A response without an end, such as a stream, waits for the event `STOPPING` in its scope. A request without an
+    answer after `ANSWER_WAIT_S` gets the error ``http.stopping``.
     """
     stopping = anyio.Event()
     requests = _Requests(app, stopping)
@@ -45,7 +45,7 @@ async def serve_app(app: ASGIApp, bound: socket.socket) -> None:
     serving = _Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_when_cancelled, serving, stopping)
-        # Told to stop and not cancelled, so that sessions are ended in order.
+        # The server is asked to stop instead of being cancelled, so that it closes its sessions properly.
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as waiting:
                 waiting.start_soon(requests.let_go)
@@ -63,7 +63,7 @@ async def _stop_when_cancelled(serving: uvicorn.Server, stopping: anyio.Event) -
 
 
 class _Requests:
-    """In front of an application: knows which requests have no answer yet."""
+    """Passes requests on to an application, and keeps track of those whose answer has not begun."""
 
     def __init__(self, app: ASGIApp, stopping: anyio.Event) -> None:
         self._app = app
@@ -83,11 +83,11 @@ class _Requests:
             finally:
                 self._unanswered.discard(answering)
         if answering.cancelled_caught:
-            error = ApiError(503, "http.stopping", "the server stops; ask the next one", retry_after_s=1)
+            error = ApiError(503, "http.stopping", "the server is stopping; try again", retry_after_s=1)
             await refusal(error)(scope, receive, send)
 
     async def let_go(self) -> None:
-        """When we stop, tell those who still wait."""
+        """When the server stops, answer the requests that are still waiting."""
         await self._stopping.wait()
         await anyio.sleep(ANSWER_WAIT_S)
         for answering in self._unanswered:
@@ -95,7 +95,7 @@ class _Requests:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever runs it."""
+    """A server that leaves signals to its process."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

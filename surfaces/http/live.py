@@ -1,11 +1,11 @@
-"""Live: events as they are recorded, as server-sent events whose ids are stream sequences.
+"""Live streams of events as they are recorded, as server-sent events whose ids are stream sequences.
 
-Whoever comes back with the ``Last-Event-ID`` of what it has seen misses nothing and sees nothing twice: what it did not
-take meanwhile is in the log. A reader that takes nothing for `WRITE_WAIT_S` is let go of; until then `BYTES_AHEAD` are
-kept for it, and the server holds back the rest.
+A reader that reconnects with the ``Last-Event-ID`` of its last event gets every later event exactly once, from the log.
+A reader that accepts no data for `WRITE_WAIT_S` is disconnected; until then up to `BYTES_AHEAD` bytes are queued for
+it, and further events stay in the log.
 
-Pieces of models' answers as they are said (``model.delta``) stand between the events, without an id: they are not in
-the log. One that finds no room is left out; the result of its turn has the text.
+Pieces of models' answers (``model.delta``) are sent between the events, without an id, since they are not in the log.
+Pieces that do not fit into the queue are dropped; the result of the turn contains their text.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -23,43 +23,43 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.projections.trace.live_stream import Piece
-from callboard.service.api.ahead import Ahead
+from callboard.service.api.ahead import BoundedQueue
 from callboard.surfaces.http.http_server import STOPPING
 
 HEARTBEAT_S = 15.0
 WRITE_WAIT_S = 20.0
 END_WAIT_S = 1.0
-"""How long a reader may take to hear that we stop."""
+"""How long sending the end of a stream to a reader may take."""
 
 EVENTS_AHEAD = 16
-"""Events that are ready to be written to one reader."""
+"""Maximum number of events that are queued for one reader."""
 
 PIECES_AHEAD = 256
-"""Events and pieces of answers that are ready to be written to one reader who hears both."""
+"""Maximum number of events and pieces that are queued for one reader of both."""
 
 BYTES_AHEAD = 256 * 1024
-"""Of both so many bytes, and one event at most."""
+"""Maximum number of queued bytes of events and pieces; the last event may exceed it."""
 
 MEDIA_TYPE = "text/event-stream"
 
 HEADERS = [(b"content-type", MEDIA_TYPE.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-"""The last one asks proxies to hand events on at once."""
+"""The last header asks proxies to pass events on at once."""
 
 LIVE_MAX = 1_024
-"""Readers at once."""
+"""Maximum number of concurrent readers."""
 
 KNOWN_S = 5.0
-"""How often it is looked whether a reader may still read: a key may have been removed, a token have ended."""
+"""How often a reader's authorisation is checked: its key may have been removed, or its token may have expired."""
 
 Frames = Callable[[], AsyncGenerator[bytes]]
-"""Begins to tell what a reader follows."""
+"""Starts the stream of frames for a reader."""
 
 
 class Live:
-    """An ASGI application that tells what ``frames`` yields, for as long as whoever reads ``may``.
+    """An ASGI application that sends the frames of ``frames`` to one reader, for as long as ``may`` returns true.
 
-    ``pieces`` are runs, each with the subject of what is said in it besides, and not kept. ``left`` is called at the
-    end.
+    ``pieces`` has runs, each with the subject on which pieces of its models' answers are published. ``left`` is called
+    at the end.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Live:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ahead = PIECES_AHEAD if self._pieces else EVENTS_AHEAD
-        events = Ahead[bytes](ahead, BYTES_AHEAD, len)
+        events = BoundedQueue[bytes](ahead, BYTES_AHEAD, len)
         try:
             async with self._hearing(events), anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
@@ -89,27 +89,27 @@ class Live:
                 await _write(send, b": live\n\n", tasks.cancel_scope)
                 await _tell(events, send, tasks.cancel_scope)
                 tasks.cancel_scope.cancel()
-            # Whoever still reads comes back: to whoever serves next, or to be told why not.
+            # A reader that is still connected will reconnect, to another process, or to get the reason as an error.
             await _end(send)
         finally:
             self._left()
 
     @asynccontextmanager
-    async def _hearing(self, events: Ahead[bytes]) -> AsyncGenerator[None]:
-        """Hear what is said besides."""
+    async def _hearing(self, events: BoundedQueue[bytes]) -> AsyncGenerator[None]:
+        """Subscribe to the pieces of models' answers for the length of the block."""
         async with AsyncExitStack() as stack:
             for run, subject in self._pieces.items():
                 subscription = await self._log.nc.subscribe(subject, cb=partial(_take, run, events))
                 stack.push_async_callback(_leave, subscription)
             yield
 
-    async def _follow(self, events: Ahead[bytes]) -> None:
+    async def _follow(self, events: BoundedQueue[bytes]) -> None:
         try:
             async with aclosing(self._frames()) as told:
                 async for frame in told:
                     await events.put(frame)
         except NoAnswer:
-            # The reader comes back by itself, with what it has seen.
+            # The reader reconnects with the id of its last event.
             return
         finally:
             events.end()
@@ -122,11 +122,11 @@ class Live:
                 return
 
 
-async def _take(run: str, events: Ahead[bytes], message: Msg) -> None:
+async def _take(run: str, events: BoundedQueue[bytes], message: Msg) -> None:
     try:
         piece = msgspec.structs.asdict(msgspec.json.decode(message.data, type=Piece))
     except JSON_ERRORS:
-        return  # a stranger's
+        return  # from another program
     events.put_nowait(b"event: model.delta\ndata: " + msgspec.json.encode({"run": run, **piece}) + b"\n\n")
 
 
@@ -135,7 +135,7 @@ async def _leave(subscription: Subscription) -> None:
         await subscription.unsubscribe()
 
 
-async def _tell(ready: Ahead[bytes], send: Send, scope: anyio.CancelScope) -> None:
+async def _tell(ready: BoundedQueue[bytes], send: Send, scope: anyio.CancelScope) -> None:
     while True:
         frame = b": beat\n\n"
         with anyio.move_on_after(HEARTBEAT_S):

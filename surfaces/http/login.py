@@ -1,7 +1,7 @@
-"""Login: a page's token, kept by the browser in a cookie that no script can read.
+"""Login of the page: the browser keeps the page's token in a cookie that no script can read.
 
-The page gets its token in the fragment of its address, which is sent nowhere, and brings it here once. From then on
-the browser brings it with each request; whoever guards what lies behind sees it as the bearer token that it is.
+The page gets its token in the fragment of its address, which browsers do not send, and posts it here once. From then on
+the browser sends the cookie with each request. The applications after this one see it as a bearer token.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -18,25 +18,25 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.answers import HEADERS, refusal
-from callboard.surfaces.http.request_body import received
+from callboard.surfaces.http.request_body import receive_body
 
 COOKIE = "callboard"
-"""How the cookie's name begins; the port is the rest, since cookies of a host are shared by all its ports."""
+"""The beginning of the cookie's name. The rest is the port, since all ports of a host share their cookies."""
 
 TOKEN_BYTES_MAX = 2_048
 PATH = "/login"
 
 
 class _Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a login; without a token the cookie is forgotten."""
+    """The body of a login; without a token the cookie is deleted."""
 
     token: str = ""
 
 
 class Login:
-    """In front of an application: answers ``POST /login``, and turns the cookie of a request into its bearer token.
+    """Answers ``POST /login``, and passes other requests on to an application, with their cookie as bearer token.
 
-    A token is told to be none just as any request that brings it is.
+    An invalid token is refused with the same error as in any other request.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -53,24 +53,24 @@ class Login:
         try:
             token = (await _read_login(request)).token.encode()
             if token:
-                await self._access.subject(_bringing(token, request.scope))
+                await self._access.subject(_with_bearer(token, request.scope))
         except ApiError as error:
-            # Whoever brings another token has none any more; whoever cannot be known at the moment keeps theirs.
-            return _keeping(b"", request, refusal(error)) if error.status == 401 else refusal(error)
-        return _keeping(token, request, Response(status_code=204, headers=HEADERS))
+            # An invalid token deletes the cookie. If the token cannot be checked at the moment, the cookie stays.
+            return _set_cookie(b"", request, refusal(error)) if error.status == 401 else refusal(error)
+        return _set_cookie(token, request, Response(status_code=204, headers=HEADERS))
 
 
 def with_token(scope: Scope) -> Scope:
-    """Return a request with the token of its cookie, if it has one, as the bearer token that it is.
+    """Return a request in which the token of its cookie, if it has one, is the bearer token.
 
-    Whoever asks who makes a request asks of this one: a cookie that is no token of ours does not come from nobody.
+    Authenticate this request instead of the original one: otherwise an invalid cookie would count as no token at all.
     """
-    token = kept(Headers(scope=scope))
-    return _bringing(token, scope) if token is not None else scope
+    token = cookie_token(Headers(scope=scope))
+    return _with_bearer(token, scope) if token is not None else scope
 
 
-def kept(headers: Mapping[str, str]) -> bytes | None:
-    """Return the token that a request brings as a cookie; None if it brings none, or another one by itself."""
+def cookie_token(headers: Mapping[str, str]) -> bytes | None:
+    """Return the token in the cookie of a request; None without a cookie, or if the request has a bearer token."""
     if "authorization" in headers:
         return None
     found = cookie_parser(headers.get("cookie", "")).get(_name(headers))
@@ -85,8 +85,8 @@ def _name(headers: Mapping[str, str]) -> str:
     return f"{COOKIE}-{port}" if port.isdigit() else COOKIE
 
 
-def _bringing(token: bytes, scope: Scope) -> Scope:
-    """A request that brings a token by itself."""
+def _with_bearer(token: bytes, scope: Scope) -> Scope:
+    """Return a request with the given bearer token."""
     others = [one for one in scope["headers"] if one[0] != b"authorization"]
     return {**scope, "headers": [*others, (b"authorization", b"Bearer " + token)]}
 
@@ -94,17 +94,17 @@ def _bringing(token: bytes, scope: Scope) -> Scope:
 async def _read_login(request: Request) -> _Login:
     """Read the body of a login.
 
-    :raises ApiError: if it is too large or too slow, or none
+    :raises ApiError: if it is too large, too slow, or malformed
     """
-    body = await received(request, TOKEN_BYTES_MAX)
+    body = await receive_body(request, TOKEN_BYTES_MAX)
     try:
         return decode_json(body, type=_Login)
     except JSON_ERRORS as error:
         raise ApiError(400, "api.malformed", str(error), expected='{"token": "…"}') from None
 
 
-def _keeping(token: bytes, request: Request, answer: Response) -> Response:
-    """An answer by which the browser keeps a token, or forgets the one that it has."""
+def _set_cookie(token: bytes, request: Request, answer: Response) -> Response:
+    """Return an answer that makes the browser keep a token, or, if it is empty, delete its cookie."""
     answer.set_cookie(
         _name(request.headers),
         urlsafe_b64encode(token).decode(),

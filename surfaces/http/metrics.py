@@ -1,7 +1,7 @@
-"""Metrics over HTTP: the figures of all runs of the tenant, of the store and of the queues, as Prometheus reads them.
+"""Metrics in the format of Prometheus: of all runs of the tenant, of the store and of the queues.
 
-They are those of the metrics projection, which counts from the first request on: whoever asks nothing pays nothing. One
-process of this kind is to be scraped, or runs count twice.
+The metrics of runs are those of the metrics projection, which starts to count with the first request, so it costs
+nothing if it is not used. Scrape only one such process, or runs are counted twice.
 """
 
 import datetime as dt
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """Answers ``/metrics``; its tasks run in the group that it is given."""
+    """Answers ``/metrics``; its tasks run in the given task group."""
 
     def __init__(self, connection: Connection, listings: Listings, tasks: anyio.abc.TaskGroup) -> None:
         self._log = connection.log
@@ -46,7 +46,7 @@ class Metrics:
         self._counting = False
 
     async def serve(self, request: Request) -> Response:
-        """Tell the figures as they are now."""
+        """Answer with the current metrics."""
         try:
             check(request.state.subject, "read")
             families = await self._families()
@@ -67,11 +67,11 @@ class Metrics:
         standing = [Sample(count, {"status": status}) for status, count in sorted(runs.items())]
         return [
             *counted,
-            Family("callboard_runs_standing", "gauge", "Runs in the list, by status.", standing),
+            Family("callboard_runs_standing", "gauge", "Number of listed runs, by status.", standing),
             *_of_questions(await self._listings.questions(self._tenant)),
             *_of_queue(await queue_of(self._log)),
             *_of_workers(await self._workers.live()),
-            *_of_store(await self._ask_service(f"STREAM.INFO.{self._log.stream}"), await self._ask_service("INFO")),
+            *_of_store(await self._request_info(f"STREAM.INFO.{self._log.stream}"), await self._request_info("INFO")),
         ]
 
     def _provider(self) -> "MeterProvider":
@@ -81,7 +81,7 @@ class Metrics:
         reader = self._reader = InMemoryMetricReader()
         return MeterProvider([reader], shutdown_on_exit=False)
 
-    async def _ask_service(self, verb: str) -> dict[str, Any]:
+    async def _request_info(self, verb: str) -> dict[str, Any]:
         answer = await api(self._log.requests, verb, {})
         if "error" in answer:
             raise NoAnswer(str(answer["error"].get("description")))
@@ -93,21 +93,21 @@ def _of_questions(questions: list[Question]) -> Iterable[Family]:
     oldest_s = max(((now - one.since).total_seconds() for one in questions), default=0.0)
     late = sum(one.until is not None and one.until < now for one in questions)
     yield _gauge("callboard_questions_open", "Questions that wait for an answer.", len(questions))
-    yield _gauge("callboard_questions_oldest_seconds", "For how long the oldest of them has.", oldest_s)
-    yield _gauge("callboard_questions_late", "Questions that are open beyond their time.", late)
+    yield _gauge("callboard_questions_oldest_seconds", "How long the oldest open question has waited.", oldest_s)
+    yield _gauge("callboard_questions_late", "Open questions whose time is over.", late)
 
 
 def _of_queue(queue: Queue) -> Iterable[Family]:
     samples = [Sample(queue.starts, {"queue": "admission"}), Sample(queue.commands, {"queue": "commands"})]
-    yield Family("callboard_queue_waiting", "gauge", "Messages that nobody has taken yet.", samples)
-    yield _gauge("callboard_queue_held", "Commands that workers hold until they have acted upon them.", queue.held)
+    yield Family("callboard_queue_waiting", "gauge", "Messages that no worker has received yet.", samples)
+    yield _gauge("callboard_queue_held", "Commands that workers have received but not yet finished.", queue.held)
 
 
 def _of_workers(workers: list[OneWorker]) -> Iterable[Family]:
-    yield _gauge("callboard_workers", "Workers that live.", len(workers))
+    yield _gauge("callboard_workers", "Live workers.", len(workers))
     shares = [one.load.store for one in workers if one.load is not None and one.load.store is not None]
     if shares:
-        yield _gauge("callboard_store_share", "How full the store is, 1 is full.", max(shares))
+        yield _gauge("callboard_store_share", "Used share of the store; 1 is full.", max(shares))
 
 
 def _of_store(stream: dict[str, Any], account: dict[str, Any]) -> Iterable[Family]:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made of the routes, and of the shapes that verbs take and answer."""
+"""Generates the OpenAPI document from the routes, and from the types of the verbs' requests and answers."""
 
 import re
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ _FILE = {"application/json": {"type": "object", "additionalProperties": True}}
 
 
 def _answered_by(route: Route) -> Any:
-    """What answers a route: a verb of the service, or a reading."""
+    """Return the method that answers a route: a verb of the service, or a reading."""
     return next(getattr(one, route.verb) for one in (Verbs, Readings, Catalogue) if hasattr(one, route.verb))
 
 

@@ -1,4 +1,4 @@
-"""Where a run comes from and what it came to, as its first event and its last one say."""
+"""The origin and the end of a run, read from its first and last events."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from callboard.projections.trace.columns import Row
 from callboard.surfaces.http.shapes import Ending, ForkedAt, Origin
 
 _ENDING = frozenset({RunClaimed.type, RunDiverged.type, RunEnd.type, RunQuarantined.type})
-"""A claim is among them because it ends a divergence."""
+"""Types of events that may be the end of a run. A claim is among them because it ends a divergence."""
 
 
 class _Definition(Struct, frozen=True):
@@ -26,13 +26,14 @@ class _Scheduled(Struct, frozen=True):
 
 
 class _Start(Struct, frozen=True):
-    """Of a start as it was admitted, perhaps by another version: no more is asked of it than is told."""
+    """The used members of an admitted start. It may be of another version, so no other member is decoded."""
 
     scheduled: _Scheduled | None = None
 
 
 class _Accepted(Struct, frozen=True):
-    """What a first event says of the origin: to decode all of it takes longer than to make a page of the index."""
+    """The members of a first event that describe the origin. To decode the whole event would take longer than to build
+    a page of the index."""
 
     definition: _Definition = _Definition()
     start: _Start = _Start()
@@ -40,8 +41,8 @@ class _Accepted(Struct, frozen=True):
     forked_from: ForkedFrom | None = None
 
 
-def origin_told(first: Event) -> Origin:
-    """Return what the first event of a run says of where it comes from."""
+def read_origin(first: Event) -> Origin:
+    """Return the origin of a run, from its first event."""
     told = decode_json(first.payload, type=_Accepted)
     forked, scheduled = told.forked_from, told.start.scheduled
     return Origin(
@@ -52,8 +53,8 @@ def origin_told(first: Event) -> Origin:
     )
 
 
-def ending_told(rows: Sequence[Row]) -> Ending | None:
-    """Return what the last of some events says that ends a run, or has it performed no further; None if none does."""
+def read_ending(rows: Sequence[Row]) -> Ending | None:
+    """Return how a run ended, diverged or was quarantined according to the last such event; None without one."""
     for row in reversed(rows):
         payload = payload_of(row.event) if row.event.type in _ENDING else None
         if isinstance(payload, RunClaimed):

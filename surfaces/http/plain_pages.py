@@ -1,4 +1,4 @@
-"""Plain pages: what a person sees who follows a link, without scripts and without anything from elsewhere."""
+"""Simple pages for people who follow a link, without scripts and without resources of other sites."""
 
 import base64
 import html
@@ -28,7 +28,7 @@ HEADERS = {
             "frame-ancestors 'none'",
         )
     ),
-    # The address is the key: nobody is to learn it from us.
+    # The address is a secret that grants access, so it must not be sent to other sites.
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -37,7 +37,7 @@ HEADERS = {
 
 
 def page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    """Return a page; ``title`` is a text, ``body`` is HTML already."""
+    """Return a page; ``title`` is plain text, ``body`` is HTML."""
     head = (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
@@ -47,5 +47,5 @@ def page(title: str, body: str, status: int = 200) -> HTMLResponse:
 
 
 def notice(title: str, text: str, status: int) -> HTMLResponse:
-    """Return a page that says something."""
+    """Return a page with a heading and a sentence, both plain text."""
     return page(title, f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(text)}</p>", status)

@@ -1,7 +1,7 @@
-"""Proofs: whether a request comes from whom a trigger expects, by a token or by a signature of its bytes.
+"""Checks that a request comes from the sender that a trigger expects, by a token or by a signature of its bytes.
 
-Secrets are compared in a time that says nothing of them, and every one is tried. A signature with a time in it holds
-for `WINDOW_S`; within that the sender's own id of the delivery makes one run of it, however often it comes.
+Secrets are compared in constant time, and every one is tried. A signature that contains a time is valid for `WINDOW_S`.
+If the sender repeats a delivery within that time, its id of the delivery ensures that only one run is started.
 """
 
 import hmac
@@ -14,17 +14,17 @@ from callboard.languages.triggers import Proof
 from callboard.lib.signatures import signature
 
 WINDOW_S = 300
-"""How far the time in a signature may be from ours: what Slack and Standard Webhooks advise."""
+"""Largest difference between the time in a signature and now, as Slack and Standard Webhooks recommend."""
 
 TOKEN_PARAMETER = "token"
-"""The parameter of the query that a token may stand in."""
+"""The query parameter that may contain a token."""
 
 TOKEN_HEADER = "x-callboard-token"
-"""The header that a token may stand in, besides ``Authorization: Bearer``."""
+"""The header that may contain a token, besides ``Authorization: Bearer``."""
 
 
 class Sent(Struct, frozen=True):
-    """A request as it came: names of ``headers`` in lower case, and the bytes that a signature is made of."""
+    """A received request: ``headers`` by lower-case name, the query, and the bytes of the body that are signed."""
 
     headers: Mapping[str, str]
     query: Mapping[str, str]
@@ -32,7 +32,7 @@ class Sent(Struct, frozen=True):
 
 
 class Unproven(Exception):
-    """Raised where a request does not prove what it must; ``late`` says that it once would have."""
+    """Raised if a request lacks a valid token or signature; ``late`` says that the signature has expired."""
 
     def __init__(self, message: str, *, late: bool = False) -> None:
         super().__init__(message)
@@ -40,9 +40,9 @@ class Unproven(Exception):
 
 
 def prove(proof: Proof, sent: Sent, secrets: Sequence[str], now: float) -> None:
-    """Check that a request was made by somebody who has one of the secrets.
+    """Check that the sender of a request has one of the secrets.
 
-    :raises Unproven: if it was not, or too long ago
+    :raises Unproven: if it does not prove that, or was signed too long ago
     """
     if proof in _TOKENS:
         _one_of(_TOKENS[proof](sent), secrets)
@@ -60,7 +60,7 @@ def prove(proof: Proof, sent: Sent, secrets: Sequence[str], now: float) -> None:
 
 
 def without_tokens(proof: Proof, sent: Sent) -> tuple[dict[str, str], dict[str, str]]:
-    """Return headers and query without what is secret: they are recorded."""
+    """Return the headers and query of a request without secrets, because they are recorded."""
     secret = {"authorization", "proxy-authorization", "cookie", TOKEN_HEADER}
     headers = {name: value for name, value in sent.headers.items() if name not in secret}
     hidden = {TOKEN_PARAMETER} if proof in ("query", "token") else set[str]()
@@ -68,13 +68,13 @@ def without_tokens(proof: Proof, sent: Sent) -> tuple[dict[str, str], dict[str, 
 
 
 def _prove_standard(sent: Sent, secrets: Sequence[str], now: float) -> None:
-    """Check a signature as Standard Webhooks has it: of id, time and body; several may be given, apart by blanks."""
+    """Check a signature of Standard Webhooks, over id, time and body. A request may have several of them."""
     id, time = sent.headers.get("webhook-id", ""), sent.headers.get("webhook-timestamp", "")
     made = [signature(secret, id, time, sent.body) for secret in secrets]
     given = sent.headers.get("webhook-signature", "").split()
     _one_of([one.removeprefix("v1,") for one in given if one.startswith("v1,")], made)
     if not id:
-        raise Unproven("it has no webhook-id, by which it would be one run however often it comes")
+        raise Unproven("the header webhook-id is missing; it keeps a repeated delivery from starting another run")
     _timely(time, now)
 
 
@@ -99,12 +99,12 @@ def _hex(key: bytes, signed: bytes) -> str:
 
 
 def _one_of(given: Sequence[str], expected: Sequence[str]) -> None:
-    # All are compared, so that it takes no less time for the first.
+    # All pairs are compared, so that the time does not reveal which one matches.
     same = [hmac.compare_digest(one.encode(), other.encode()) for one in given for other in expected]
     if not any(same):
-        raise Unproven("token or signature are missing, or wrong")
+        raise Unproven("the token or signature is missing or wrong")
 
 
 def _timely(time: str, now: float) -> None:
     if not time.isascii() or not time.isdigit() or abs(now - int(time[:18])) > WINDOW_S:
-        raise Unproven(f"it was signed more than {WINDOW_S} s ago, or will be", late=True)
+        raise Unproven(f"the time of the signature is more than {WINDOW_S} s before or after now", late=True)

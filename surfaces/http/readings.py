@@ -1,6 +1,6 @@
-"""Readings: what a page asks of one run besides what the verbs of the service answer.
+"""Readings: requests of the page about runs, in addition to the verbs of the service.
 
-What is folded is folded in a thread, a few at once, from events that are read once (`histories`).
+Runs are read from the log once (`histories`), and folded in a limited number of threads.
 """
 
 import os
@@ -36,10 +36,10 @@ from callboard.runtime.worker.secrets import secrets_of
 from callboard.service.api.connection import Connection
 from callboard.service.api.verbs import ApiError, read_body
 from callboard.service.operations.replays import Replayed, replay_events
-from callboard.service.operations.sights import Seen, seen
+from callboard.service.operations.sights import Seen, reconstruct_request
 from callboard.surfaces.http.answers import Content
 from callboard.surfaces.http.histories import Histories, History, count_to, event_at
-from callboard.surfaces.http.origin_and_ending import ending_told, origin_told
+from callboard.surfaces.http.origin_and_ending import read_ending, read_origin
 from callboard.surfaces.http.shapes import (
     INDEX_EVENTS_MAX,
     At,
@@ -55,16 +55,16 @@ from callboard.surfaces.http.shapes import (
 from callboard.surfaces.http.workers import WorkerList, Workers
 
 FOLDS_AT_ONCE = 2
-"""Folds that are computed side by side; more only wait for each other."""
+"""Folds that are computed concurrently; more threads would only wait for each other."""
 
 PIECES_MAX = 32
-"""Answers of the index that are kept, of those that stay as they are."""
+"""Maximum number of cached answers of `index`; only answers that cannot change are cached."""
 
 DRAWINGS_MAX = 64
-"""Drawings that are kept, by outline and direction."""
+"""Maximum number of cached drawings, by outline and direction."""
 
 BLOB_BYTES_MAX = 64 * 1024 * 1024
-"""The largest large value that is handed out."""
+"""Size of the largest value that is served."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -72,7 +72,7 @@ R = TypeVar("R")
 
 
 class Readings:
-    """What a page asks of the runs of one tenant."""
+    """The readings of the runs of one tenant."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -83,13 +83,13 @@ class Readings:
         self._drawings: OrderedDict[tuple[str, Direction], Geometry] = OrderedDict()
 
     def all(self) -> Mapping[str, Callable[[str, bytes], Awaitable[Any]]]:
-        """Every reading: its name to what takes tenant and request."""
+        """Return the method of every reading, by its name. Each takes a tenant and a request."""
         return {
             "geometry": self.geometry,
             "index": self.index,
             "at": self.at,
             "replay": self.replay,
-            "seen": self.seen,
+            "model_input": self.model_input,
             "blob": self.blob,
             "export": self.export,
             "diff": self.diff,
@@ -97,28 +97,30 @@ class Readings:
         }
 
     async def geometry(self, tenant: str, body: bytes) -> Geometry:
-        """Return where the nodes and edges of a run's definition stand in a drawing; what happened is told by `at`."""
+        """Return the positions of the nodes and edges of a run's definition in a drawing. See `at` for their states."""
         asked = read_body(body, OneGraph)
-        outline = _read_accepted((await self._histories.of(asked.run_id, 1)).events).outline
+        outline = _require_accepted((await self._histories.of(asked.run_id, 1)).events).outline
         key = outline_hash(outline), asked.direction
         if key not in self._drawings:
-            self._drawings[key] = await self._apart(geometry, outline, asked.direction)
+            self._drawings[key] = await self._run_in_thread(geometry, outline, asked.direction)
             if len(self._drawings) > DRAWINGS_MAX:
                 self._drawings.popitem(last=False)
         self._drawings.move_to_end(key)
         return self._drawings[key]
 
     async def index(self, tenant: str, body: bytes) -> Index:
-        """Return what a list of a run's events needs of each, as columns."""
+        """Return the members of a run's events that a list of events shows, as columns."""
         asked = read_body(body, OnePiece)
         if not 1 <= asked.limit <= INDEX_EVENTS_MAX or asked.after < 0:
-            raise ApiError(400, "api.malformed", f"limit is {asked.limit}", expected=f"1 to {INDEX_EVENTS_MAX}")
+            message = f"invalid limit {asked.limit} or after {asked.after}"
+            expected = f"limit from 1 to {INDEX_EVENTS_MAX}, after from 0"
+            raise ApiError(400, "api.malformed", message, expected=expected)
         history = await self._histories.of(asked.run_id, asked.after + asked.limit + 1)
-        # Where something that is none stands in an event's place, its number is not the place of its row.
+        # If the log has messages that are not events, the number of an event is not the position of its row.
         begin = bisect_right(history.rows, asked.after, key=lambda row: row.event.n)
         rows = history.rows[begin : begin + asked.limit]
         more = len(history.rows) > begin + len(rows) or not history.complete
-        final = more or history.ended
+        final = more or history.has_ended
         key = history.reading, asked.after, asked.limit
         if final and key in self._pieces:
             self._pieces.move_to_end(key)
@@ -130,10 +132,10 @@ class Readings:
             last=rows[-1].event.n if rows else asked.after,
             count=len(rows),
             more=more,
-            ended=history.ended,
-            origin=origin_told(history.events[0]),
-            ending=ending_told(rows),
-            **msgspec.structs.asdict(await self._apart(columns, rows, asked.after)),
+            ended=history.has_ended,
+            origin=read_origin(history.events[0]),
+            ending=read_ending(rows),
+            **msgspec.structs.asdict(await self._run_in_thread(columns, rows, asked.after)),
         )
         if final:
             self._pieces[key] = found
@@ -142,56 +144,61 @@ class Readings:
         return found
 
     async def at(self, tenant: str, body: bytes) -> At:
-        """Say how a run stood behind one of its events: result, status, nodes, and the colours of its diagram.
+        """Return the state of a run after one of its events: result, status, nodes, and the colours of its diagram.
 
-        What cannot be read has no part in it; if it is that very event, what was before it is said.
+        Events that cannot be read are skipped. If the given event cannot be read, the state is that before it.
         """
         asked = read_body(body, OneMoment)
         history = await self._histories.of(asked.run_id)
         last = history.last
         count = count_to(history.events, asked.n or last)
         async with history.folding:
-            frame = await self._apart(history.keyframes.at, history.events, count)
-        return At(last=last, **msgspec.structs.asdict(await self._apart(frame.view)))
+            frame = await self._run_in_thread(history.keyframes.at, history.events, count)
+        return At(last=last, **msgspec.structs.asdict(await self._run_in_thread(frame.view)))
 
     async def replay(self, tenant: str, body: bytes) -> Replayed:
-        """Run the interpreter over a run's events up to one of them: verify them, and say what it waits for there."""
+        """Replay a run's events up to one of them: verify them, and return the effects that are open after that one."""
         asked = read_body(body, OneMoment)
-        ref, events = RunRef(tenant, asked.run_id), await self._whole(asked.run_id)
+        ref, events = RunRef(tenant, asked.run_id), await self._read_events(asked.run_id)
         n = event_at(events, asked.n or events[-1].n).n
-        await self._verify(require_sound, ref, [event for event in events if event.n <= n])
+        await self._run_checked(require_sound, ref, [event for event in events if event.n <= n])
         admission, secrets = await self._admission(events)
-        return await self._verify(replay_events, ref, events, admission, secrets, n)
+        return await self._run_checked(replay_events, ref, events, admission, secrets, n)
 
-    async def seen(self, tenant: str, body: bytes) -> Seen:
-        """Return what a model saw at one of its calls: the whole conversation, and what of it was new."""
+    async def model_input(self, tenant: str, body: bytes) -> Seen:
+        """Return the input of a call to a model: the whole conversation, and which part of it was new."""
         asked = read_body(body, OneCall)
         history = await self._histories.of(asked.run_id)
         ours = [event for event in history.events if event.key == asked.key]
         called = next((event for event in ours if event.type == ModelCall.type), None)
         if called is not None:
-            # What comes behind the call has no part in it.
-            events = await self._whole(asked.run_id, called.n)
+            # Events after the call do not affect its input.
+            events = await self._read_events(asked.run_id, called.n)
             answered = [
                 row for row in history.rows if row.event.key == asked.key and row.event.type == ModelResult.type
             ]
-            reply = await self._join_values(history, answered[0]) if answered else None
-            await self._verify(require_sound, RunRef(tenant, asked.run_id), events)
+            reply = await self._restore_values(history, answered[0]) if answered else None
+            await self._run_checked(require_sound, RunRef(tenant, asked.run_id), events)
             admission, secrets = await self._admission(events)
-            found = await self._verify(seen, RunRef(tenant, asked.run_id), events, admission, secrets, reply)
+            found = await self._run_checked(
+                reconstruct_request, RunRef(tenant, asked.run_id), events, admission, secrets, reply
+            )
             if found is not None:
                 return found
-        raise ApiError(404, "replay.no_call", f"no model was called as {asked.key[:200]!r}", run_id=asked.run_id)
+        message = f"the run has no call to a model with the key {asked.key[:200]!r}"
+        raise ApiError(404, "replay.no_call", message, run_id=asked.run_id)
 
     async def blob(self, tenant: str, body: bytes) -> Content:
         """Return a large value that an event refers to by its sha256."""
         asked = read_body(body, OneValue)
         if not _SHA256.fullmatch(asked.sha256):
-            raise ApiError(404, "http.unknown", f"{asked.sha256[:80]!r} is no sha256", expected="64 hexadecimal digits")
+            message = f"invalid sha256: {asked.sha256[:80]!r}"
+            raise ApiError(404, "http.unknown", message, expected="64 hexadecimal digits")
         try:
             found = await self._connection.log.get_blob(RunRef(tenant, asked.run_id), asked.sha256, BLOB_BYTES_MAX)
         except KeyError:
-            raise ApiError(404, "http.unknown", "the run has no such large value", run_id=asked.run_id) from None
+            message = "the run has no large value with this sha256"
+            raise ApiError(404, "http.unknown", message, run_id=asked.run_id) from None
         except TooLarge:
             message = f"the value has more than {BLOB_BYTES_MAX} bytes"
             raise ApiError(413, "api.too_large", message, run_id=asked.run_id) from None
@@ -200,43 +207,44 @@ class Readings:
     async def export(self, tenant: str, body: bytes) -> Content:
         """Return a run as a file: its events line by line, its trace for the Jaeger UI, or its diagram."""
         asked = read_body(body, OneFile)
-        return await self._apart(_FILES[asked.form], await self._whole(asked.run_id))
+        return await self._run_in_thread(_FILES[asked.form], await self._read_events(asked.run_id))
 
     async def diff(self, tenant: str, body: bytes) -> RunDiff:
-        """Compare two runs, forks from their parting on: what they were given, saw, did and came to, and took."""
+        """Compare two runs by inputs, conversations, actions, results and costs. Forks are compared from the place
+        where they part."""
         asked = read_body(body, TwoRuns)
-        left, right = [await self._whole(run) for run in (asked.left, asked.right)]
-        return await self._apart(compare_logs, left, right, self._connection.config.price_table())
+        left, right = [await self._read_events(run) for run in (asked.left, asked.right)]
+        return await self._run_in_thread(compare_logs, left, right, self._connection.config.price_table())
 
     async def workers(self, tenant: str, body: bytes) -> WorkerList:
-        """List the workers that live, with what they have to do, and what waits in the queues: of all tenants."""
-        return await self._workers.listed()
+        """List the live workers with their load, and the numbers of waiting messages, of all tenants."""
+        return await self._workers.list_workers()
 
-    async def _whole(self, run: str, until: int | None = None) -> Sequence[Event]:
-        """Return the events of a run, up to one of them, with their large values."""
+    async def _read_events(self, run: str, until: int | None = None) -> Sequence[Event]:
+        """Return the events of a run with their large values, up to event ``until`` if it is given."""
         history = await self._histories.of(run, until)
         rows = [row for row in history.rows if until is None or row.event.n <= until]
-        return [await self._join_values(history, row) for row in rows]
+        return [await self._restore_values(history, row) for row in rows]
 
-    async def _join_values(self, history: History, row: Row) -> Event:
+    async def _restore_values(self, history: History, row: Row) -> Event:
         if not row.event.blobs:
             return row.event
         recorded = Recorded(row.sequence, history.ref, "", b"", row.event)
         return await whole(self._connection.log, recorded)
 
     async def _admission(self, events: Sequence[Event]) -> tuple[Admitted, dict[str, str]]:
-        admission = await self._verify(read_admission, events[0], language, adopted_digest(events))
+        admission = await self._run_checked(read_admission, events[0], language, adopted_digest(events))
         return admission, secrets_of(self._connection.config, os.environ, admission)
 
-    async def _verify(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Compute in a thread what a replay may contradict."""
+    async def _run_checked(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Compute something in a thread. Its error, such as a divergence, becomes an `ApiError`."""
         try:
-            return await self._apart(function, *arguments)
+            return await self._run_in_thread(function, *arguments)
         except CallboardError as error:
             raise ApiError(409, error.code, error.message, remedy=error.remedy) from error
 
-    async def _apart(self, function: Callable[..., R], *arguments: Any) -> R:
-        """Compute something in a thread, off the loop."""
+    async def _run_in_thread(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Compute something in a thread, so that the event loop is not blocked."""
         return await to_thread.run_sync(function, *arguments, limiter=self._folding)
 
 
@@ -258,8 +266,9 @@ def _svg(events: Sequence[Event]) -> Content:
 _FILES: Mapping[str, Callable[[Sequence[Event]], Content]] = {"jsonl": _jsonl, "jaeger": _jaeger, "svg": _svg}
 
 
-def _read_accepted(events: Sequence[Event]) -> RunAccepted:
+def _require_accepted(events: Sequence[Event]) -> RunAccepted:
     payload = payload_of(events[0])
     if not isinstance(payload, RunAccepted):
-        raise ApiError(409, LogUnreadable.CODE, "the run does not begin with its admission", run_id=events[0].run)
+        message = "the first event of the run is not run.accepted"
+        raise ApiError(409, LogUnreadable.CODE, message, run_id=events[0].run)
     return payload

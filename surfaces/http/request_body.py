@@ -1,4 +1,4 @@
-"""Receiving: the body of a request, bounded in bytes and in time, and whether whoever makes it is still there."""
+"""Receives bodies of requests, bounded in bytes and in time, and notices when a client disconnects."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
@@ -11,30 +11,30 @@ from starlette.requests import ClientDisconnect, Request
 from callboard.service.api.verbs import ApiError
 
 BODY_WAIT_S = 60.0
-"""How long a body may take to come: whoever sends it holds the place of another."""
+"""How long a body may take to arrive: until then it occupies one of a limited number of places."""
 
 SAID_WAIT_S = 30.0
-"""How long what somebody says is carried on when they have gone: what they have sent may be meant."""
+"""How long a changing request is carried on after its client disconnected: the client may still want the change."""
 
 T = TypeVar("T")
 
 
 class Gone(Exception):
-    """Raised where whoever has made a request has gone: nobody hears what is answered."""
+    """The client of a request has disconnected, so no answer is needed."""
 
 
 class Places:
-    """So many requests are answered at once, and no more."""
+    """Limits the number of requests that are answered at once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken = 0
 
     @contextmanager
-    def taken(self) -> Generator[None]:
+    def take(self) -> Generator[None]:
         """Take a place for the length of the block.
 
-        :raises ApiError: if there is none
+        :raises ApiError: if all are taken
         """
         if self._taken >= self._most:
             raise ApiError(503, "api.busy", f"{self._most} requests are being answered")
@@ -46,8 +46,8 @@ class Places:
 
 
 class ClientPlaces:
-    """Bounds how many bodies are received at once, of one client and of all. A slow client takes the places
-    of no other one."""
+    """Limits the number of bodies that are received at once, per client and in total. So one slow client cannot take
+    all places."""
 
     def __init__(self, each: int, most: int) -> None:
         self._each = each
@@ -55,10 +55,10 @@ class ClientPlaces:
         self._taken = Counter[str]()
 
     @contextmanager
-    def taken(self, request: Request) -> Generator[None]:
+    def take(self, request: Request) -> Generator[None]:
         """Take a place of the client for the length of the block.
 
-        :raises ApiError: if it has none left
+        :raises ApiError: if the client has no place left, or all are taken
         """
         client = request.client.host if request.client is not None else ""
         if self._taken[client] >= self._each or self._taken.total() >= self._most:
@@ -72,10 +72,10 @@ class ClientPlaces:
                 del self._taken[client]
 
 
-async def received(request: Request, most: int, wait_s: float = BODY_WAIT_S) -> bytes:
-    """Read a whole body, of at most so many bytes.
+async def receive_body(request: Request, most: int, wait_s: float = BODY_WAIT_S) -> bytes:
+    """Read a whole body of at most ``most`` bytes.
 
-    :raises ApiError: if it is larger, does not come in time, or whoever sends it goes before its end
+    :raises ApiError: if it is larger, does not arrive in time, or the client disconnects before its end
     """
     found = bytearray()
     try:
@@ -85,16 +85,16 @@ async def received(request: Request, most: int, wait_s: float = BODY_WAIT_S) -> 
                 if len(found) > most:
                     raise ApiError(413, "http.too_large", f"the body has more than {most} bytes")
     except TimeoutError:
-        raise ApiError(408, "http.slow", f"the body did not come within {wait_s:g} s") from None
+        raise ApiError(408, "http.slow", f"the body did not arrive within {wait_s:g} s") from None
     except ClientDisconnect:
-        raise ApiError(400, "http.slow", "the sender went before its body had come") from None
+        raise ApiError(400, "http.slow", "the client disconnected before its body had arrived") from None
     return bytes(found)
 
 
 async def while_there(request: Request, work: Callable[[], Awaitable[T]], patience_s: float = 0.0) -> T:
-    """Do something that raises nothing, and return what comes of it; give it up when who asks has been gone so long.
+    """Return the result of ``work``, which must not raise. Cancel it ``patience_s`` after the client disconnected.
 
-    :raises Gone: if it was given up
+    :raises Gone: if it was cancelled
     """
     found: list[T] = []
     async with anyio.create_task_group() as tasks:

@@ -1,7 +1,7 @@
-"""Rings: the newest events of what is followed, read from the log once however many readers follow it.
+"""Ring buffers of the newest events, so that any number of readers with the same filters read the log only once.
 
-Whoever follows the same shares a consumer, and the bytes of a ring that it feeds. A reader is a place in there; one
-that has fallen behind the ring, or begins before it, is served from the log at its own pace until it has caught up.
+Readers with the same filters share a consumer, and the ring that it fills. Each reader has a position in the ring. A
+reader that is too slow for the ring, or starts before it, reads from the log at its own pace until it has caught up.
 """
 
 from collections import deque
@@ -23,26 +23,26 @@ logger = structlog.get_logger(__name__)
 
 EVENTS_MAX = 2_048
 BYTES_MAX = 4 * 1024 * 1024
-"""What a ring holds at most; the oldest goes first."""
+"""Bounds of a ring; the oldest events are dropped first."""
 
 RINGS_MAX = 64
-"""Rings at once; who follows something else then reads the log alone."""
+"""Maximum number of rings; readers with other filters then read the log separately."""
 
 
-class Told(NamedTuple):
-    """An event as it is written to readers; or, first of all, the place behind which events are told."""
+class Frame(NamedTuple):
+    """An event in the format that readers get; or the first frame, with the sequence after which the events follow."""
 
     sequence: int
     frame: bytes
 
 
 class Ring:
-    """The newest events that match some filters, all of those behind the sequence ``base``."""
+    """The newest events that match some filters: all of them after the sequence ``base``."""
 
     def __init__(self, log: JetStreamLog, filters: Sequence[str]) -> None:
         self._log = log
         self._filters = filters
-        self._told: deque[Told] = deque()
+        self._told: deque[Frame] = deque()
         self._bytes = 0
         self._grown = anyio.Event()
         self._ready = anyio.Event()
@@ -52,7 +52,7 @@ class Ring:
         self.over = False
 
     async def run(self) -> None:
-        """Take in what comes, until cancelled."""
+        """Read events from the log until cancelled."""
         with discretion():
             await self._run()
 
@@ -62,19 +62,19 @@ class Ring:
                 self.base = await _last_sequence(self._log)
                 async with self._log.follow(self._filters, self.base) as feed:
                     self._ready.set()
-                    async for told in _told(feed):
+                    async for told in _read_frames(feed):
                         self._take(told)
         except NoAnswer as error:
-            logger.warning("what is followed cannot be read", error=str(error))
+            logger.warning("followed events cannot be read", error=str(error))
         except Exception:
-            logger.exception("what is followed cannot be read")
+            logger.exception("followed events cannot be read")
         finally:
-            # Readers come back by themselves, with what they have seen.
+            # Readers reconnect with the id of their last event.
             self.over = True
             self._ready.set()
             self._grown.set()
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: Frame) -> None:
         self._told.append(told)
         self._bytes += len(told.frame)
         while len(self._told) > EVENTS_MAX or self._bytes > BYTES_MAX:
@@ -85,25 +85,25 @@ class Ring:
         grown.set()
 
     async def now(self) -> int:
-        """Return the sequence behind which there is nothing yet.
+        """Return the sequence after which the ring has no events yet.
 
-        :raises NoAnswer: if nothing can be read
+        :raises NoAnswer: if the log cannot be read
         """
         await self._ready.wait()
         if self.over:
-            raise NoAnswer("what is followed cannot be read")
+            raise NoAnswer("the followed events cannot be read")
         return self._told[-1].sequence if self._told else self.base
 
-    async def behind(self, sequence: int) -> list[Told] | None:
-        """Wait for events behind a sequence and return them; None if the ring no longer has all of them.
+    async def behind(self, sequence: int) -> list[Frame] | None:
+        """Wait for events after a sequence and return them; None if the ring no longer has all of them.
 
-        :raises NoAnswer: if nothing can be read
+        :raises NoAnswer: if the log cannot be read
         """
         while await self.now() <= sequence:
             await self._grown.wait()
         if sequence < self.base:
             return None
-        # Most readers lack the last one only.
+        # Most readers need only the last event.
         return list(takewhile(lambda told: told.sequence > sequence, reversed(self._told)))[::-1]
 
 
@@ -117,23 +117,23 @@ class Rings:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Let rings turn for the length of the block; without, every reader reads the log alone."""
+        """Run rings for the length of the block. Outside of it, every reader reads the log separately."""
         async with anyio.create_task_group() as self._tasks:
             yield
             self._tasks.cancel_scope.cancel()
         self._tasks = None
 
-    async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[Told]:
-        """Yield where it begins, and then the events that match, behind a sequence (None: from now on), without end.
+    async def follow(self, filters: Sequence[str], after: int | None) -> AsyncGenerator[Frame]:
+        """Yield the position of the start, and then all matching events after a sequence (None: new ones), without end.
 
-        :raises NoAnswer: if nothing can be read
+        :raises NoAnswer: if the log cannot be read
         """
         async with self._join_ring(filters) as ring:
             at = await self._now(ring) if after is None else after
-            yield Told(at, b"id: %d\n\n" % at)
+            yield Frame(at, b"id: %d\n\n" % at)
             if ring is None:
                 async with self._log.follow(filters, at) as feed:
-                    async for told in _told(feed):
+                    async for told in _read_frames(feed):
                         yield told
             else:
                 while True:
@@ -151,11 +151,11 @@ class Rings:
     async def _now(self, ring: Ring | None) -> int:
         return await ring.now() if ring is not None else await _last_sequence(self._log)
 
-    async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[Told]:
-        """Yield events from the log until the ring has all that follow."""
+    async def _from_log(self, filters: Sequence[str], after: int, ring: Ring) -> AsyncGenerator[Frame]:
+        """Yield events from the log until the ring contains all later ones."""
         await ring.now()
         async with self._log.follow(filters, after) as feed:
-            async for told in _told(feed):
+            async for told in _read_frames(feed):
                 yield told
                 if told.sequence >= ring.base:
                     return
@@ -165,7 +165,7 @@ class Rings:
         key = tuple(filters)
         ring = self._rings.get(key)
         if ring is not None and ring.over:
-            ring = None  # somebody still reads the log to where it ended
+            ring = None  # A slow reader still uses the ended ring, so it cannot be replaced yet.
         if ring is None and self._tasks is not None and len(self._rings) < RINGS_MAX:
             ring = self._rings[key] = Ring(self._log, key)
             self._tasks.start_soon(ring.run)
@@ -184,18 +184,18 @@ class Rings:
 
 
 async def _last_sequence(log: JetStreamLog) -> int:
-    """The sequence of the last message of all."""
+    """Return the sequence of the last message in the stream."""
     answer = await api(log.requests, f"STREAM.INFO.{log.stream}", {})
     if "error" in answer:
         raise NoAnswer(str(answer["error"].get("description")))
     return answer["state"]["last_seq"]
 
 
-async def _told(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Told]:
-    """Tell the events of a feed; what anybody has left among them, and is none, is passed over."""
+async def _read_frames(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Frame]:
+    """Yield the events of a feed as frames. Messages that are not events are skipped."""
     async for recorded in feed:
         if recorded.readable:
-            yield Told(recorded.sequence, frame_of(recorded))
+            yield Frame(recorded.sequence, frame_of(recorded))
 
 
 def frame_of(recorded: Recorded) -> bytes:
@@ -205,5 +205,5 @@ def frame_of(recorded: Recorded) -> bytes:
 
 
 def one_line(text: bytes) -> bytes:
-    """Return what a field of a server-sent event may hold: JSON stays what it is."""
+    """Replace line breaks, so that a text fits into a field of a server-sent event; JSON keeps its meaning."""
     return text.replace(b"\n", b" ").replace(b"\r", b" ")

@@ -1,4 +1,4 @@
-"""Routes: which verb of the service a request to ``/api/{tenant}/…`` means, and how it says what that takes."""
+"""The routes below ``/api/{tenant}/``: the verb of the service for each, and how requests pass its parameters."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -12,15 +12,16 @@ from callboard.service.api.fork_starts import ForkRun
 from callboard.service.api.verbs import ApiError
 
 Kind = Literal["string", "integer", "number", "list"]
-"""What a parameter of the query is read as; a list has its items apart by commas."""
+"""The type of a query parameter; a list has items separated by commas."""
 
 
 class Route(Struct, frozen=True):
-    """A request of a ``method`` to a ``path`` asks for a ``verb``; ``query`` has the parameters that it may have.
+    """Maps a ``method`` and ``path`` to a ``verb``. ``query`` has the allowed query parameters.
 
-    ``body`` is the shape of the request's JSON object, None if it has none; ``inside`` puts it under that name of what
-    is asked. ``more`` is asked besides, whatever the request says. ``status`` is that of the answer, and
-    ``media`` its type, if it is not made of the verb's shape.
+    ``body`` is the type of the request's JSON body, or None for requests without one. With ``inside``, the body becomes
+    the member of that name of the verb's request. ``more`` has fixed members of the verb's request, which override
+    those of the HTTP request. ``status`` is the HTTP status of the answer, and ``media`` its media type unless it is
+    JSON of the verb's answer type.
     """
 
     method: str
@@ -35,19 +36,19 @@ class Route(Struct, frozen=True):
 
     @property
     def pattern(self) -> str:
-        """The path as a router takes it: an effect key has slashes of its own."""
+        """The path in the router's format: an effect key may contain slashes."""
         return self.path.replace("{key}", "{key:path}")
 
     @property
     def scope(self) -> Scope:
-        """The scope that it takes."""
+        """The scope that a request to the route requires."""
         if self.method == "GET":
             return "read"
         told = self.more.get("verb") if self.more else None
         return "start" if self.verb == "start" else "answer" if told == "answer" else "operate"
 
-    def signed(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
-        """Return what a verb is asked, with who asks it: that stands in the log."""
+    def sign(self, asked: dict[str, Any], subject: Subject) -> dict[str, Any]:
+        """Return the verb's request with the name of the subject, which is recorded in the log."""
         place = _SIGNED.get(self.verb, ()) if self.method != "GET" else ()
         if not place or not subject.name:
             return asked
@@ -62,14 +63,14 @@ class Route(Struct, frozen=True):
             inner[member] = subject.name
         return signed
 
-    def asked(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
-        """Return what the verb is asked, of the parts of a request.
+    def build_request(self, path: Mapping[str, str], query: Mapping[str, str], body: Any) -> dict[str, Any]:
+        """Return the verb's request, built from the parts of an HTTP request.
 
-        :raises ApiError: if a parameter of the query is none, or cannot be read
+        :raises ApiError: if a query parameter is unknown or has an invalid value
         """
-        if strangers := [name for name in query if name not in self.query]:
+        if unknown := [name for name in query if name not in self.query]:
             expected = ", ".join(self.query) or "none"
-            raise ApiError(400, "api.malformed", f"there is no parameter {strangers[0]!r}", expected=expected)
+            raise ApiError(400, "api.malformed", f"unknown query parameter: {unknown[0]!r}", expected=expected)
         given = {name: _read(name, self.query[name], text) for name, text in query.items()}
         of_body = {self.inside: body} if self.inside else body if isinstance(body, dict) else {}
         placed = {name: _read(name, _PLACES.get(name, "string"), text) for name, text in path.items()}
@@ -97,12 +98,12 @@ _SIGNED: Mapping[str, tuple[str, ...]] = {
     "rollback": ("by",),
     "schedule": ("start", "by"),
 }
-"""Where it stands, by verb, who asks for it."""
+"""Path of the member for the subject's name in the request of each verb."""
 
 _EXPORTS = {"jsonl": "application/x-ndjson", "jaeger": "application/json", "svg": "image/svg+xml"}
 
 _PLACES: Mapping[str, Kind] = {"n": "integer"}
-"""What a parameter of the path is read as, if it is no text."""
+"""The types of path parameters that are not text."""
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", "start", {}, StartRun, status=202),
@@ -122,7 +123,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_RUN}/index", "index", {"after": "integer", "limit": "integer"}),
     Route("GET", f"{_RUN}/at/{{n}}", "at", {}),
     Route("GET", f"{_RUN}/replay/{{n}}", "replay", {}),
-    Route("GET", f"{_RUN}/seen/{{key}}", "seen", {}),
+    Route("GET", f"{_RUN}/seen/{{key}}", "model_input", {}),
     Route("GET", f"{_RUN}/blob/{{sha256}}", "blob", {}, media="application/json"),
     *(
         Route("GET", f"{_RUN}/export.{form}", "export", {}, more={"form": form}, media=media)
@@ -135,7 +136,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/definitions", "definitions", {}),
     Route("POST", "/definitions", "definition", {}, Registration),
     Route("GET", _NAME, "definition", {}),
-    Route("GET", f"{_NAME}/about", "wanted", {}),
+    Route("GET", f"{_NAME}/about", "describe", {}),
     Route("GET", f"{_NAME}/versions", "versions", {}),
     Route("POST", f"{_NAME}/rollback", "rollback", {"to": "string", "by": "string"}),
     Route("GET", "/schedules", "schedules", {}),
@@ -153,4 +154,5 @@ def _read(name: str, kind: Kind, text: str) -> Any:
     try:
         return readers[kind](text)
     except ValueError:
-        raise ApiError(400, "api.malformed", f"{name} is {text[:80]!r}", expected=f"a {kind}") from None
+        message = f"invalid {name}: {text[:80]!r}"
+        raise ApiError(400, "api.malformed", message, expected=f"a value of type {kind}") from None

@@ -1,4 +1,4 @@
-"""Secrets of senders: by what those who call in prove themselves, as configured, and as kept with the credentials."""
+"""The secrets with which services that send webhooks authenticate, from the configuration and the credentials."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -8,7 +8,7 @@ from callboard.features.access.keyring import Keyring
 from callboard.service.api.verbs import ApiError
 
 SenderSecrets = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns the secrets of a trigger, ``<definition>/<trigger>``, of which each will do; none: nothing is taken in."""
+"""Returns the secrets of a trigger, ``<definition>/<trigger>``. Any of them is accepted; without one, no request is."""
 
 
 def sender_secrets(
@@ -16,9 +16,9 @@ def sender_secrets(
     credentials: Credentials | None = None,
     keyring: Callable[[], Keyring | None] = lambda: None,
 ) -> SenderSecrets:
-    """Return what looks secrets up, each time anew: one that is removed lets nobody in from that moment.
+    """Return a function that looks up secrets. It reads them on every call, so a removed secret is invalid at once.
 
-    What it returns raises `ApiError` if they cannot be read.
+    The function raises `ApiError` if the secrets cannot be read.
     """
 
     async def of(name: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Shapes: what readings of a run are asked, and those of their answers that are no view of a projection."""
+"""The requests of the page's readings of a run, and their answers that are not views of projections."""
 
 from typing import Literal
 
@@ -13,14 +13,14 @@ INDEX_EVENTS_MAX = 20_000
 
 
 class OneGraph(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``geometry``: the run, and whether rows go down (``TB``) or to the right (``LR``)."""
+    """For ``geometry``: the run, and the direction of the drawing, top to bottom (``TB``) or left to right (``LR``)."""
 
     run_id: str
     direction: Direction = "TB"
 
 
 class OnePiece(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``index``: the events behind number ``after``, at most so many."""
+    """For ``index``: the events after number ``after``, at most ``limit``."""
 
     run_id: str
     after: int = 0
@@ -28,14 +28,14 @@ class OnePiece(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OneMoment(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``at`` and ``replay``: behind which event; 0 is the last one."""
+    """For ``at`` and ``replay``: the run, and the number of an event after which to look at it; 0 is the last one."""
 
     run_id: str
     n: int
 
 
 class OneCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``seen``: the effect key of a model's call."""
+    """For ``model_input``: the effect key of a call to a model."""
 
     run_id: str
     key: str
@@ -49,7 +49,7 @@ class OneValue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OneFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """For ``export``: which file."""
+    """For ``export``: the format of the file."""
 
     run_id: str
     form: Literal["jsonl", "jaeger", "svg"]
@@ -63,15 +63,15 @@ class TwoRuns(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForkedAt(Struct, frozen=True):
-    """The run that a run is a fork of, and the last event ``n`` that they share."""
+    """The run from which a run was forked, and the last event ``n`` that both share."""
 
     run: str
     n: int
 
 
 class Origin(Struct, frozen=True):
-    """Where a run comes from: the ``language`` of its definition, and what started it, None if it was not that: a
-    ``parent`` run, a ``schedule``; or the run that it is a fork of."""
+    """The origin of a run: the ``language`` of its definition, and the ``parent`` run or ``schedule`` that started it,
+    or the run from which it was forked. Origins that do not apply are None."""
 
     language: str
     parent: str | None
@@ -80,7 +80,7 @@ class Origin(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """What a run came to: its error, if there is one, and how many warnings it bears."""
+    """How a run ended: its error, if it has one, and the number of its warnings."""
 
     code: str | None
     message: str
@@ -88,9 +88,9 @@ class Ending(Struct, frozen=True):
 
 
 class Index(Columns, frozen=True, kw_only=True):
-    """Answer of ``index``. ``last`` is the number of the last event in it, ``more`` says that there are others behind
-    it by now; ``ended`` that what was read so far has the run's end in it. ``ending`` is what the last event in it says
-    that ends a run, or has it performed no further; None if none does."""
+    """Answer of ``index``. ``last`` is the number of its last event; ``more`` is true if further events exist.
+    ``ended`` is true if the end of the run has been read. ``ending`` describes the end, divergence or quarantine of the
+    run, if the answer contains one; else it is None."""
 
     run: str
     definition: str
@@ -104,6 +104,6 @@ class Index(Columns, frozen=True, kw_only=True):
 
 
 class At(Standing, frozen=True, kw_only=True):
-    """Answer of ``at``: how the run stood behind event ``n``; ``last`` is the last that there is."""
+    """Answer of ``at``: the state of the run after event ``n``; ``last`` is the number of its last event."""
 
     last: int

@@ -1,7 +1,7 @@
-"""Topics: what one reader follows at once, as filters over the log that no event matches twice.
+"""The topics that a reader follows in one stream, as filters over the log of which an event matches at most one.
 
-``runs`` is how all runs begin and end, ``questions`` what people are asked, ``run:ID`` all of one run. One stream tells
-them all, in the order of the log, so that one place says how far a reader has come.
+``runs`` has the start and end of all runs, ``questions`` the questions to people, ``run:ID`` all events of one run. All
+topics share one stream, in the order of the log, so a single sequence is the position of the reader.
 """
 
 import re
@@ -11,19 +11,19 @@ from callboard.bus.events import TYPES
 from callboard.bus.subjects import Subjects
 
 TOPICS_MAX = 32
-"""Topics of one reader."""
+"""Maximum number of topics of one reader."""
 
 OF_ALL = {"runs": "run.>", "questions": "human.>"}
-"""Topics of all runs, by the types that they have."""
+"""Topics over all runs, with the filter of their event types."""
 
 ONE = "run:"
 
 FAMILIES = sorted({f"{head}.>" if dot else head for head, dot, _ in (name.partition(".") for name in TYPES)})
-"""Filters that share all types of events among them."""
+"""Filters that together match every type of event, each exactly once."""
 
 
 def runs_of(topics: Sequence[str]) -> list[str]:
-    """The runs that are followed whole."""
+    """Return the runs of which all events are followed."""
     return list(dict.fromkeys(topic.removeprefix(ONE) for topic in topics if topic.startswith(ONE)))
 
 
@@ -32,13 +32,13 @@ TYPE_CHARS_MAX = 80
 
 
 def type_filter(type: str) -> str:
-    """Return the filter of types of events that is meant: ``run.end``, ``run.>``, ``*.end``.
+    """Return a valid filter of event types: ``run.end``, ``run.>``, ``*.end``.
 
-    :raises ValueError: if they cannot
+    :raises ValueError: if the filter is invalid
     """
     if len(type) > TYPE_CHARS_MAX or not _TYPE.fullmatch(type):
         raise ValueError(
-            f"{type[:TYPE_CHARS_MAX]!r} is no type of events, such as run.end, or run.> for all that begin so"
+            f"invalid type of events: {type[:TYPE_CHARS_MAX]!r}; expected a type like run.end, or a prefix like run.>"
         )
     return type
 
@@ -46,12 +46,12 @@ def type_filter(type: str) -> str:
 def filters_of(topics: Sequence[str], subjects: Subjects, tenant: str) -> list[str]:
     """Return the filters of topics.
 
-    :raises ValueError: if one is none, if there are none or too many, or if a run cannot be called so
+    :raises ValueError: if a topic or run id is invalid, or the number of topics is
     """
     if not topics or len(topics) > TOPICS_MAX:
-        raise ValueError(f"{len(topics)} topics: at least 1, at most {TOPICS_MAX}")
-    if strangers := [topic for topic in topics if topic not in OF_ALL and not topic.startswith(ONE)]:
-        raise ValueError(f"there is no topic {strangers[0][:80]!r}; there are {', '.join(OF_ALL)} and {ONE}ID")
+        raise ValueError(f"{len(topics)} topics given; expected 1 to {TOPICS_MAX}")
+    if unknown := [topic for topic in topics if topic not in OF_ALL and not topic.startswith(ONE)]:
+        raise ValueError(f"unknown topic: {unknown[0][:80]!r}; expected {', '.join(OF_ALL)} or {ONE}ID")
     shared = [kind for topic, kind in OF_ALL.items() if topic in topics]
     own = [family for family in FAMILIES if family not in shared] if shared else [">"]
     everywhere = [subjects.events(tenant, event_type=kind) for kind in shared]

@@ -1,4 +1,4 @@
-"""Trace context over HTTP: what a request has begun belongs to the span that its headers name."""
+"""Trace context over HTTP: everything that a request causes belongs to the span in its headers."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -7,7 +7,7 @@ from callboard.bus.tracecontext import read, within
 
 
 class Traced:
-    """Serves an application, each request within the trace context of its headers."""
+    """Runs each request of an application in the trace context of its headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

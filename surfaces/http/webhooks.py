@@ -1,8 +1,8 @@
-"""Webhooks: requests of services that begin runs, each at the address of a trigger of a registered definition.
+"""Webhooks: requests of services that start runs, at the addresses of the triggers of registered definitions.
 
-A request is answered as soon as the start that the trigger makes of it is stored; a worker admits and performs it, now
-or when there is one. What the sender has an id for is one run, however often it comes. What proves who the sender is
-stays out of the start.
+The trigger turns a request into a start, and the request is answered once the start is stored. A worker admits and
+performs it later. A delivery with an id of the sender starts only one run, even if it is repeated. Tokens and secrets
+of the request do not become part of the start.
 """
 
 import datetime as dt
@@ -37,23 +37,23 @@ from callboard.service.operations.json_values import NotJson, json_of
 from callboard.service.operations.trigger_starts import begin
 from callboard.surfaces.http.answers import HEADERS, answer, refusal
 from callboard.surfaces.http.proofs import Sent, Unproven, prove, without_tokens
-from callboard.surfaces.http.request_body import ClientPlaces, Places, received
+from callboard.surfaces.http.request_body import ClientPlaces, Places, receive_body
 from callboard.surfaces.http.sender_secrets import SenderSecrets
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 REQUESTS_MAX = 64
-"""Requests answered at once, each with its whole body."""
+"""Maximum number of requests that are answered at once, each with its whole body in memory."""
 
 BODIES_OF_CLIENT_MAX = 16
 BODIES_MAX = 256
-"""Bodies that are received at once, of one client and of all."""
+"""Maximum number of bodies that are received at once, per client and in total."""
 
 BODY_WAIT_S = 10.0
-"""How long a body may take to come."""
+"""How long a body may take to arrive."""
 
 STORE_WAIT_S = 2.5
-"""How long the stream may take to store a start: Slack waits 3 s for its answer, others longer, and comes again."""
+"""How long storing a start may take: Slack waits 3 s for an answer and then repeats its request; others wait longer."""
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -61,11 +61,11 @@ JSON = "application/json"
 logger = structlog.get_logger(__name__)
 
 MayStart = Callable[[Scope], Awaitable[Subject]]
-"""Says who makes a request that proves nothing else, and raises an `ApiError` if they may start no run."""
+"""Returns the subject of a request without proof of its sender; raises `ApiError` if it may not start runs."""
 
 
 class Webhooks:
-    """Takes in requests for the triggers of one tenant."""
+    """Handles requests to the triggers of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, secrets: SenderSecrets, may_start: MayStart) -> None:
         self._log = log
@@ -80,7 +80,7 @@ class Webhooks:
     async def take(self, request: Request) -> Response:
         """Answer a request to ``/in/<tenant>/<definition>/<trigger>``."""
         try:
-            found = await outcome(lambda _tenant, _body: self._take_request(request), self._tenant, b"")
+            found = await outcome(lambda _tenant, _body: self._handle(request), self._tenant, b"")
         except ApiError as error:
             return refusal(error)
         if isinstance(found, ApiError):
@@ -88,22 +88,22 @@ class Webhooks:
             return refusal(found)
         return found
 
-    async def _take_request(self, request: Request) -> Response:
+    async def _handle(self, request: Request) -> Response:
         name, place = request.path_params["definition"], request.path_params["trigger"]
         definition, entrance = await self._entrance(request.path_params["tenant"], name, place)
         if request.method not in entrance.methods:
             allow = sorted(entrance.methods)
-            message = f"{request.method} is not taken"
+            message = f"the trigger does not accept {request.method}"
             raise ApiError(405, "http.method", message, expected=", ".join(allow), allow=allow)
-        with self._bodies.taken(request):
-            brought = await received(request, START_BYTES_MAX, BODY_WAIT_S)
-        with self._places.taken():
+        with self._bodies.take(request):
+            brought = await receive_body(request, START_BYTES_MAX, BODY_WAIT_S)
+        with self._places.take():
             return await self._answer(request, brought, definition, entrance)
 
     async def _answer(
         self, request: Request, brought: bytes, definition: Definition[Any], entrance: Entrance
     ) -> Response:
-        """Answer a request whose body has come."""
+        """Answer a request whose body has arrived."""
         name, place = request.path_params["definition"], request.path_params["trigger"]
         sent = Sent(_headers(request), dict(request.query_params), brought)
         by = await self._check(request, f"{name}/{entrance.trigger}", entrance, sent)
@@ -124,7 +124,7 @@ class Webhooks:
             for entrance in authoring(definition.language).entrances(definition.document):
                 if place == entrance.trigger or place == entrance.path.strip("/"):
                     return definition, entrance
-        raise ApiError(404, "webhook.unknown", "no trigger takes anything in here")
+        raise ApiError(404, "webhook.unknown", "no trigger has this address")
 
     async def _parse_definition(self, kept: Registration) -> Definition[Any] | None:
         source = kept.source or ""
@@ -132,16 +132,17 @@ class Webhooks:
         return read if isinstance(read, Definition) else None
 
     async def _check(self, request: Request, key: str, entrance: Entrance, sent: Sent) -> str:
-        """See to it that a request is from whom its trigger expects; return who that is, for the log."""
+        """Check that a request comes from the sender that its trigger expects. Return the sender's name for the log."""
         if entrance.proof == "none":
-            # Whoever may start a run may have it begun so; not so a page elsewhere, though its GET names no origin.
+            # A subject that may start runs may also use the trigger. A page of another site may not: its GET requests
+            # have no header "origin", so "sec-fetch-site" is checked here.
             subject = await self._may_start(request.scope)
             if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-                raise ApiError(403, "http.origin", "requests of pages elsewhere are not answered")
+                raise ApiError(403, "http.origin", "requests of pages of other sites are not accepted")
             return subject.name
         secrets = await self._secrets(key)
         if not secrets:
-            raise ApiError(403, "webhook.no_secret", "there is no secret by which senders could prove themselves")
+            raise ApiError(403, "webhook.no_secret", "no secret is configured for this trigger")
         try:
             prove(entrance.proof, sent, secrets, time.time())
         except Unproven as reason:
@@ -152,20 +153,20 @@ class Webhooks:
         self, name: str, definition: Definition[Any], entrance: Entrance, made: Begun | PassedOver, by: str
     ) -> Response:
         if isinstance(made, PassedOver):
-            return _answer_sender(entrance, {"status": "passed_over", "why": made.why}, 200)
-        # By the name in the address, and not by that in the document: others may be registered with the same.
+            return _respond(entrance, {"status": "passed_over", "why": made.why}, 200)
+        # Named as in the address, not as in the document: other definitions may have the same name in their documents.
         message = begin({"definition": {"name": name}, **({"by": by} if by else {})}, made, definition, name)
         message.setdefault("run_id", new_run_id())
         with anyio.move_on_after(STORE_WAIT_S):
             problem = await self._client.store(message)
             if problem is not None:
                 raise ApiError(413, "http.too_large", problem.message)
-            return _answer_sender(entrance, {"status": "stored", "run_id": message["run_id"]}, 202)
+            return _respond(entrance, {"status": "stored", "run_id": message["run_id"]}, 202)
         raise ApiError(503, "log.unavailable", f"the stream did not answer within {STORE_WAIT_S:g} s")
 
 
 def _headers(request: Request) -> dict[str, str]:
-    """The headers, those that came several times as one."""
+    """Return the headers; repeated ones are joined with commas."""
     found: dict[str, str] = {}
     for name, value in request.headers.items():
         found[name] = f"{found[name]}, {value}" if name in found else value
@@ -173,13 +174,13 @@ def _headers(request: Request) -> dict[str, str]:
 
 
 def _read(sent: Sent) -> Any:
-    """Return what a body says: a JSON value, the fields of a form, or the text."""
+    """Decode a body to a JSON value, the fields of a form, or a text."""
     kind = sent.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = normalise_text(sent.body.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         raise ApiError(
-            415, "http.media_type", "the body is no text in UTF-8", expected="JSON, a form, or text"
+            415, "http.media_type", "the body is not valid UTF-8", expected="JSON, a form, or text"
         ) from None
     if kind == FORM:
         return dict(parse_qsl(text, keep_blank_values=True))
@@ -187,11 +188,11 @@ def _read(sent: Sent) -> Any:
         return json_of(text) if text else None
     except NotJson as error:
         if kind == JSON or kind.endswith("+json"):
-            raise ApiError(400, "api.malformed", f"the body {error}", expected="JSON, as it is declared") from None
+            raise ApiError(400, "api.malformed", f"the body {error}", expected="JSON, as its media type says") from None
         return text
 
 
-def _answer_sender(entrance: Entrance, told: dict[str, str], status: int) -> Response:
+def _respond(entrance: Entrance, told: dict[str, str], status: int) -> Response:
     line = " ".join(told.values())
     if entrance.answer == "text":
         return PlainTextResponse(f"{line}\n", status, HEADERS)

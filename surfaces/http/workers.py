@@ -1,4 +1,4 @@
-"""Workers: who performs runs, as their beats tell it, and what waits for them in the queues."""
+"""The list of live workers, from their heartbeats, and the number of messages that wait in the queues."""
 
 from contextlib import suppress
 from typing import Any
@@ -16,14 +16,14 @@ from callboard.runtime.admission.admission import ADMISSION
 from callboard.runtime.cluster.membership import BEAT_S, LOST_AFTER_S, Beat, Load
 
 HEARING_S = BEAT_S + 0.5
-"""So long after one has begun to listen all that live have been heard."""
+"""Time after which every live worker has sent at least one beat."""
 
 WORKERS_MAX = 1_000
-"""Workers that are kept."""
+"""Maximum number of workers in the list."""
 
 
 class OneWorker(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A worker that was heard of ``age_s`` seconds ago; ``word`` is ``leaving`` of one that takes nothing more."""
+    """A worker whose last beat is ``age_s`` seconds old. ``word`` is ``leaving`` if it accepts no further work."""
 
     name: str
     word: str
@@ -33,7 +33,7 @@ class OneWorker(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Queue(Struct, frozen=True):
-    """What waits: messages to be admitted, commands for runs, and commands that workers hold until they have acted."""
+    """Numbers of waiting messages: those to be admitted, commands for runs, and commands that workers are handling."""
 
     starts: int
     commands: int
@@ -41,7 +41,7 @@ class Queue(Struct, frozen=True):
 
 
 class WorkerList(Struct, frozen=True):
-    """Answer of ``workers``: those that live, by name, how many partitions there are, and which nobody reads."""
+    """Answer of ``workers``: live workers by name, the number of partitions, and the partitions without a worker."""
 
     workers: list[OneWorker]
     partitions: int
@@ -50,15 +50,15 @@ class WorkerList(Struct, frozen=True):
 
 
 class Workers:
-    """Listens to the workers of a log from the first question on."""
+    """Listens to the beats of the workers of a log, from the first request on."""
 
     def __init__(self, log: JetStreamLog) -> None:
         self._log = log
         self._heard: dict[str, tuple[Beat, float]] = {}
         self._since: float | None = None
 
-    async def listed(self) -> WorkerList:
-        """Return who lives, and what waits.
+    async def list_workers(self) -> WorkerList:
+        """Return the live workers and the queues.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -69,7 +69,7 @@ class Workers:
         return WorkerList(workers, count, unread, await queue_of(self._log))
 
     async def live(self) -> list[OneWorker]:
-        """Return who lives."""
+        """Return the live workers."""
         if self._since is None:
             self._since = anyio.current_time()
             await self._log.nc.subscribe(self._log.subjects.beat(), cb=self._take)

@@ -14,7 +14,7 @@ from callboard.projections.projection import known
 from callboard.projections.run.run_result import OpenEffect
 from callboard.service.api.client import Client, UnknownRun
 from callboard.service.operations.event_filter import matches
-from callboard.service.operations.narration import narrated
+from callboard.service.operations.narration import narrate
 from callboard.service.operations.results import event_object, path_of, result_of
 from callboard.surfaces.mcp.answers import NodeResult, Page, Run, Seen, Waiting
 from callboard.surfaces.mcp.arguments import WatchRun
@@ -102,6 +102,6 @@ async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> P
 async def _see_run(client: Client, recorded: Recorded, asked: WatchRun) -> Seen:
     event = await whole(client.log, recorded)
     payload = known(event)
-    text = narrated(event, payload) if payload is not None else event.type
+    text = narrate(event, payload) if payload is not None else event.type
     detail = {"event": event_object(event)} if asked.detail == "full" else {}
     return Seen(sequence=recorded.sequence, type=event.type, time=event.time, path=event.path, text=text, **detail)

@@ -12,8 +12,8 @@ from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question, Questions
 from callboard.projections.projection import fold, known
 from callboard.service.api.connection import Connection
-from callboard.service.operations.narration import narrated
-from callboard.service.operations.tells import received
+from callboard.service.operations.narration import narrate
+from callboard.service.operations.tells import send_command
 from callboard.surfaces.http.access import check_sees
 from callboard.surfaces.mcp import answers
 from callboard.surfaces.mcp.caller import Caller
@@ -65,7 +65,7 @@ class Awaiting:
                     payload = known(event)
                     after = recorded.sequence
                     if payload is not None and event.type in _TOLD:
-                        await caller.report(narrated(event, payload))
+                        await caller.report(narrate(event, payload))
                     if event.type in ev.AT_REST or (caller.asks and event.type == ev.HumanAsked.type):
                         break
         return after
@@ -100,7 +100,7 @@ class Awaiting:
         """Answer a question as the person at the client did; whoever was first counts."""
         answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):
-            await received(self._client, question.run, "answer", answer)
+            await send_command(self._client, question.run, "answer", answer)
 
     async def questions(self, run_id: str) -> Sequence[Question]:
         """Return what a run asks just now.

@@ -29,10 +29,10 @@ from callboard.service.api.run_lists import Listings
 from callboard.service.api.verbs import Verbs
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.files import text_of
-from callboard.service.operations.start_messages import prepared
+from callboard.service.operations.start_messages import prepare
 from callboard.service.operations.start_request import StartRequest
-from callboard.service.operations.tells import answered_question, received, reception_text, verdict_of
-from callboard.service.operations.validation import errors, examined
+from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
+from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.mcp import answers, arguments
 from callboard.surfaces.mcp.caller import Caller
 from callboard.surfaces.mcp.library import Library, described
@@ -80,7 +80,7 @@ class Tools:
             source = text_of(path)
             definition = parsed(source, path.name)
             permit = self.library.check_named
-            name, problems = await to_thread.run_sync(examined, source, _order(path, asked), permit)
+            name, problems = await to_thread.run_sync(examine_definition, source, _order(path, asked), permit)
         else:
             source = asked.source if asked.source is not None else await self.registered(asked.name or "")
             name, problems, definition = _examine_source(source, asked)
@@ -131,7 +131,7 @@ class Tools:
         if asked.file is not None:
             path = self.library.find(asked.file)
             request = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
-            found = await to_thread.run_sync(prepared, request, self.library.check_named)
+            found = await to_thread.run_sync(prepare, request, self.library.check_named)
             options = {**asked.options, **found.message.get("options", {})}
             return found.message | ({"options": options} if options else {}), found.warnings
         which = {"name": asked.name} if asked.name is not None else {"source": asked.source}
@@ -216,7 +216,7 @@ class Tools:
         return await self._tell_run(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
 
     async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
-        found = await received(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
+        found = await send_command(self._connection.client, run_id, verb, {"by": caller.known_as(by), **fields})
         recorded = found.recorded.n if found.recorded is not None else None
         question = await answered_question(self._connection.client, run_id, found)
         return answers.Told(run_id, verb, verdict_of(found), recorded, reception_text(found, verb, question))

@@ -41,7 +41,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker import bootstrap
 from callboard.service.api.client import Client
 from callboard.service.api.connection import open_connection
-from callboard.service.operations.start_messages import prepared
+from callboard.service.operations.start_messages import prepare
 from callboard.service.operations.start_request import StartRequest
 from callboard.testing.checks import check_log
 from tests.languages.flow import test_kill as test_flow_kill
@@ -169,7 +169,7 @@ async def incident_triage(home: Path) -> list[Recorded]:
         order = StartRequest(
             "workflow.yaml", input_text="@input.json", script="script.yaml", run_id="golden-incident-triage"
         )
-        return await performed(home, prepared(order).message)
+        return await performed(home, prepare(order).message)
 
 
 def _scripted(run_id: str, workflow: dict[str, Any], script: dict[str, Any], *tools: str) -> dict[str, Any]:

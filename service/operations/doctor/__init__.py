@@ -1,1 +1,1 @@
-"""The doctor: checks of a deployment, by area, each with what it has found and what to do about it."""
+"""The doctor: checks of a deployment, by area. Each reports a finding and a remedy."""

@@ -1,4 +1,4 @@
-"""The examination: all checks of a deployment, in order."""
+"""Runs all checks of a deployment, in order."""
 
 from contextlib import aclosing
 

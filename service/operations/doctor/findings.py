@@ -1,4 +1,4 @@
-"""Findings: what a check of a deployment has found."""
+"""The findings of checks of a deployment."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ Level = Literal["ok", "warning", "error"]
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
-    """The outcome of one check. ``check`` is its stable name, ``remedy`` what to do unless it is ``ok``."""
+    """The outcome of one check. ``check`` is its stable name; ``remedy`` says what to do unless the level is ``ok``."""
 
     area: str
     check: str

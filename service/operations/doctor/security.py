@@ -1,6 +1,6 @@
 """The checks of a deployment against the threat model (`docs/security/threat-model.md`).
 
-Each check looks at one row of the table of what the configurations protect.
+Each check is about one row of the threat model's table of protections.
 """
 
 import os
@@ -22,18 +22,18 @@ from callboard.service.operations.doctor.findings import Finding, ok
 AREA = "security"
 
 CONNECT_WAIT_S = 2
-"""How long a try without credentials may take."""
+"""How long the connection attempt without credentials may take."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 async def check_security(connection: Connection, tenants: list[str]) -> AsyncGenerator[Finding]:
-    """Check a deployment. ``tenants`` are those that have runs in the store."""
+    """Check a deployment; ``tenants`` are the tenants with runs in the store."""
     config = connection.config
     yield await _anonymous(connection)
     yield _transport(connection)
     yield _separation(config, connection, tenants)
-    for finding in _shared(config, tenants):
+    for finding in _check_sharing(config, tenants):
         yield finding
     yield _http(config)
     yield _files(config, connection)
@@ -41,7 +41,7 @@ async def check_security(connection: Connection, tenants: list[str]) -> AsyncGen
 
 
 async def _anonymous(connection: Connection) -> Finding:
-    """A server without authentication lets everyone who reaches it start runs, and read and purge all of them."""
+    """Any client of a server without authentication can start runs, and read and purge all of them."""
     url = _bare(connection)
     if not await _admits_anyone(url):
         return ok(AREA, "server-authentication", "the server refuses clients without credentials")
@@ -51,7 +51,7 @@ async def _anonymous(connection: Connection) -> Finding:
 
 
 async def _admits_anyone(url: str) -> bool:
-    """Return whether a server at an address accepts a client without credentials."""
+    """Whether the server at an address accepts a client without credentials."""
     client = Client()
     try:
         await client.connect(
@@ -66,16 +66,16 @@ async def _admits_anyone(url: str) -> bool:
 
 
 async def _ignore(_error: Exception) -> None:
-    """The refusal is the answer that the check wants; nats-py would log it."""
+    """Ignore the refusal, which is the desired result of the check; nats-py would log it."""
 
 
 def _transport(connection: Connection) -> Finding:
-    """Without TLS, credentials and runs can be read on the way to a server on another machine."""
+    """Without TLS, the network to a server on another machine can read credentials and runs."""
     parts = urlsplit(_bare(connection))
     if parts.scheme == "tls" or connection.config.nats_ca is not None or _is_loopback(parts.hostname or ""):
         return ok(AREA, "server-transport", "the connection to the server is encrypted, or stays on this machine")
     message = f"the connection to {parts.hostname} is not encrypted"
-    remedy = "Use a `tls://` URL, and set `nats_ca` if the certificate is of an authority of your own."
+    remedy = "Use a `tls://` URL, and set `nats_ca` if the certificate is issued by a private authority."
     return Finding(AREA, "server-transport", "warning", message, remedy)
 
 
@@ -84,15 +84,15 @@ def _separation(config: Config, connection: Connection, tenants: list[str]) -> F
     if len(tenants) < 2:
         return ok(AREA, "tenants-accounts", "there is one tenant")
     if config.nats_nkey_seed is not None or config.nats_creds is not None:
-        return ok(AREA, "tenants-accounts", f"{len(tenants)} tenants, and the worker has an account of its own")
+        return ok(AREA, "tenants-accounts", f"{len(tenants)} tenants, and the worker has a separate account")
     where = "embedded server" if connection.server is not None else "account"
     message = f"{len(tenants)} tenants share one {where}, so their users can reach each other's runs"
     remedy = "If they do not trust each other, give each an account (`callboard tenant add`) or a server."
     return Finding(AREA, "tenants-accounts", "warning", message, remedy)
 
 
-def _shared(config: Config, tenants: list[str]) -> list[Finding]:
-    """On a server for several tenants, definitions must not use the worker as if it were their own."""
+def _check_sharing(config: Config, tenants: list[str]) -> list[Finding]:
+    """On a server for several tenants, definitions must not use the worker's environment."""
     lender = Lender(config, {})
     alone = [tenant for tenant in tenants if not lender.is_shared(tenant)]
     if len(alone) > 1:
@@ -114,7 +114,7 @@ def _shared(config: Config, tenants: list[str]) -> list[Finding]:
 
 
 def _http(config: Config) -> Finding:
-    """The operator's token and the keys of people travel with each request."""
+    """Each HTTP request contains the operator's token or a user's key, so it must be encrypted."""
     host = config.http_listen.rpartition(":")[0].strip("[]")
     if config.http_listen == "off" or _is_loopback(host):
         return ok(AREA, "http-transport", "HTTP is served on this machine alone, or not at all")
@@ -126,7 +126,7 @@ def _http(config: Config) -> Finding:
 
 
 def _files(config: Config, connection: Connection) -> Finding:
-    """The store holds everything that was said; its token and the keys beside it open it."""
+    """Other users of the machine must not read the store, its token, or keys."""
     paths = [Path(config.data_dir) / "nats"] if connection.server is not None else []
     paths += [Path(path) for path in (config.nats_creds, config.nats_key, config.credentials_key_file) if path]
     open_to_others = [str(path) for path in paths if path.exists() and path.stat().st_mode & _OTHERS]
@@ -138,11 +138,11 @@ def _files(config: Config, connection: Connection) -> Finding:
 
 
 def _user() -> Finding:
-    """Permitted tools and programs run as the worker's user."""
+    """Permitted tools and programs run as the worker's user, so that should not be root."""
     if os.geteuid() != 0:
         return ok(AREA, "worker-user", "this user is not root")
     message = "the worker's user is root, and so are the tools that it runs"
-    return Finding(AREA, "worker-user", "warning", message, "Run workers as a user that may do little.")
+    return Finding(AREA, "worker-user", "warning", message, "Run workers as a user with few permissions.")
 
 
 def _bare(connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""The checks of the store: what it has lost, how full it is, and how safe what it acknowledges is."""
+"""The checks of the store: lost data, free space, and durability of acknowledged events."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from callboard.service.operations.doctor.findings import Finding, ok
 AREA = "store"
 
 FULL_SHARE = 0.75
-"""From this share of its bound on a store is reported as filling up."""
+"""Share of its quota from which on a store is reported as filling up."""
 
 
 async def check_store(connection: Connection) -> AsyncGenerator[Finding]:
-    """Check the stream that holds everything.
+    """Check the stream that contains the log.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -30,7 +30,7 @@ async def check_store(connection: Connection) -> AsyncGenerator[Finding]:
 async def _loss(connection: Connection) -> Finding:
     lost = await lost_bytes(connection.log.requests, connection.log.stream)
     if not lost:
-        return ok(AREA, "store-loss", "the server reports no damaged file; `callboard verify` reads every event")
+        return ok(AREA, "store-loss", "the server reports no damaged file; `callboard verify` checks every event")
     message = f"the server dropped {lost} bytes of a damaged file when it started"
     return Finding(
         AREA, "store-loss", "error", message, "Run `callboard verify`, and import damaged runs from an archive."
@@ -40,10 +40,10 @@ async def _loss(connection: Connection) -> Finding:
 def _bounds(config: Mapping[str, Any]) -> Finding:
     bounds = bounds_of(config)
     if not bounds:
-        return ok(AREA, "store-bounds", "the stream drops nothing: it has no bounds of size or age")
+        return ok(AREA, "store-bounds", "the stream has no limits of size or age, so it drops no events")
     named = ", ".join(f"{name}={value}" for name, value in bounds.items())
-    message = f"the stream has bounds ({named}) beyond which it drops its oldest events"
-    return Finding(AREA, "store-bounds", "error", message, f"Take them off: `nats stream edit {', '.join(bounds)}`.")
+    message = f"the stream has limits ({named}) beyond which it drops its oldest events"
+    return Finding(AREA, "store-bounds", "error", message, f"Remove them: `nats stream edit {', '.join(bounds)}`.")
 
 
 async def _quota(connection: Connection) -> Finding:
@@ -66,11 +66,10 @@ def _durability(connection: Connection, stream: Mapping[str, Any]) -> Finding:
     config = connection.config
     if connection.server is not None:
         if config.sync == "always":
-            return ok(AREA, "store-sync", "what is acknowledged survives a power loss (sync: always)")
-        message = f"what was acknowledged within the last {config.sync} is lost with the power (sync: {config.sync})"
-        return Finding(
-            AREA, "store-sync", "warning", message, 'Set `sync = "always"`, which each append then waits for.'
-        )
+            return ok(AREA, "store-sync", "acknowledged events survive a power failure (sync: always)")
+        message = f"a power failure loses the events of the last {config.sync} (sync: {config.sync})"
+        remedy = 'Set `sync = "always"`; every append then waits until it is on disk.'
+        return Finding(AREA, "store-sync", "warning", message, remedy)
     replicas = stream.get("config", {}).get("num_replicas", 1)
     if replicas > 1:
         return ok(AREA, "store-replicas", f"{replicas} servers have a copy of every event")

@@ -21,7 +21,7 @@ from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.model_selection import STAND_INS
 from callboard.service.api.connection import Connection, open_connection
-from callboard.service.operations.narration import narrated
+from callboard.service.operations.narration import narrate
 from tests.support.run_harness import Theatre
 
 WORKFLOW = {
@@ -76,7 +76,7 @@ async def test_a_scripted_run_asks_nobody(tmp_path: Path) -> None:
         ):
             events = await connection.client.events(run)
             calls = [(event, call) for event in events if isinstance(call := ev.payload_of(event), ev.ModelCall)]
-            assert {narrated(*each) for each in calls} == {f"{said} (turn)"}
+            assert {narrate(*each) for each in calls} == {f"{said} (turn)"}
             assert {effect.name for node in fold(TraceFold(), events).root.children for effect in node.effects} == {
                 name
             }

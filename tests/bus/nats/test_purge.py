@@ -28,7 +28,7 @@ from callboard.runtime.interpreter.asks import child_id
 from callboard.runtime.worker import purges
 from callboard.service.api.client import Client, UnknownRun
 from callboard.service.api.connection import Connection
-from callboard.service.api.live_projection import Kept
+from callboard.service.api.live_projection import LiveProjection
 from callboard.service.api.run_lists import Listings
 from callboard.service.operations import run_purge
 from callboard.service.operations.archives import IdTaken, OriginLacks, archive_runs, import_as, import_runs
@@ -149,7 +149,7 @@ async def test_a_purge_that_fails_unexpectedly_keeps_no_other_from_being_finishe
 
 async def test_what_is_still_needed_stays(connection: Connection, caller: Caller) -> None:
     open_run = await caller.start(script=WAITS)
-    with pytest.raises(CannotPurge, match="goes on"):
+    with pytest.raises(CannotPurge, match="has not ended"):
         await purged(connection, open_run)
     origin = await caller.finished()
     fork = (await caller.ask("fork", {"run_id": origin, "from": "b"}))["run_id"]
@@ -364,7 +364,7 @@ async def test_who_waits_for_what_is_purged_meanwhile_waits_no_longer(
     run = await caller.finished()
     log = connection.log
     ends = log.subjects.events(TENANT, event_type=RunEnd.type)
-    following, kept = Following(log, TENANT, None), Kept(log, [ends], Questions())
+    following, kept = Following(log, TENANT, None), LiveProjection(log, [ends], Questions())
     looked = 0
 
     async def last(news: News, of: Callable[[News], Awaitable[int]] = News.last) -> int:

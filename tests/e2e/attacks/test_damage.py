@@ -22,7 +22,7 @@ from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.client import Client
 from callboard.service.api.connection import Connection, open_connection
-from callboard.service.api.fork_starts import ForkRun, begun
+from callboard.service.api.fork_starts import ForkRun, begin_fork
 from callboard.service.api.verbs import ApiError
 from callboard.service.operations.archives import archive_runs
 from callboard.service.operations.results import result_of
@@ -178,7 +178,7 @@ async def test_an_open_run_is_quarantined_and_can_be_killed_or_forked(damaged: P
         assert await status_of(connection, run) == "quarantined"
         events = await connection.client.events(run)
         asked = ForkRun(run, at=4, start={"run_id": "again", "breakpoints": []})
-        forked = await begun(connection.client, asked, events)
+        forked = await begin_fork(connection.client, asked, events)
         assert forked.status == "accepted", forked
         await until(connection.client, "again", ev.RunEnd.type)
         assert await status_of(connection, "again") == "completed"
@@ -210,7 +210,7 @@ async def test_readers_say_what_is_missing(damaged: Path, tmp_path: Path) -> Non
         with pytest.raises(LogUnreadable, match="event 1 is missing"):
             require_first(RunRef("acme", "first"), await connection.client.events("first"))
         with pytest.raises(LogUnreadable, match="event 1 is missing"):
-            await begun(connection.client, ForkRun("first", again=True), await connection.client.events("first"))
+            await begin_fork(connection.client, ForkRun("first", again=True), await connection.client.events("first"))
 
 
 async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> None:
@@ -230,11 +230,11 @@ async def test_readings_of_a_damaged_run_are_refused_by_name(damaged: Path) -> N
 async def test_a_run_is_forked_before_its_damaged_last_event(damaged: Path, run: str) -> None:
     async with opened(damaged) as connection:
         last = (await connection.client.events(run))[-1].n
-        refused = await begun(connection.client, ForkRun(run, at=last), [])
+        refused = await begin_fork(connection.client, ForkRun(run, at=last), [])
         assert [(one.code, one.expected) for one in refused.problems] == [
             ("fork.no_event", f"an event from 1 to {last - 1}")
         ]
-        forked = await begun(connection.client, ForkRun(run, at=4, start={"run_id": "f", "breakpoints": []}), [])
+        forked = await begin_fork(connection.client, ForkRun(run, at=4, start={"run_id": "f", "breakpoints": []}), [])
         assert forked.status == "accepted", forked
         await until(connection.client, "f", ev.RunEnd.type)
         assert await status_of(connection, "f") == "completed"

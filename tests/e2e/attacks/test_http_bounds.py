@@ -88,10 +88,10 @@ def test_a_client_takes_the_places_of_no_other() -> None:
     def request(host: str) -> Request:
         return Request({"type": "http", "client": (host, 1), "headers": []})
 
-    with places.taken(request("a")), places.taken(request("a")):
-        with pytest.raises(ApiError), places.taken(request("a")):
+    with places.take(request("a")), places.take(request("a")):
+        with pytest.raises(ApiError), places.take(request("a")):
             pass
-        with places.taken(request("b")), pytest.raises(ApiError), places.taken(request("c")):
+        with places.take(request("b")), pytest.raises(ApiError), places.take(request("c")):
             pass
-        with places.taken(request("c")):
+        with places.take(request("c")):
             pass

@@ -10,7 +10,7 @@ from callboard.features.index.index_follower import QuestionFailed
 from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import WhereInvalid, where
 from callboard.service.api.bodies import CountRuns
-from callboard.service.api.verbs import ApiError, _wanted  # pyright: ignore[reportPrivateUsage]
+from callboard.service.api.verbs import ApiError, _parse_conditions  # pyright: ignore[reportPrivateUsage]
 from tests.features.index.test_find import LOGS, following, put, runs_of, standing
 
 ODD = ["a\0b", "\0", "x\ud83d"]
@@ -22,7 +22,7 @@ def test_odd_characters_are_refused_with_their_place(text: str) -> None:
         where(f"text~'{text}'", STATUSES, dt.datetime.now(dt.UTC))
     for request in (CountRuns(q=text), CountRuns(definition=text)):
         with pytest.raises(ApiError) as found:
-            _wanted(request)
+            _parse_conditions(request)
         assert (found.value.status, found.value.code) == (400, "find.where")
 
 

@@ -294,9 +294,12 @@ def test_what_came_in_becomes_a_run_once(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--received", json.dumps({"body": PUSH})], "the event '' is none of push, pull_request"),
-        (["--received", "{}", "--trigger", "WEBHOOK"], "no trigger 'WEBHOOK' begins with it"),
-        (["--received", '{"bodi": 1}'], "bodi: Extra inputs are not permitted; it has at, body"),
-        (["--received", "{}", "--input", "{}"], "--input and --value go without it"),
+        (["--received", "{}", "--trigger", "WEBHOOK"], "no trigger 'WEBHOOK' accepts the request"),
+        (
+            ["--received", '{"bodi": 1}'],
+            "invalid bodi: Extra inputs are not permitted; expected an object with at, body",
+        ),
+        (["--received", "{}", "--input", "{}"], "omit --input and --value"),
         (["--trigger", "t"], "--received"),
     ],
 )

@@ -162,4 +162,4 @@ async def test_a_workflow_has_no_state(tmp_path: Path) -> None:
     async with hosted(tmp_path) as client:
         await start(client, json.dumps(workflow), "w", {"default": {"text": "ok"}})
         error = (await ask(client, "state", {"run_id": "w"}))["error"]
-    assert (error["code"], error["message"]) == ("state.none", "a workflow has no state document")
+    assert (error["code"], error["message"]) == ("state.none", "runs of the language workflow have no state document")

@@ -103,7 +103,7 @@ async def test_runs_that_are_over_are_not_read(connection: Connection) -> None:
             raise AssertionError("read")
 
     log: Any = Unread()
-    assert await Statuses(log).told(connection.config.tenant, rows) == rows
+    assert await Statuses(log).update_rows(connection.config.tenant, rows) == rows
 
 
 async def test_of_a_run_at_work_only_what_has_come_is_read(connection: Connection) -> None:

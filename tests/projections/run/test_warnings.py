@@ -21,7 +21,7 @@ from callboard.runtime.interpreter.replay import read_admission
 from callboard.runtime.settings.config import load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection, open_connection
-from callboard.service.operations.narration import narrated
+from callboard.service.operations.narration import narrate
 from callboard.service.operations.replays import replay_events
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.treetext import tree_text
@@ -184,7 +184,7 @@ async def test_what_a_child_run_lacks_stands_with_its_parent(connection: Connect
     assert [one.code for one in end_of(child).warnings] == ["UNKNOWN_SKILL"]
     assert fold(Results(), events).warnings == end.warnings
     assert row_of(events).warnings == ["UNKNOWN_SKILL"]
-    told = [narrated(event, ev.payload_of(event)) for event in events]
+    told = [narrate(event, ev.payload_of(event)) for event in events]
     assert "child run completed  ! UNKNOWN_SKILL" in told
     assert told[-1] == "■ completed  ! UNKNOWN_SKILL"
     assert f"! UNKNOWN_SKILL  run {warned.run}: the skill 'gone' is not defined" in tree_text(fold(TraceFold(), events))
@@ -216,7 +216,7 @@ async def test_a_wish_for_a_tool_that_the_node_lacks_is_an_event(connection: Con
     events = await ended(
         connection, await started(connection, raw, script=WISHES, options={"skills": [scripted_skill("s", "look")]})
     )
-    told = [narrated(event, ev.payload_of(event)) for event in events]
+    told = [narrate(event, ev.payload_of(event)) for event in events]
     wish = told.index("wants nosuch")
     assert told[wish + 1] == "! UNKNOWN_TOOL: the model wants 'nosuch', which the node does not have; it has: look"
     assert not [event for event in events if event.type == ev.ToolCall.type]

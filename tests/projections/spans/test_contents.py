@@ -27,7 +27,7 @@ from callboard.projections.spans import semconv
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.span_content import CONTENT_CHARS_MAX
 from callboard.runtime.interpreter.replay import read_admission
-from callboard.service.operations.sights import seen
+from callboard.service.operations.sights import reconstruct_request
 from tests.maintenance.record_golden import golden_lines
 from tests.projections.spans.test_spans import named, spans_of
 from tests.support.event_logs import Log
@@ -75,7 +75,7 @@ def test_spans_tell_what_the_models_saw(name: str) -> None:
     found = chats(events)
     assert len(found) > 1
     for n, span in found.items():
-        saw = seen(ref, events[:n], admission, {}, None)
+        saw = reconstruct_request(ref, events[:n], admission, {}, None)
         assert saw is not None
         assert read(span, semconv.INPUT_MESSAGES) == plain([said.message for said in saw.messages])
         system = [{"type": "text", "content": saw.system}] if saw.system else None

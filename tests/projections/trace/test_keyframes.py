@@ -16,7 +16,7 @@ from callboard.projections.trace import keyframes
 from callboard.projections.trace.columns import Row, columns
 from callboard.projections.trace.keyframes import Keyframes
 from callboard.runtime.interpreter.replay import Admitted, read_admission
-from callboard.service.operations.sights import Seen, seen
+from callboard.service.operations.sights import Seen, reconstruct_request
 from tests.runtime.interpreter.test_golden import NAMES, events_of
 from tests.support.event_logs import Log, everything
 
@@ -78,7 +78,7 @@ def called(events: list[Event]) -> list[Event]:
 
 def sight(events: list[Event], admission: Admitted, event: Event) -> Seen | None:
     reply = next(one for one in events if one.key == event.key and one.type == ModelResult.type)
-    return seen(RunRef("default", event.run), events[: event.n], admission, {}, reply)
+    return reconstruct_request(RunRef("default", event.run), events[: event.n], admission, {}, reply)
 
 
 def test_what_a_model_saw_grows_turn_by_turn() -> None:

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import Message
 
-from callboard.service.api.ahead import Ahead
+from callboard.service.api.ahead import BoundedQueue
 from callboard.surfaces.http import live
 from callboard.surfaces.http.live import Live
 
@@ -23,7 +23,7 @@ async def settled() -> None:
 
 
 async def test_a_slow_reader_is_waited_for_and_misses_nothing() -> None:
-    ahead, taken = Ahead[bytes](100, 10, len), list[bytes]()
+    ahead, taken = BoundedQueue[bytes](100, 10, len), list[bytes]()
 
     async def write() -> None:
         for n in range(20):
@@ -42,7 +42,7 @@ async def test_a_slow_reader_is_waited_for_and_misses_nothing() -> None:
 
 
 async def test_of_several_who_wait_for_room_nobody_is_forgotten() -> None:
-    ahead, taken = Ahead[bytes](1, 10, len), set[bytes]()
+    ahead, taken = BoundedQueue[bytes](1, 10, len), set[bytes]()
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             for n in range(5):
@@ -53,7 +53,7 @@ async def test_of_several_who_wait_for_room_nobody_is_forgotten() -> None:
 
 
 async def test_what_finds_no_room_is_left_out_be_it_by_number_or_by_bytes() -> None:
-    few, small = Ahead[bytes](2, 1_000, len), Ahead[bytes](100, 10, len)
+    few, small = BoundedQueue[bytes](2, 1_000, len), BoundedQueue[bytes](100, 10, len)
     assert [few.put_nowait(b"x") for _ in range(3)] == [True, True, False]
     assert [small.put_nowait(LARGE) for _ in range(2)] == [True, False]
     assert await anext(small) == LARGE

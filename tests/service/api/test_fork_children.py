@@ -11,7 +11,7 @@ from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.runtime.run.log import read_run
 from callboard.service.api.connection import Connection
-from callboard.service.api.retry_point import NowhereToFork, continued_at
+from callboard.service.api.retry_point import NowhereToFork, find_continue_place
 from tests.runtime.admission.test_forks import DEFINITION, FAILS, SCRIPT, TENANT, WAITS, events_of, forked
 from tests.support.event_logs import Log
 from tests.support.flows import call, flow, returned
@@ -150,11 +150,11 @@ def log_of(*payloads: ev.Payload) -> list[Event]:
 
 def test_a_child_does_not_go_on_in_a_pause_and_one_that_goes_on_goes_on_from_its_end() -> None:
     begun = log_of(ev.RunStart("w"), ev.RunPaused(reason="budget"), ev.RunParked(["x"]))
-    assert continued_at("child", begun) == 1
-    assert continued_at("child", begun[:1]) == 1
-    assert continued_at("child", log_of(ev.RunStart("w"), ev.RunEnd("completed"))) == 1
+    assert find_continue_place("child", begun) == 1
+    assert find_continue_place("child", begun[:1]) == 1
+    assert find_continue_place("child", log_of(ev.RunStart("w"), ev.RunEnd("completed"))) == 1
     cancelled = log_of(ev.RunStart("w"), ev.RunParked(["x"]), ev.CancelRequested("enough"))
-    assert continued_at("child", cancelled) == 2
+    assert find_continue_place("child", cancelled) == 2
     quarantined = log_of(ev.RunStart("w"), ev.RunQuarantined("log.unreadable", 7, "cb.x", "no event"))
     with pytest.raises(NowhereToFork, match=r"log\.unreadable"):
-        continued_at("child", quarantined)
+        find_continue_place("child", quarantined)

@@ -21,7 +21,7 @@ from callboard.languages.language import Ask, End, Expired, Stage
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.api.client import Client
 from callboard.service.api.connection import Connection
-from callboard.service.api.settlement import NotTaken, Settling, told
+from callboard.service.api.settlement import NotTaken, Settling, tell_and_wait
 from callboard.testing.virtual_time import VIRTUAL
 from tests.support.flow_providers import flow_of, ours
 from tests.support.run_harness import Theatre
@@ -142,7 +142,7 @@ async def test_what_others_say_meanwhile_need_not_be_whole() -> None:
     heard = [recorded(f"cb.run.acme.r1.d.{one.type}", one.n, REF, "", encode_event(one)) for one in events]
     with pytest.raises(msgspec.ValidationError):
         ev.payload_of(heard[0].event)
-    found = await told(Heard(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))
+    found = await tell_and_wait(Heard(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))
     assert found.settled
     assert found.recorded is not None
     assert found.recorded.n == 6
@@ -202,9 +202,9 @@ class TestForReal:
         async with standing(tmp_path) as connection:
             client = connection.client
             _, run = await self.asking(connection)
-            other = await told(client, run, "signal", Signal(name="later"))
+            other = await tell_and_wait(client, run, "signal", Signal(name="later"))
             assert other.settled
             assert other.recorded is not None
             assert other.recorded.type == "signal.received"
             with pytest.raises(NotTaken, match=r"answer\.no_question"):
-                await told(client, run, "answer", Answer(interaction="nowhere#1.1!ask", user_response=1))
+                await tell_and_wait(client, run, "answer", Answer(interaction="nowhere#1.1!ask", user_response=1))

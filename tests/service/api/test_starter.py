@@ -69,4 +69,4 @@ async def test_without_a_worker_nothing_is_stored(tmp_path: Path) -> None:
         args = ["start", "--nats", url, *place.one({"text": "x"})]
         done = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
     assert done.exit_code == exits.UNUSABLE
-    assert "server.no_worker: nothing answers, and the start is not stored" in done.stderr
+    assert "server.no_worker: no worker answers, and the start is not stored" in done.stderr

@@ -29,8 +29,12 @@ def test_a_value_has_its_options_type(language: str | None, given: dict[str, str
 @pytest.mark.parametrize(
     ("language", "said"),
     [
-        ("flow", "a flow takes no options"),
-        ("graph", "a graph has no option 'turbo'; it has start_from_node, trigger, user_id, parallel"),
+        ("flow", "the language flow has no options"),
+        (
+            "graph",
+            "unknown option of the language graph: 'turbo'; "
+            "expected one of start_from_node, trigger, user_id, parallel",
+        ),
     ],
 )
 def test_an_option_that_there_is_not_is_told(language: str, said: str) -> None:

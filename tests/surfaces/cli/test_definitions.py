@@ -8,7 +8,7 @@ import click
 import pytest
 
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
-from callboard.service.operations.start_messages import input_of, prepared
+from callboard.service.operations.start_messages import input_of, prepare
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import pairs
@@ -22,7 +22,7 @@ def place(tmp_path: Path) -> Place:
 
 def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
     paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
-    return prepared(StartRequest(str(place.folder / file), **{**fields, **paths})).message
+    return prepare(StartRequest(str(place.folder / file), **{**fields, **paths})).message
 
 
 # -- validate ---------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> N
     ):
         said = place.here(*words)
         assert said.exit_code == exits.USAGE, words
-        assert "nested too deep; expected at most 100 levels" in said.stderr
+        assert "nested too deeply; expected at most 100 levels" in said.stderr
         assert len(said.output) < 500
 
 

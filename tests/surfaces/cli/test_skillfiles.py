@@ -11,7 +11,7 @@ from callboard.bus.errors import CallboardError
 from callboard.languages.skills.skill_files import discover, read_skill_file
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.skill_files import FILE_BYTES_MAX, FOLDERS_MAX, project_of, skill_files
-from callboard.service.operations.start_messages import PreparedStart, prepared
+from callboard.service.operations.start_messages import PreparedStart, prepare
 from callboard.service.operations.start_request import StartRequest
 from tests.support.cli_stage import Place
 from tests.support.workflows import document
@@ -36,7 +36,7 @@ def skill(place: Place, folder: str, name: str = "review", text: str = "") -> No
 
 
 def order_of(place: Place, **more: Any) -> PreparedStart:
-    return prepared(StartRequest(str(place.folder / "flows/deep/w.yaml"), **more))
+    return prepare(StartRequest(str(place.folder / "flows/deep/w.yaml"), **more))
 
 
 def codes(found: PreparedStart) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def test_files_that_the_definition_names_come_first(place: Place) -> None:
         "w.yaml", json.dumps(document({"a": {"skills": ["review"]}}, rules=["./.claude/skills/review/SKILL.md"]))
     )
     skill(place, ".claude")
-    found = prepared(StartRequest(str(place.folder / "w.yaml")))
+    found = prepare(StartRequest(str(place.folder / "w.yaml")))
     assert list(found.message["files"]) == ["./.claude/skills/review/SKILL.md"]
 
 
@@ -152,7 +152,7 @@ def test_who_trusts_the_project_lets_its_programs_run(given: dict[str, Any], pla
     skill(place, ".claude", "desk", SERVER.format(more="", text=""))
     script = ["--script", "script.json", "--data-dir", "temp", "--json"]
     before = place.here("run", "flows/deep/w.yaml", *script)
-    assert "its server (rm) is left out" in before.stderr
+    assert "its MCP server (rm) is left out" in before.stderr
     said = place.here("run", "flows/deep/w.yaml", *script, *given.get("args", []), env=given.get("env"))
     # The server wants a token, which this worker does not have: it is not started, and that is a warning of the run.
     assert "is left out" not in said.stderr
@@ -277,17 +277,17 @@ def test_no_link_beside_a_definition_leads_out_unseen(tmp_path: Path) -> None:
     place.write("real/shared.md", "Shared.")
     (place.folder / "prompts/out.md").symlink_to(secret)
     (place.folder / "prompts/in.md").symlink_to(place.folder / "real/shared.md")
-    found = prepared(StartRequest(str(place.folder / "book.playbook.md")))
+    found = prepare(StartRequest(str(place.folder / "book.playbook.md")))
     assert found.message["files"] == {"prompts/fine.md": "Fine.", "prompts/in.md": "Shared."}
     assert codes(found) == [("SOURCE_FILE_OUTSIDE_ROOT", "prompts/out.md")]
 
     place.write("w.yaml", json.dumps(document({"a": {"instruction": "./prompts/out.md"}})))
-    with pytest.raises(RequestRefused, match="a link that leads out") as caught:
-        prepared(StartRequest(str(place.folder / "w.yaml")))
+    with pytest.raises(RequestRefused, match="a link to a file outside of") as caught:
+        prepare(StartRequest(str(place.folder / "w.yaml")))
     assert [problem.code for problem in caught.value.problems] == ["SOURCE_FILE_OUTSIDE_ROOT"]
     place.write("w.yaml", json.dumps(document({"a": {"instruction": "../secret.md"}})))
-    assert prepared(StartRequest(str(place.folder / "w.yaml"))).message["files"] == {"../secret.md": "the secret"}
+    assert prepare(StartRequest(str(place.folder / "w.yaml"))).message["files"] == {"../secret.md": "the secret"}
 
     (place.folder / "skills.yaml").symlink_to(secret)
     with pytest.raises(CallboardError, match="leads out of"):
-        prepared(StartRequest(str(place.folder / "w.yaml")))
+        prepare(StartRequest(str(place.folder / "w.yaml")))

@@ -112,7 +112,7 @@ def test_who_answers_is_told_the_verdict(standing: Place) -> None:
     assert standing.here("watch", run).exit_code == exits.OK
     again = standing.here("answer", run, "yes", "--by", "ada", "--id", "k")
     assert (again.exit_code, again.stdout.partition("  (")[0]) == (exits.OK, right.stdout.partition("  (")[0])
-    assert "sent before under this id" in again.stdout
+    assert "already sent with this id" in again.stdout
     late = standing.here("answer", run, "yes", "--json")
     assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (exits.FAILED, "run.finished")
 

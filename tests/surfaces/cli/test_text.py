@@ -17,7 +17,7 @@ from callboard.projections.projection import fold
 from callboard.projections.run.causes import Causes
 from callboard.projections.trace.trace import TraceFold
 from callboard.service.operations.event_filter import matches
-from callboard.service.operations.narration import TEXT_CHARS_MAX, narrated, short
+from callboard.service.operations.narration import TEXT_CHARS_MAX, narrate, short
 from callboard.service.operations.results import path_of, result_of, summary_object
 from callboard.surfaces.cli.event_output import Lines, Streaming
 from callboard.surfaces.cli.livetree import LiveTree
@@ -108,7 +108,7 @@ def test_the_samples_are_the_whole_vocabulary() -> None:
 @pytest.mark.parametrize("payload", SAMPLES, ids=lambda payload: payload.type)
 def test_every_event_is_one_line(payload: Payload) -> None:
     (event,) = events((payload, "a", "a#1.1!x"))
-    line = narrated(event, payload)
+    line = narrate(event, payload)
     assert line.strip()
     assert "\n" not in line
 
@@ -120,7 +120,7 @@ def test_instants_are_those_of_the_clock_on_the_wall(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as there:
             there.setenv("TZ", zone)
             time.tzset()
-            told.append([narrated(event, ev.payload_of(event)) for event in events(*((p, "a", "k") for p in payloads))])
+            told.append([narrate(event, ev.payload_of(event)) for event in events(*((p, "a", "k") for p in payloads))])
     time.tzset()
     nine_hours_on = f"{BEGIN + dt.timedelta(hours=9):%Y-%m-%d %H:%M:%S}"
     assert all(f"{BEGIN:%Y-%m-%d %H:%M:%S}" in line for line in told[0])

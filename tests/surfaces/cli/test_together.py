@@ -119,7 +119,7 @@ def test_a_second_run_goes_on_when_the_first_takes_its_server_along(place: Place
         place.write("flows/gate", "")
         err = ended(second)
     assert f"Joined the server at {url}" in err
-    assert "this one runs it now" in err
+    assert "this command runs it now" in err
     assert "warning" not in err
     types = [event["type"] for event in log_of(place, "second")]
     # It has lost nothing and made nothing twice.
@@ -160,7 +160,7 @@ def test_what_was_handed_to_a_run_that_ends_goes_on_where_another_one_stands(pla
             assert place.here("cancel", "first").exit_code == exits.OK
             first.communicate(timeout=60)
             assert up.stderr is not None
-            assert next(line for line in up.stderr if "this one runs it now" in line)
+            assert next(line for line in up.stderr if "this command runs it now" in line)
             with place.process("watch", "other", "--json") as watch:
                 claims = [next_event(watch, "run.claimed")["payload"]["worker"] for _ in range(2)]
             assert len(set(claims)) == 2

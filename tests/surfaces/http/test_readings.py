@@ -463,7 +463,7 @@ async def test_a_run_that_is_read_has_others_go_while_it_is(
     monkeypatch.setattr(histories, "READ_BYTES", 2_000)
     monkeypatch.setattr(histories, "KEPT_BYTES_MAX", whole)
     for run in ("third", "fourth", two):
-        assert (await kept.of(run)).ended
+        assert (await kept.of(run)).has_ended
     assert len(sizes) > 4 * read_at_once
     assert max(sizes) < 1.2 * whole
     assert kept.size < 1.2 * whole

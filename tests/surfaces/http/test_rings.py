@@ -140,7 +140,7 @@ async def test_a_ring_that_has_broken_is_followed_by_another(
 ) -> None:
     rings, writer = Rings(log), Writer(log, "broken")
     await writer.write(1)
-    told, breaks, feeds = module._told, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
+    told, breaks, feeds = module._read_frames, anyio.Event(), list[Any]()  # pyright: ignore[reportPrivateUsage]
 
     async def breaking(feed: AsyncIterator[Any]) -> AsyncIterator[Any]:
         feeds.append(feed)
@@ -150,7 +150,7 @@ async def test_a_ring_that_has_broken_is_followed_by_another(
         async for one in told(feed):
             yield one
 
-    monkeypatch.setattr(module, "_told", breaking)
+    monkeypatch.setattr(module, "_read_frames", breaking)
     with anyio.fail_after(PATIENCE_S):
         # One who reads the log, and has not come to where the ring ended, keeps nobody from following.
         async with rings.open(), aclosing(rings.follow(writer.filters, 0)) as behind:

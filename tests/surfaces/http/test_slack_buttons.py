@@ -87,7 +87,7 @@ async def test_what_slack_did_not_sign_or_mean_answers_nothing(desk: Desk) -> No
     ]
     for answer, expected in codes:
         assert (answer.status_code, answer.json()["error"]["code"]) == expected
-    assert (await desk.press("forged.link#0")).json()["text"] == "This holds no longer."
+    assert (await desk.press("forged.link#0")).json()["text"] == "This link is invalid or has expired."
     events = await desk.connection.client.events("one")
     assert [event for event in events if event.type == HumanAnswered.type] == []
 
@@ -98,7 +98,7 @@ async def test_a_log_that_does_not_answer_is_told(desk: Desk, monkeypatch: pytes
     async def silent(*_: Any) -> None:
         raise NoAnswer("silent")
 
-    monkeypatch.setattr(Answering, "chosen", silent)
+    monkeypatch.setattr(Answering, "answer_with_option", silent)
     done = await desk.press(f"{link}#0")
     assert (done.status_code, done.json()["error"]["code"]) == (503, "log.unavailable")
 

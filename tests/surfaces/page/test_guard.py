@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 
 from callboard.bus.nats.jetstream_api import api
 from callboard.service.api.connection import Connection
-from callboard.surfaces.http.access import Known
+from callboard.surfaces.http.access import Authentication
 from callboard.surfaces.http.guard import SAFE, Guard
 from callboard.surfaces.http.login import PATH as LOGIN
 from callboard.surfaces.http.login import Login
@@ -69,7 +69,7 @@ def guarded(app: object) -> Iterator[tuple[str, str]]:
                 yield from guarded(route.app)
             elif isinstance(route, Route):
                 yield from ((method, route.path) for method in route.methods or () if method not in SAFE)
-    elif isinstance(app, Guard | Login | Known):
+    elif isinstance(app, Guard | Login | Authentication):
         for inner in vars(app).values():
             yield from guarded(inner)
 
