@@ -18,20 +18,20 @@ from pathlib import Path
 from tests.support.places import ROOT
 
 LIMITS = {
+    "lib": 20,
     "bus": 30,
     "actors": 30,
-    "languages": 200,
-    "projections": 35,
-    "runtime": 310,
-    "lib": 30,
-    "features": 310,
-    "service": 310,
-    "surfaces": 310,
-    "callboard": 35,
+    "languages": 185,
+    "projections": 30,
+    "runtime": 60,
+    "features": 230,
+    "service": 30,
+    "surfaces": 265,
+    "callboard": 30,
     "benchmarks": 10,
     "examples": 10,
-    "page": 115,
-    "docs": 60,
+    "page": 105,
+    "docs": 50,
     "CHANGELOG.md": 25,
 }
 """Phrases per 10,000 words that each part may have."""
