@@ -328,7 +328,10 @@ async def recorded_elsewhere(log: Any, ref: RunRef, source: str) -> None:
     runlog.state(ev.RunAccepted(named, msgspec.to_builtins(start), seed="seed"))
     runlog.epoch = 1
     runlog.state(ev.RunClaimed(worker="ghost", epoch=1))
-    runlog.state(ev.RunStart(workflow=definition.name))
+    plan = Definitions().plan(DefinitionSource(language="workflow", source=SOURCE), start)
+    assert not isinstance(plan, list)
+    begun = ev.RunStart(definition.name, plan.input, arguments=plan.arguments, options=plan.options)
+    runlog.state(begun)
     node = ("strange", 1, 1)
     runlog.state(ev.NodeEnter(kind_="node", node="strange"), node=node)
     turn = ev.ModelCall(purpose="turn", model="scripted", digest="0")
