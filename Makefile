@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests without servers and processes: of the house itself, and of what is pure. Left out are the longest of these.
 QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/test_packages docs/test_errors bus/test_events bus/test_subjects \
-	lib/json_schema/test_checking bus/log/test_memory runtime/interpreter/test_driver languages/cel/test_core \
+	lib/json_schema/test_check bus/log/test_memory runtime/interpreter/test_driver languages/cel/test_core \
 	languages/cel/test_data languages/cel/test_doc languages/cel/test_keys languages/cel/test_profiles \
 	languages/cel/test_syntax languages/flow/test_context languages/flow/test_document \
 	languages/flow/test_expressions languages/flow/test_outline languages/flow/test_provider_document \
@@ -22,7 +22,7 @@ QUICK := $(addprefix tests/, $(addsuffix .py, structure/test_layers structure/te
 	projections/spans/test_otlp projections/run/test_run_result projections/lists/test_runs \
 	projections/spans/test_spans projections/trace/test_trace projections/results/test_workflow \
 	languages/workflow/test_admit languages/workflow/test_checks languages/workflow/test_document \
-	languages/workflow/test_deaths languages/workflow/test_routing languages/workflow/test_text \
+	languages/workflow/test_deaths languages/workflow/test_routes languages/workflow/test_text \
 	runtime/interpreter/test_golden))
 
 .PHONY: setup browser validators demo test quick test-mcp test-backends coverage matrix lint format bench bench-page bench-peers lock clean

@@ -1,7 +1,7 @@
 """The front door: what a program needs that embeds Callboard, or talks to it.
 
 `run` performs one definition and returns its result; `Runtime` performs many, with server and worker in this program;
-`Client` talks to a server that stands. `workflow`, `step` and what goes with them are for workflows that are written in
+`Client` talks to a running server. `workflow`, `step` and what goes with them are for workflows that are written in
 Python. Everything is imported when it is first used, so that the import is cheap. What
 is not named here may change from version to version.
 """

@@ -121,21 +121,21 @@ class Run:
     async def result(self) -> RunResult:
         """Wait until the run has ended, and return its result.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         return result_of([event async for event in self.events()])
 
     async def show(self) -> RunResult:
         """Return the current state of the run.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         return result_of(await self._messages.events(self.id))
 
     async def events(self) -> AsyncGenerator[Event]:
         """Yield the run's events, past and new ones, until it has ended or is quarantined.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         log, ref = self._messages.log, self._messages.ref(self.id)
         if await log.last(ref) is None:

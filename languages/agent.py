@@ -164,7 +164,7 @@ def structured(reply: ModelReply, *, asked: bool) -> JSON:
     """Return the structured answer in a reply, or None.
 
     It is what the provider delivered as data; else, where a schema was ``asked`` for, the JSON that the text is or
-    that stands in its last fenced block; without a schema only an object in a fenced block or as the whole text counts.
+    that is in its last fenced block; without a schema only an object in a fenced block or as the whole text counts.
     """
     if reply.data is not None:
         return reply.data
@@ -174,7 +174,7 @@ def structured(reply: ModelReply, *, asked: bool) -> JSON:
 
 def json_in(text: str) -> JSON:
     """Return the JSON value that a text is, or that its last fenced block is; None if there is neither, or if it nests
-    too deep to go on with."""
+    too deep to continue with."""
     for candidate in (text.strip(), _last_block(text)):
         if candidate:
             try:

@@ -29,7 +29,7 @@ class About(Struct, frozen=True):
 class Times(Struct, frozen=True):
     """The times at which a document has itself started: a cron expression in a time zone.
 
-    Of due times that nobody was there for the latest ``catch_up`` are made up for.
+    Of due times that no one was there for the latest ``catch_up`` are made up for.
     """
 
     cron: str
@@ -57,7 +57,7 @@ class Authoring(Struct, frozen=True):
     ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
     ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
     named, make of something that came in, and ``entrances`` where those take requests in.
-    ``schema`` makes the JSON Schema of a document; of one that is no JSON and no YAML, of the form that is.
+    ``schema`` makes the JSON Schema of a document; of one that is not JSON and no YAML, of the form that is.
     ``descriptions`` has what editors show of each of its members, by ``Owner.member`` or ``member``.
     ``of_start`` are codes of warnings that say nothing of a definition by itself.
     """

@@ -18,7 +18,7 @@ AT_ONCE_STEPS = 1_000
 
 
 async def computed(stage: Stage, work: Callable[[], T]) -> T:
-    """Return what a pure function returns, or raise what it raises. It makes its `Steps` itself, each time anew."""
+    """Return what a pure function returns, or raise what it raises. It makes its `Steps` itself, each time again."""
     try:
         with at_once(AT_ONCE_STEPS):
             return work()

@@ -28,7 +28,7 @@ class Kit:
     """A language of a ``name``.
 
     ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither, and the
-    text. A text that nobody recognises is taken for this language if its file's name ends in one of ``suffixes``.
+    text. A text that no one recognises is taken for this language if its file's name ends in one of ``suffixes``.
     ``looks_like`` says so to people. ``fields`` are the top-level fields that tell its documents from others, also
     where one of them is misspelled; ``resembles`` is asked with a text that has no fields. ``module`` has the rest:
     ``LANGUAGE``, the language itself, and, if it offers something to those who write in it, ``AUTHORING``.
@@ -66,7 +66,7 @@ class Kit:
 def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
     """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line.
 
-    So a broken document is recognised by the same fields, and its own language tells what is wrong with it.
+    So a broken document is recognised by the same fields, and its own language says what is wrong with it.
     """
     if fields is not None:
         return set(fields)

@@ -65,7 +65,7 @@ class Cancelled(BaseException):
     """Raised at the await of a cancelled task. ``owner`` is who cancelled it (None: the run's cancellation).
 
     Let it pass, or unwind in a ``finally``; a clean-up that itself awaits needs ``async with stage.shield()``. Catching
-    it and going on as if nothing had happened leaves the task running against its owner's will.
+    it and in progress as if nothing had happened leaves the task running against its owner's will.
     """
 
     def __init__(self, cause: Failure, owner: object = None) -> None:
@@ -134,7 +134,7 @@ class RunInfo(Struct, frozen=True):
 
     @property
     def tells(self) -> bool:
-        """Whether the run tells what its nodes have to do without. A log that knows nothing of strictness is of a run
+        """Whether the run says what its nodes have to do without. A log that knows nothing of strictness is of a run
         that did not, and replays as it is."""
         return STRICT in self.options
 
@@ -147,8 +147,8 @@ class RunInfo(Struct, frozen=True):
 class Ask(Struct, frozen=True):
     """A question to a person.
 
-    ``refuses`` says why a response is no answer, None if it is one. With it the first answer that is one is the only
-    one there will be: all others are refused, with the reason, before they are recorded. It must be pure.
+    ``refuses`` says why a response is not an answer, None if it is one. With it the first answer that is one is the
+    only one there will be: all others are refused, with the reason, before they are recorded. It must be pure.
     ``schema`` is the JSON Schema of a response; None: the one that follows from the options.
     """
 
@@ -183,7 +183,7 @@ class Question(Protocol):
 
     def not_understood(self, reason: str) -> None:
         """Say why the last answer is none; who gave it is told, and the question stays open. Answers are taken one
-        after the other: each is understood, not understood, or not needed any more."""
+        after the other: each is understood, not understood, or not needed any longer."""
         ...
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
@@ -204,7 +204,7 @@ class Collection(Protocol):
 
 
 class Node(Protocol):
-    """One node execution, from its enter to its exit. All effect keys come from here; nobody builds one by hand.
+    """One node execution, from its enter to its exit. All effect keys come from here; no one builds one by hand.
 
     A ``slot`` names an effect within the node: words and numbers with dots, unique per iteration and attempt.
     """
@@ -326,7 +326,7 @@ class Stage(Protocol):
         ...
 
     def place(self, path: str, node: str = "") -> Node:
-        """Return a node execution without an event of its own, for effects to hang on; its next iteration begins.
+        """Return a node execution without its own event, for effects to hang on; its next iteration begins.
 
         It is neither entered nor left: a provider's call, a phase that reads the clock.
         """
@@ -350,17 +350,19 @@ class Stage(Protocol):
     async def breathe(self) -> None:
         """Let other runs have their turn, if this one has been at it for long.
 
-        To be awaited wherever much may follow upon each other without anything from outside. It is no event, nothing
-        comes in meanwhile, and what it awaits goes on first: the run is the same with it and without.
+        To be awaited wherever much may follow upon each other without anything from outside. It is not an event,
+        nothing comes in in the meantime, and what it awaits continues first: the run is the same with it and without.
         """
         ...
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Return what a long computation returns; a worker does it on another thread, and other runs go on meanwhile.
+        """Return what a long computation returns; a worker does it on another thread, and other runs continue in the
+        meantime.
 
         ``work`` must be a pure function of what this run has: of the stage it may use `now`, `info` and
-        `Node.wall_time`, and nothing else. It may be done on any thread. Like `breathe` it is no event, no event is
-        delivered meanwhile, and its caller goes on first. `callboard.languages.computation` is the usual way to it.
+        `Node.wall_time`, and nothing else. It may be done on any thread. Like `breathe` it is not an event, no event is
+        delivered in the meantime, and its caller continues first. `callboard.languages.computation` is the usual way to
+        it.
         """
         ...
 
@@ -492,17 +494,17 @@ class Plan(Struct, Generic[D], frozen=True):
     breakpoints: tuple[str, ...] | None = None
     """Where the run pauses; None: where its start says."""
     behalf: str = ""
-    """Whose accounts at services are used, where they have any; empty: nobody's in particular."""
+    """Whose accounts at services are used, where they have any; empty: no one's in particular."""
     shortfalls: Callable[[Environment], list[Problem]] = lambda _environment: []
     """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
     objections: tuple[Problem, ...] = ()
-    """What is wrong with the start although earlier versions accepted it: admission refuses it, a replay goes on."""
+    """What is wrong with the start although earlier versions accepted it: admission refuses it, a replay continues."""
     diverged: str = ""
     """The code of the failure of a run whose replay asks for something else than was recorded, where that is a fault of
     its definition; empty: such a run waits for a version that can replay it."""
     adopts: str = ""
     """The digest of the code that is here, where the definition names another: the run is replayed before it is
-    claimed, and goes on with this one if that asks for exactly what was recorded."""
+    claimed, and continues with this one if that asks for exactly what was recorded."""
     check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
     """Takes the variables that a resume or a fork sets; returns everything that is wrong with them. It must be pure."""
 

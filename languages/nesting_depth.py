@@ -7,7 +7,7 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 VALUE_DEPTH_MAX = 500
-"""How deep a value may nest that a run goes on with: msgspec reads and writes about twice as many levels."""
+"""How deep a value may nest that a run continues with: msgspec reads and writes about twice as many levels."""
 
 ITEMS_PER_STEP = 8
 """How many members or items of a value are one step, where they are looked at."""
@@ -16,7 +16,7 @@ ITEMS_PER_STEP = 8
 def nests_deeper(value: JSON, depth_max: int, steps: Steps) -> bool:
     """Whether a value nests deeper than a bound; a scalar has the depth 0, an array of scalars 1.
 
-    What stands in a value several times is looked into once for each level.
+    What is in a value several times is looked into once for each level.
 
     :raises TooManySteps: if it takes too many
     """

@@ -13,7 +13,7 @@ ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
 class Field(Struct, frozen=True):
     """A configuration, an input or an output.
 
-    ``instead`` names keys any of which may stand for a required one; one that is ``granted`` comes from the account
+    ``instead`` names keys any of which may represent a required one; one that is ``granted`` comes from the account
     that is connected, so that it need not be given. ``options``, ``min`` and ``max`` are told, and not enforced.
     """
 

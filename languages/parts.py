@@ -53,7 +53,7 @@ Number = Annotated[Any, BeforeValidator(_finite_number)]
 """A number; booleans are none."""
 
 Maybe = Annotated[T | None, BeforeValidator(_refuse_null)]
-"""A field that may be left out (None stands for that) but not be null."""
+"""A field that may be left out (None represents that) but not be null."""
 
 Texts = list[Text]
 """A list, possibly empty, of strings that are not."""

@@ -103,7 +103,7 @@ def dotted(location: Location) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that somebody probably meant; None if none is near, or it would take too long to say."""
+    """Return the known name that someone probably meant; None if none is near, or it would take too long to say."""
     if len(name) > NAME_COMPARED_CHARS_MAX:
         return None
     bound = _HINTS.get(None)

@@ -105,7 +105,7 @@ async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, fi
 
 
 def read_verdict(reply: ModelReply) -> Verdict:
-    """Read ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word that stands alone."""
+    """Read ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word that is alone."""
     match reply.data:
         case {"verdict": str(word), **rest}:
             return Verdict(word, str(rest.get("reasoning", "")))

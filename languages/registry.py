@@ -31,7 +31,7 @@ NEARNESS_MIN = 1.5
 def language(name: str) -> Language[Any]:
     """Return a language by name.
 
-    :raises KeyError: if there is none of that name
+    :raises KeyError: if none exists of that name
     """
     return kits()[name].language
 
@@ -122,7 +122,7 @@ def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
 
 
 def _closest(source: str) -> str | None:
-    """Return the language that a text comes closest to, by its top-level fields or by what stands in it."""
+    """Return the language that a text comes closest to, by its top-level fields or by what is in it."""
     tree = read(source)
     if isinstance(tree, Tree) and isinstance(tree.value, dict) and tree.value:
         names = list(tree.value)[:FIELDS_LISTED_MAX]

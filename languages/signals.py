@@ -1,10 +1,10 @@
-"""Signals: whether one is what somebody waits for. Pure."""
+"""Signals: whether one is what someone waits for. Pure."""
 
 from callboard.lib.json_types import JSON
 
 
 def is_meant(data: JSON, match: JSON) -> bool:
-    """Whether a signal with this data is for somebody who waits for ``match``; None waits for any."""
+    """Whether a signal with this data is for someone who waits for ``match``; None waits for any."""
     return match is None or has(data, match)
 
 

@@ -1,4 +1,4 @@
-"""Titles: what a comment calls the definition that it stands in."""
+"""Titles: what a comment calls the definition that it is in."""
 
 import re
 

@@ -48,6 +48,6 @@ def references(text: str) -> Iterator[Reference]:
 
 
 def outside_code(text: str) -> str:
-    """Return a text for people or models with blanks for what stands between backticks: code is not meant to be filled
+    """Return a text for people or models with blanks for what is between backticks: code is not meant to be filled
     in."""
     return re.sub(r"```.*?(?:```|\Z)|`[^`\n]*`", lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)

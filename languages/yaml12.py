@@ -24,7 +24,7 @@ from callboard.lib.json_types import JSON
 from callboard.lib.text import joined
 
 NODES_MAX = 100_000
-"""How many values a document may hold, counting an alias as all that it stands for."""
+"""How many values a document may hold, counting an alias as all that it represents."""
 
 TOKENS_MAX = 100_000
 """How many words and marks a document may consist of: scanning them takes that long. JSON is read far faster."""

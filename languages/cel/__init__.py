@@ -4,5 +4,5 @@
 wrong. The way of an expression: `lexer` and `parser` make `syntax` of the text, and `compiler` makes Python functions
 of that, once, out of `closures`, `relations` and `comprehensions`; evaluating only calls them. `values` says what a
 CEL value is in Python, `convert` what of it is data. `functions` is the table of all functions; each profile's are in
-a module of its own.
+its own module.
 """

@@ -157,7 +157,7 @@ _JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
     (bytes, bytes): _join_lists,
     **{(left, right): _joined_lists for left in LISTS for right in LISTS},
 }
-"""What ``+`` does with what is no number."""
+"""What ``+`` does with what is not a number."""
 
 _VERBS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "take the remainder of"}
 
@@ -193,7 +193,7 @@ def _mismatch(symbol: str, left: Value, right: Value) -> EvaluationError:
 def negated(value: Value) -> Value:
     """Return ``-value``.
 
-    :raises EvaluationError: if it is no int or double, or the smallest int
+    :raises EvaluationError: if it is not an int or double, or the smallest int
     """
     if type(value) is float:
         return -value

@@ -30,7 +30,7 @@ def _same(value: Value) -> Value:
 
 
 def _int_of_double(value: float) -> int:
-    """Cut a double off to an int. The ends of the range are excluded: they are no exact doubles."""
+    """Cut a double off to an int. The ends of the range are excluded: they are not exact doubles."""
     if not INT_MIN < value < INT_MAX:
         raise EvaluationError(f"{double_text(value)} does not fit an int, which has 64 bits")
     return trunc(value)

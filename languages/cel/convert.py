@@ -9,7 +9,7 @@ from callboard.languages.cel.values import EXACT_MAX, CelList, CelMap, UInt, Val
 from callboard.lib.json_types import JSON
 
 ITEM_STEPS = 2
-"""Steps for each item that is made; what stands in a value several times is made once for each place."""
+"""Steps for each item that is made; what is in a value several times is made once for each place."""
 
 _INSTEAD = {
     "bytes": "base64.encode() makes text of it",

@@ -34,7 +34,7 @@ _FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 def zone(name: str) -> tzinfo:
     """Return a time zone: a name of the IANA's database, or an offset such as ``+02:00``.
 
-    :raises EvaluationError: if there is none of that name
+    :raises EvaluationError: if none exists of that name
     """
     if match := _FIXED.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))

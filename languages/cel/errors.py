@@ -2,7 +2,7 @@
 
 * `ExpressionError`
 
-  * `CelSyntaxError`: it is no CEL; found when it is compiled, the author must mend it.
+  * `CelSyntaxError`: it is not a CEL; found when it is compiled, the author must mend it.
   * `EvaluationError`: it cannot be evaluated against these bindings.
   * `Unrepresentable`: its value has no form as data.
 """
@@ -16,7 +16,7 @@ SHOWN_MAX = 80
 class ExpressionError(Exception):
     """Something is wrong with an expression.
 
-    A message that takes work to find is given as a function: most errors inside of ``||`` and ``exists`` nobody reads.
+    A message that takes work to find is given as a function: most errors inside of ``||`` and ``exists`` no one reads.
     """
 
     def __init__(self, message: str | Callable[[], str]) -> None:
@@ -35,7 +35,7 @@ class ExpressionError(Exception):
 
 
 class CelSyntaxError(ExpressionError):
-    """A text is no expression. ``line`` and ``column`` (1-based, in code points) say where it stops being one."""
+    """A text is not an expression. ``line`` and ``column`` (1-based, in code points) say where it stops being one."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)

@@ -95,7 +95,7 @@ def number_text(number: int | float) -> str:
 
 
 def _place_point(digits: str, point: int) -> str:
-    """Set the decimal point behind so many of the digits."""
+    """Set the decimal point after so many of the digits."""
     if len(digits) <= point <= 21:
         return digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -109,7 +109,7 @@ def _place_point(digits: str, point: int) -> str:
 def from_json(budget: Budget, text: str) -> Value:
     """Parse a JSON text.
 
-    :raises EvaluationError: if it is none, or its numbers or strings are no data
+    :raises EvaluationError: if it is none, or its numbers or strings are not data
     :raises TooManySteps: if it takes too many
     """
     budget.take(1 + len(text) // READ_CHARS_PER_STEP)

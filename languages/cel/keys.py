@@ -1,6 +1,6 @@
 """Keys of values: texts that are the same exactly where CEL has two values equal. So lists and maps can be hashed.
 
-They are texts because a text's hash is seeded anew in each process. That of a tuple of numbers is not: whole lists of
+They are texts because a text's hash is seeded again in each process. That of a tuple of numbers is not: whole lists of
 numbers are easily made that share one, and a set of them is as slow as no set at all.
 """
 

@@ -51,7 +51,7 @@ class Token(NamedTuple):
 
 
 def syntax_error(source: str, message: str, at: int) -> CelSyntaxError:
-    """Make the error about what stands at an offset of a text."""
+    """Make the error about what is at an offset of a text."""
     before = source[:at]
     return CelSyntaxError(message, before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1)
 
@@ -59,7 +59,7 @@ def syntax_error(source: str, message: str, at: int) -> CelSyntaxError:
 def tokens(source: str) -> list[Token]:
     """Cut a text into tokens; the last is an ``end``.
 
-    :raises CelSyntaxError: if something in it is no token, or it is too long
+    :raises CelSyntaxError: if something in it is not a token, or it is too long
     """
     if len(source) > SOURCE_MAX:
         raise syntax_error(

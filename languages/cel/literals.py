@@ -1,4 +1,4 @@
-"""The values that literals stand for: numbers, strings and bytes with their escapes."""
+"""The values that literals represent: numbers, strings and bytes with their escapes."""
 
 import re
 
@@ -13,7 +13,7 @@ _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 
 
 class BadLiteral(Exception):
-    """A literal stands for nothing; the text says why."""
+    """A literal represents nothing; the text says why."""
 
 
 def whole(text: str, *, negative: bool) -> int:

@@ -22,7 +22,7 @@ Refuse = Callable[[str, int], CelSyntaxError]
 
 
 def expanded(call: Call, refuse: Refuse) -> Node:
-    """Return what a call stands for: itself, unless it is a macro.
+    """Return what a call represents: itself, unless it is a macro.
 
     :raises CelSyntaxError: if a macro's arguments are not of its form; ``refuse`` makes it
     """

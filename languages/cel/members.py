@@ -36,7 +36,7 @@ class BoolKey(Enum):
 def stored_key(key: Value) -> Value:
     """Return a key as `CelMap` keeps it.
 
-    :raises EvaluationError: if a value of this kind is no key
+    :raises EvaluationError: if a value of this kind is not a key
     """
     kept = type(key)
     if kept is str or kept is int or kept is UInt:
@@ -47,7 +47,7 @@ def stored_key(key: Value) -> Value:
 
 
 def key_value(stored: Value) -> Value:
-    """Return the key that a stored one stands for."""
+    """Return the key that a stored one represents."""
     return stored.value if type(stored) is BoolKey else stored
 
 
@@ -72,7 +72,7 @@ def keys_of(value: dict[Value, Value]) -> list[Value]:
 def select(value: Value, field: str) -> Value:
     """Return ``value.field``.
 
-    :raises EvaluationError: if the value is no map or has no such member
+    :raises EvaluationError: if the value is not a map or has no such member
     """
     if type(value) not in MAPS:
         raise EvaluationError(f"cannot read {field!r} of {key_kind(value)}: only a map has members")
@@ -86,7 +86,7 @@ def select(value: Value, field: str) -> Value:
 def has(value: Value, field: str) -> bool:
     """Say whether there is a ``value.field``.
 
-    :raises EvaluationError: if the value is no map
+    :raises EvaluationError: if the value is not a map
     """
     if type(value) not in MAPS:
         raise EvaluationError(f"cannot look for {field!r} in {key_kind(value)}: only a map has members")
@@ -96,7 +96,7 @@ def has(value: Value, field: str) -> bool:
 def index(value: Value, at: Value) -> Value:
     """Return ``value[at]``.
 
-    :raises EvaluationError: if there is no such member, or the two do not go together
+    :raises EvaluationError: if the member does not exist, or the two do not go together
     """
     if type(value) in LISTS:
         member = value[_position(at, value)]

@@ -70,7 +70,7 @@ class Functions:
             table[types] = implementation
 
     def plain(self, name: str, count: int) -> Dispatch:
-        """Return the overloads of ``name(…)`` with so many arguments; none if there are none."""
+        """Return the overloads of ``name(…)`` with so many arguments; none if none exists."""
         return self._plain.get((name, count), {})
 
     def member(self, name: str, count: int) -> Dispatch:

@@ -77,7 +77,7 @@ class _Parser:
         return self._refuse(f"{found} where {expected} should be", self._now.at)
 
     def _take(self, text: str) -> bool:
-        """Step over a mark if it is next. (A string of that text is no mark, its token has quotes.)"""
+        """Step over a mark if it is next. (A string of that text is not a mark, its token has quotes.)"""
         if self._now.text == text:
             self._next += 1
             return True

@@ -58,7 +58,7 @@ class Program:
     def value(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> Value:
         """Evaluate likewise, to the value as CEL has it: a predicate needs no more than whether it is True.
 
-        :raises EvaluationError: if there is none
+        :raises EvaluationError: if none exists
         """
         budget = budget or Budget()
         try:
@@ -74,7 +74,7 @@ class Program:
 def compile(source: str) -> Program:
     """Compile an expression, without its delimiters.
 
-    :raises CelSyntaxError: if the text is no expression
+    :raises CelSyntaxError: if the text is not an expression
     """
     compiler = Compiler()
     try:

@@ -1,4 +1,4 @@
-"""What an expression is evaluated in: one list, made anew for each evaluation, that every closure is handed."""
+"""What an expression is evaluated in: one list, made again for each evaluation, that every closure is handed."""
 
 from collections.abc import Callable
 from datetime import datetime

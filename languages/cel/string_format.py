@@ -12,7 +12,7 @@ from callboard.languages.cel.temporal import NS, timestamp_text
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
 
 PRECISION_MAX = 100
-"""How many digits behind the point can be asked for."""
+"""How many digits after the point can be asked for."""
 
 PRECISION = 6
 """How many there are if none are asked for."""
@@ -24,7 +24,7 @@ BYTES_PER_STEP = 2
 """How many bytes are one step, where each may be no UTF-8."""
 
 Write = Callable[[Value, int, Budget], str]
-"""Writes a value with so many digits behind the point."""
+"""Writes a value with so many digits after the point."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")

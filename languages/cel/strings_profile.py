@@ -15,7 +15,7 @@ SLOW_CHARS_PER_STEP = 4
 """How many characters are one step, where they are looked up one by one."""
 
 PIECES_PER_STEP = 8
-"""How many occurrences of a part are one step, where a text is cut or put together anew at each."""
+"""How many occurrences of a part are one step, where a text is cut or put together again at each."""
 
 _WHITE = "".join(map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F)))
 WHITE_SPACE = _WHITE + "\u205f\u3000"

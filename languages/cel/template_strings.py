@@ -1,4 +1,4 @@
-"""How an expression stands in a document: a string that one pair of braces, ``{{ … }}``, spans as a whole.
+"""How an expression is in a document: a string that one pair of braces, ``{{ … }}``, spans as a whole.
 
 Source: page *Expressions*, section *The embedding*. Every other string is a literal, also one that only begins and
 ends like an expression: ``{{ a }} and {{ b }}``. To tell them apart the closing pair has to be found that belongs to
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 
 def expression_body(text: str) -> str | None:
-    """Return what stands between the braces if the whole string is one expression, or None if it is a literal.
+    """Return what is between the braces if the whole string is one expression, or None if it is a literal.
 
     A body that CEL cannot read, such as one with an unclosed string, is still an expression: a wrong one.
     """

@@ -28,7 +28,7 @@ def _children(definition: Definition[Flow]) -> dict[str, str]:
 
 def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
     found = flow.parameters.violation(arguments)
-    # Such a run is started all the same, and its Result tells of it: the specification wants it so.
+    # Such a run is started all the same, and its Result reports it: the specification wants it so.
     message = "the arguments do not fit the parameters, so the run fails at once"
     violations = (found, *found.all) if found else ()
     return [Problem("ARGUMENTS", f"{message}: {one}", "arguments", severity="warning") for one in violations]

@@ -73,7 +73,7 @@ class CallRun:
         return reply.result
 
     async def _flow(self, input: JSON, arguments: dict[str, Any]) -> Result:
-        """Run the target's frame as a task of its own, so that deep nesting costs no depth of the stack."""
+        """Run the target's frame as its own task, so that deep nesting costs no depth of the stack."""
         flow, frame = self._call.flow, self._frame
         assert flow is not None
         run = frame.execution.run_frame(frame.execution, flow, self._place.path, input, arguments)

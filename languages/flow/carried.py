@@ -1,12 +1,12 @@
 """Middlewares whose actions a worker carries out: those that users bring themselves.
 
-Each action is one effect, in a node of its own, and is accepted when its outcome is in the log: a Timeout further out
+Each action is one effect, in its own node, and is accepted when its outcome is in the log: a Timeout further out
 that elapses before that cancels it, one that elapses later comes too late. What an answer means is the kind's affair:
 
 * a *side-effect* leaves what is in flight alone;
 * a *transform* puts another value in flight before the author's shaping: at ``onEntry`` what goes down, at
   ``onSuccess`` the value that rises, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
-* a *control* puts another Result in flight. At ``onEntry`` it stands for what is inside, which then does not run, and
+* a *control* puts another Result in flight. At ``onEntry`` it represents what is inside, which then does not run, and
   rises through the entry's own phases. At ``onSuccess`` a failure is emitted as it is, without shaping; at
   ``onFailure`` it must be a failure too.
 

@@ -1,4 +1,4 @@
-"""Children: the definitions that a flow has run as runs of their own, as far as it writes them out."""
+"""Children: the definitions that a flow has run as their own runs, as far as it writes them out."""
 
 import re
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def missing_children(document: JSON, start: StartRun) -> list[Problem]:
 
 
 def child_warnings(findings: Findings) -> None:
-    """Warn of children given as text that is no sound definition: their runs are refused."""
+    """Warn of children given as text that is not a sound definition: their runs are refused."""
     for found in findings.arguments:
         given = found.value
         if found.contract is None or found.contract.uri != URI or not isinstance(given, dict):

@@ -2,7 +2,7 @@
 
 Whatever walks a value does it on Python's stack. That a run ends, and replays to the same end, must not hang on how
 much of the stack is left where the value is walked; so values that come near its limit are not made at all. Nor are
-those that hold little and would be written out without end, because the same part stands in them again and again.
+those that hold little and would be written out without end, because the same part is in them again and again.
 """
 
 import sys
@@ -29,7 +29,7 @@ ITEMS_PER_STEP = 4
 def too_deep(value: JSON, depth_max: int = DEPTH_MAX) -> bool:
     """Say whether a value nests deeper than a bound; a scalar has the depth 0, an array of scalars 1.
 
-    What stands in a value several times is looked into once for each level.
+    What is in a value several times is looked into once for each level.
     """
     return nests_deeper(value, depth_max, Steps(sys.maxsize))
 
@@ -37,7 +37,7 @@ def too_deep(value: JSON, depth_max: int = DEPTH_MAX) -> bool:
 def excess(value: JSON, steps: Steps) -> str | None:
     """Return what is too much of a value, `TOO_DEEP` or `TOO_LARGE`; None if it is within the bounds.
 
-    What stands in a value several times is measured once for each level, and counts as often as it stands there.
+    What is in a value several times is measured once for each level, and counts as often as it is there.
 
     :raises TooManySteps: if it takes too many to measure it
     """

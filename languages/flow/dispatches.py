@@ -12,7 +12,7 @@ from callboard.languages.provider_contract import Contract
 from callboard.lib.json_types import JSON
 
 MALFORMED = "provider.malformed"
-"""Code of the failure that stands for an answer that is none."""
+"""Code of the failure that represents an answer that is none."""
 
 TIMING = frozenset({"enteredAt", "exitedAt"})
 """Members of a middleware's metadata that are the engine's own."""

@@ -1,6 +1,6 @@
 """A flow as the interpreter reads it: names resolved, schemas and expressions compiled, everything frozen.
 
-The fields are the specification's, under its names. None stands for a field that was not written, wherever its default
+The fields are the specification's, under its names. None represents a field that was not written, wherever its default
 is to let a value pass unchanged.
 """
 

@@ -1,7 +1,7 @@
 """Whether expressions can be read, and whether what they read is there where they stand.
 
-A text that is no CEL is an error. What is not in scope only fails when it is evaluated, and perhaps never is, so it is
-a warning, and none at all where the expression itself asks with ``has`` before it reads.
+A text that is not a CEL is an error. What is not in scope only fails when it is evaluated, and perhaps never is, so it
+is a warning, and none at all where the expression itself asks with ``has`` before it reads.
 """
 
 from collections.abc import Iterator, Mapping

@@ -150,7 +150,8 @@ class Frame:
 
 
 async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
-    """Evaluate something in a scope; what takes long is done beside the worker's loop, other runs go on meanwhile."""
+    """Evaluate something in a scope; what takes long is done beside the worker's loop, other runs continue in the
+    meantime."""
     await stage.breathe()
     mark = scope.mark()
 
@@ -171,12 +172,12 @@ def assigned(block: Assign, scope: Scope) -> dict[str, JSON]:
 
 
 def aspect(path: str, name: str) -> str:
-    """Return the path of something that belongs to what stands at a path: ``main/fetch`` and ``main/fetch:call``."""
+    """Return the path of something that belongs to what is at a path: ``main/fetch`` and ``main/fetch:call``."""
     return f"{path}.{name}" if ":" in path.rpartition("/")[2] else f"{path}:{name}"
 
 
 async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
-    """Run something as a task of its own and await it, so that deep nesting costs no depth of the stack."""
+    """Run something as its own task and await it, so that deep nesting costs no depth of the stack."""
     task = stage.spawn(work)
     try:
         [settled] = await stage.join(task)
@@ -208,7 +209,7 @@ async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSO
 async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     """Evaluate a ``when``; one that was not written holds.
 
-    :raises Fault: if it is no boolean
+    :raises Fault: if it is not a boolean
     """
     if found is None:
         return True
@@ -244,7 +245,7 @@ def violated(what: str, violation: Violation) -> Result:
 async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
     """Evaluate a ``with``.
 
-    :raises Fault: if it is no object
+    :raises Fault: if it is not an object
     """
     arguments = await evaluated(stage, found, scope, {})
     if not isinstance(arguments, dict):

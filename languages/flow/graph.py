@@ -91,7 +91,7 @@ class StepRun:
         self._record: JSON = None
 
     async def run(self) -> Move | Result:
-        """Return where to go on, or the frame's Result."""
+        """Return where to continue, or the frame's Result."""
         try:
             on = await self._act()
         except Cancelled as cancelled:

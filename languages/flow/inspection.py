@@ -121,7 +121,7 @@ class Here(Struct, frozen=True):
 
 
 Check = Callable[[Here, Any], object]
-"""Looks at one value and tells what is wrong with it."""
+"""Looks at one value and says what is wrong with it."""
 
 
 def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def _contracts(stage: Stage) -> dict[str, Contract]:
 
 
 async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, arguments: dict[str, Any]) -> Completed:
-    """Run a flow in a frame of its own, from its creation to its Result."""
+    """Run a flow in its own frame, from its creation to its Result."""
     stage = execution.stage
     node = stage.enter(path, "frame", node=flow.name or "flow", input=input)
     frame = Frame(execution, flow, path, input)

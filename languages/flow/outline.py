@@ -31,13 +31,13 @@ LEVELS_MAX = 100
 """How deep in subflows an outline shows steps."""
 
 CONDITION_CHARS_MAX = 60
-"""How much of a case's condition stands on its way."""
+"""How much of a case's condition is on its way."""
 
 CALLS, EACH = "calls", "for each"
 
 
 def outline(flow: Flow, root: str) -> Outline:
-    """Return the shape of a flow. A node's id is the path of its step; a dispatch of a Gather stands for all."""
+    """Return the shape of a flow. A node's id is the path of its step; a dispatch of a Gather represents all."""
     drawing = Outline()
     _draw(flow, root, drawing, LEVELS_MAX)
     return drawing

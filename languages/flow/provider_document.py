@@ -1,4 +1,4 @@
-"""The documents in which users bring providers of their own: everything that is wrong with one.
+"""The documents in which users bring their own providers: everything that is wrong with one.
 
 Source: page *Providers*, section *The provider definition document*. What passes here `contract_of` can read.
 """
@@ -20,7 +20,7 @@ PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
 """What a provider document's ``$schema`` is."""
 
 RESERVED_NAMESPACES = (*OWN_NAMESPACES, EXAMPLES)
-"""In which nobody else defines providers."""
+"""In which no one else defines providers."""
 
 _KINDS = ("side-effect", "control", "transform")
 _LEVELS = ("step", "flow")

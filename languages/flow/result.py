@@ -20,7 +20,7 @@ CHAIN_DEPTH_MAX = 64
 """Links of a ``previous`` chain that are kept; the specification leaves the number to us."""
 
 UNSET: Any = object()
-"""Stands for a member that is not there, where None is a value."""
+"""Represents a member that is not there, where None is a value."""
 
 
 class Fault(Exception):

@@ -21,7 +21,7 @@ async def selected(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Cl
 def wakes_at(step: SleepStep, scope: Scope) -> Instant:
     """Return when a Sleep is over; a moment that has passed is as good as any.
 
-    :raises Fault: if the field's value is no duration or timestamp
+    :raises Fault: if the field's value is not a duration or timestamp
     """
     if step.duration is not None:
         text = step.duration.evaluate(scope)
@@ -52,7 +52,7 @@ def raised(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
 def enumerated(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
     """Return a Gather's dispatches: each call with what enters it.
 
-    :raises Fault: if ``over`` is no array
+    :raises Fault: if ``over`` is not an array
     """
     if step.over is None:
         return [(call, received) for call in step.calls]

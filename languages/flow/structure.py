@@ -38,7 +38,7 @@ _ANNOTATIONS = ("$comment", "description", "examples", "title")
 
 
 def problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem]:
-    """Return everything that is wrong with a definition, errors and warnings, as it stands in the text.
+    """Return everything that is wrong with a definition, errors and warnings, as it is in the text.
 
     ``contracts`` are the providers known here, by URI, the specification's own among them. A provider of another
     namespace than theirs may still be unknown: its worker says whether it has it.

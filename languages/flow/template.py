@@ -165,7 +165,7 @@ def template(value: JSON) -> Template:
 
 
 def written(found: Template) -> JSON:
-    """Return a field's value as far as it is written out: None stands in the place of each expression."""
+    """Return a field's value as far as it is written out: None is in the place of each expression."""
     match found:
         case Literal():
             return found.value

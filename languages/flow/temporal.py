@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 TEMPORAL_CHARS_MAX = 256
-"""How long a duration or an instant may be written, in characters; longer ones are no durations and no instants."""
+"""How long a duration or an instant may be written, in characters; longer ones are not durations and no instants."""
 
 DURATIONS_REMEMBERED = 1_024
 """Durations that are kept as read: a flow has few, and reads them at every turn."""
@@ -50,7 +50,7 @@ class Duration(Struct, frozen=True):
     span: timedelta = timedelta()
 
     def after(self, instant: datetime) -> datetime:
-        """Return the instant, in UTC, that lies this far behind another one; the ends of time are not overrun.
+        """Return the instant, in UTC, that lies this far after another one; the ends of time are not overrun.
 
         Months are counted in the calendar, and a day that the month arrived at does not have becomes its last.
         """
@@ -72,7 +72,7 @@ class Duration(Struct, frozen=True):
 def parse_duration(text: str) -> Duration | None:
     """Read an ISO 8601 duration: ``P1Y2M3DT4H5M6S``, ``P2W``, ``PT0.5S``, ``-PT5S``; None for anything else.
 
-    The smallest component may have a fraction, behind a point or a comma. A fraction of a month counts as days of a
+    The smallest component may have a fraction, after a point or a comma. A fraction of a month counts as days of a
     30-day month, and microseconds are the finest that is kept. Spans beyond what `timedelta` holds are as long as that.
     """
     if len(text) > TEMPORAL_CHARS_MAX or not (found := _DURATION.fullmatch(text)):

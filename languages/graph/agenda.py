@@ -17,7 +17,7 @@ from callboard.lib.json_types import JSON
 
 
 class Rank(Struct, frozen=True, eq=False):
-    """A place in the order of execution: behind all of an earlier generation, then as what came before it."""
+    """A place in the order of execution: after all of an earlier generation, then as what came before it."""
 
     generation: int
     before: "Rank | None"
@@ -189,11 +189,11 @@ class Agenda:
         return new
 
     def _main(self, name: str) -> Task:
-        """Make the task of a node that has all its inputs, ranked behind what settled the last of its connections."""
+        """Make the task of a node that has all its inputs, ranked after what settled the last of its connections."""
         state = self._states[name]
         state.tasks += 1
         assert state.last is not None
         ways = [wire.index for wire in self._graph.incoming[name] if self._settlers.get(wire.index) is state.last]
-        # With none it was runs of its own below a fan-out that it waited for: behind all that the last of them led to.
+        # With none it was its own runs below a fan-out that it waited for: after all that the last of them led to.
         place = min(ways, default=len(self._graph.wires))
         return Task(name, encode_id(name), Rank(state.last.generation + 1, state.last, (place, 0)))

@@ -73,7 +73,7 @@ class Budget(Steps):
         return wanted in identities
 
     def name_in(self, value: Mapping[str, JSON], name: str) -> str | None:
-        """Return the first name of an object's members that is a name in another case; None if there is none."""
+        """Return the first name of an object's members that is a name in another case; None if none exists."""
         self.take(1)
         if len(value) <= SCANNED_MAX:
             lowered = name.lower()
@@ -88,7 +88,7 @@ class Budget(Steps):
         return found[1].get(name.lower())
 
     def identity(self, value: JSON) -> Any:
-        """Return what is equal for two values exactly when they are: a number is no boolean, and 1 is 1.0."""
+        """Return what is equal for two values exactly when they are: a number is not a boolean, and 1 is 1.0."""
         self.take(1)
         match value:
             case bool():

@@ -6,7 +6,7 @@ The request of an effect of kind ``code`` is::
      "limits": {"wall_s": …, "cpu_s": …, "memory_bytes": …, "output_bytes": …}}
 
 ``function`` names the function of the source that is called with each input, by itself; null says that the source is
-a ``lambda``. ``wrap`` asks that an input which is no object also answers to ``["value"]``, ``["output"]`` and
+a ``lambda``. ``wrap`` asks that an input which is not an object also answers to ``["value"]``, ``["output"]`` and
 ``["data"]["result"]``, and to ``get`` of these. The effect's value is ``{"results": [{"value": …} | {"error": "…",
 "code": "code.…"}, …]}``, one for each input.
 """

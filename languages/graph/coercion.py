@@ -42,7 +42,7 @@ _DIGITS_MAX = 300
 
 
 def plain(value: JSON, type: ValueType | None = None) -> JSON:
-    """Return the value that stands in a schema object ``{type, value | default}``; any other value is itself.
+    """Return the value that is in a schema object ``{type, value | default}``; any other value is itself.
 
     An object with other members than a schema's is a value, as is one of another type where an object is wanted.
     """
@@ -52,7 +52,7 @@ def plain(value: JSON, type: ValueType | None = None) -> JSON:
 
 
 def plain_or_empty(value: JSON) -> JSON:
-    """The same; a schema without a value stands for the empty one of its type."""
+    """The same; a schema without a value represents the empty one of its type."""
     match value:
         case {"type": str(name), **others} if others.keys() <= _SCHEMA_MEMBERS - {"value", "default"}:
             return next((make() for names, make in _EMPTY if name in names), value)

@@ -16,7 +16,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 class Part(BaseModel):
-    """An object of a document: strict about types; members that nobody knows are ignored."""
+    """An object of a document: strict about types; members that no one knows are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -36,10 +36,10 @@ def _or_none(value: Any) -> Any:
 
 
 Object = Annotated[dict[str, Any], BeforeValidator(_or_empty, json_schema_input_type=dict[str, Any] | None)]
-"""An object; null stands for an empty one."""
+"""An object; null represents an empty one."""
 
 Ids = Annotated[list[Text], BeforeValidator(_or_none, json_schema_input_type=list[Text] | None)]
-"""A list of ids; null stands for an empty one."""
+"""A list of ids; null represents an empty one."""
 
 
 class Metadata(Part):

@@ -22,7 +22,7 @@ def entrances(graph: Graph) -> list[Entrance]:
 
 
 def _webhook(node: GraphNode) -> Entrance:
-    # What is no mode of authentication is taken for the strictest one.
+    # What is not a mode of authentication is taken for the strictest one.
     proof = _PROOFS.get(str(node.setting("authentication")), "signature")
     methods = node.setting("allowed_methods")
     named = tuple(str(one).upper() for one in methods) if isinstance(methods, list) else ()

@@ -79,7 +79,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class ExpressionInvalid(ValueError):
-    """A text is no expression; the message says why and where."""
+    """A text is not an expression; the message says why and where."""
 
 
 class Literal(Struct, frozen=True):

@@ -60,7 +60,7 @@ class Scope(Struct, frozen=True):
     budget: Budget = field(default_factory=Budget)
 
     def root(self, name: str) -> JSON:
-        """Return what a root stands for: one with a sign, a local one, a member of the data, or of the context."""
+        """Return what a root represents: one with a sign, a local one, a member of the data, or of the context."""
         match name:
             case "$json" | "$" | "input":
                 return self.data
@@ -97,7 +97,7 @@ class Scope(Struct, frozen=True):
 def holds(text: str, scope: Scope) -> bool:
     """Say whether a condition holds; an empty one does not.
 
-    :raises ExpressionInvalid: if it is no expression
+    :raises ExpressionInvalid: if it is not an expression
     """
     scope.budget.take_parsed(text)
     return bool(text.strip()) and bool(evaluate(parse(text), scope))
@@ -189,7 +189,7 @@ def text_of(value: JSON) -> str:
 
 
 def equal(left: JSON, right: JSON, budget: Budget) -> bool:
-    """Whether two JSON values are equal; a boolean is no number."""
+    """Whether two JSON values are equal; a boolean is not a number."""
     budget.take(1)
     match left, right:
         case (bool(), _) | (_, bool()):

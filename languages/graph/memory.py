@@ -12,7 +12,7 @@ The request of an effect of kind ``memory`` is::
 - ``store`` brings ``messages`` (the user's and the answer), ``text`` (both as one), ``metadata``. It may be answered
   with ``{"to_summarize": {"messages": […], "summary": "<the one before>", "from": …}}``: then a model makes the
   summary, and
-- ``summarize`` brings it back as ``summary``, with the ``count`` of messages that it stands for, and ``from`` as it was
+- ``summarize`` brings it back as ``summary``, with the ``count`` of messages that it represents, and ``from`` as it was
   answered, if it was.
 - A node's own operation brings its ``input``, and is answered with the node's payload.
 """

@@ -57,7 +57,7 @@ ENGINE_FIELDS: dict[str, Field] = {
 def node_type(name: str) -> NodeType:
     """Return a type by name.
 
-    :raises KeyError: if there is none of that name
+    :raises KeyError: if none exists of that name
     """
     if name not in NODE_TYPES:
         raise KeyError(name)
@@ -69,7 +69,7 @@ def node_type(name: str) -> NodeType:
 
 
 def spec_of(type: str, subtype: str) -> NodeSpec | None:
-    """Return the table of a subtype, or None if there is none."""
+    """Return the table of a subtype, or None if none exists."""
     return node_type(type).subtypes.get(subtype) if type in NODE_TYPES else None
 
 

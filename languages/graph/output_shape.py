@@ -18,7 +18,7 @@ UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
 
 
 def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
-    """Shape each port's payload; names that begin with an underscore are no ports.
+    """Shape each port's payload; names that begin with an underscore are not ports.
 
     :raises TooManySteps: if it takes too many
     """
@@ -56,7 +56,7 @@ def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
 
 
 def _default(declared: JSON, rules: int) -> JSON:
-    """Return what stands for a missing member: the value it is declared with, or the empty one of its type."""
+    """Return what represents a missing member: the value it is declared with, or the empty one of its type."""
     return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
 
 
@@ -66,7 +66,7 @@ def _fit_value(value: JSON, type: Any) -> JSON:
 
 
 def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
-    """Return the first port, and its payload, that says ``success: false``; None if there is none."""
+    """Return the first port, and its payload, that says ``success: false``; None if none exists."""
     for port, payload in ports.items():
         if isinstance(payload, dict) and payload.get("success") is False:
             return port, payload

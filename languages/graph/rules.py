@@ -20,10 +20,10 @@ NO_CRITERION = 5
 """A FILTER without a criterion keeps all items, also one that excludes."""
 
 NULLS_LAST = 6
-"""What has no value to sort by stands behind what has one."""
+"""What has no value to sort by is after what has one."""
 
 WHOLE_INPUT = 7
-"""What a start by hand brings goes on whole: the table of MANUAL declares no member that could bear it."""
+"""What a start by hand brings continues whole: the table of MANUAL declares no member that could bear it."""
 
 CONTENT_MEMBERS = 8
 """Texts for people are about the input's ``content``, where it has one, and find the members of that by their names."""
@@ -47,13 +47,13 @@ OWN_TOKENS = 14
 """A node that asks a person sends its message with the token of its own configuration, where it has one."""
 
 WHOLE_TRIGGERS = 15
-"""What a start brings goes on whole from a trigger of any subtype, not only from MANUAL."""
+"""What a start brings continues whole from a trigger of any subtype, not only from MANUAL."""
 
 METHOD_BODIES = 16
 """HTTP_REQUEST sends the ``body`` of its input only by methods whose requests have one."""
 
 MEMORY_TEMPLATES = 17
-"""Templates in the configurations of a MEMORY node that stands in the graph are filled in."""
+"""Templates in the configurations of a MEMORY node that is in the graph are filled in."""
 
 LAST_CALLS = 18
 """The tools that a model calls in the last turn of an agent are called, and an agent that ends before it is done is

@@ -1,7 +1,7 @@
-"""Templates: texts in which ``{{ expression }}`` stands for its value, at any depth of objects and lists.
+"""Templates: texts in which ``{{ expression }}`` represents its value, at any depth of objects and lists.
 
-What is between the braces and is no expression stays as it is; so does ``{{$placeholder}}``, which stands for a value
-that is still to be filled in. One pass over a text fills it in: what it costs grows with the text and its values.
+What is between the braces and is not an expression stays as it is; so does ``{{$placeholder}}``, which represents a
+value that is still to be filled in. One pass over a text fills it in: what it costs grows with the text and its values.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _pieces(text: str, scope: Scope) -> Iterator[str]:
 
 
 def _fill_place(place: str, scope: Scope) -> str:
-    """Return the value of a place, or the place itself if what is in it is no expression."""
+    """Return the value of a place, or the place itself if what is in it is not an expression."""
     scope.budget.take_parsed(place)
     try:
         return written(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)

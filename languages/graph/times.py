@@ -24,4 +24,4 @@ def seconds_between(start: Instant, end: Instant) -> float:
 
 
 SECONDS_MAX = 3.2e9
-"""A century: nobody waits longer."""
+"""A century: no one waits longer."""

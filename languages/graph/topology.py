@@ -1,6 +1,6 @@
 """The wiring of a graph: its nodes with what the registry says of them, the connections between them, and its order.
 
-Attached nodes are no part of it: an agent has them, and connections that touch them are dropped.
+Attached nodes are not part of it: an agent has them, and connections that touch them are dropped.
 """
 
 from collections import deque
@@ -105,7 +105,7 @@ def _group_wires(names: Iterable[str], found: Iterable[tuple[str, Wire]]) -> dic
 
 
 def cycle_of(successors: dict[str, list[str]]) -> list[str] | None:
-    """Return a cycle, its first node repeated at the end; None if there is none.
+    """Return a cycle, its first node repeated at the end; None if none exists.
 
     What is left when nodes without predecessors are taken away, again and again, holds every cycle.
     """

@@ -11,7 +11,7 @@ from callboard.lib.json_types import JSON
 
 _BRANCH = "refs/heads/"
 _ANY = ("", "*", "{{$placeholder}}")
-"""What stands in a configuration where nobody has said which."""
+"""What is in a configuration where no one has said which."""
 
 _Data = dict[str, Any]
 
@@ -244,13 +244,13 @@ def _at(data: JSON, path: Sequence[str]) -> JSON:
 
 
 def _text(data: JSON, *path: str) -> str:
-    """The text at a path; empty if there is none."""
+    """The text at a path; empty if none exists."""
     found = _at(data, path)
     return found if isinstance(found, str) else ""
 
 
 def _read_id_and_name(given: JSON) -> tuple[str, str]:
-    """The id and the name of something that stands as its id, or as an object with both."""
+    """The id and the name of something that is as its id, or as an object with both."""
     if isinstance(given, dict):
         return _text(given, "id"), _text(given, "name")
     return (given if isinstance(given, str) else ""), ""

@@ -93,7 +93,7 @@ class Visitor(Struct, frozen=True):
         address = f"{node.path}#{node.iteration}"
         tasks = sum(len(delivery.values) for delivery in deliveries.values() if isinstance(delivery, Items))
         if tasks > TASKS_AT_ONCE_MAX:
-            # Nothing else of this execution goes on meanwhile, so the agenda may be changed there too.
+            # Nothing else of this execution continues in the meantime, so the agenda may be changed there too.
             await self.stage.compute(lambda: self.agenda.finish(task, deliveries, address))
         else:
             self.agenda.finish(task, deliveries, address)
@@ -290,7 +290,7 @@ async def _signal(node: Node, name: str, due: Instant) -> SignalArrived:
 
 
 def _bound(spec: GraphNode) -> float:
-    """Return how long one attempt may take, in seconds; 0 for ever."""
+    """Return how long one attempt may take, in seconds; 0 forever."""
     names = ["timeout_seconds", "timeout"]
     if spec.type == "HUMAN_IN_THE_LOOP" or (spec.type == "FLOW" and spec.subtype in OTHER_TIMEOUT):
         names = ["timeout"]

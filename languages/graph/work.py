@@ -58,7 +58,7 @@ class Outputs(Struct, frozen=True):
 
 
 class Delay(Struct, frozen=True):
-    """Go on after so many seconds; ``after`` makes the outputs of when it began and ended."""
+    """Continue after so many seconds; ``after`` makes the outputs of when it began and ended."""
 
     seconds: float
     after: Callable[[Instant, Instant], Outputs]
@@ -86,7 +86,7 @@ Outcome = Outputs | Delay | Await | AskHuman
 
 
 _OWN: Any = object()
-"""Stands for the node's own input."""
+"""Represents the node's own input."""
 
 
 # -- what a runner is given --------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Work(Struct, frozen=True):
         return self.spec.setting(*names)
 
     def text(self, *names: str) -> str:
-        """A configuration that is a text, with its templates filled in; empty if there is none."""
+        """A configuration that is a text, with its templates filled in; empty if none exists."""
         return text_of(self.rendered(self.setting(*names)))
 
     def number(self, *names: str, otherwise: float = 0) -> float:

@@ -1,4 +1,4 @@
-"""Branch blocks: what stands between ``if`` and ``endif`` in a step, as conditions with sub-steps.
+"""Branch blocks: what is between ``if`` and ``endif`` in a step, as conditions with sub-steps.
 
 Where the specification is silent, this reads as its reference parsers do: an ``if`` within a block begins the next
 branch of the same block, a block that is never closed loses its last branch, markers without an ``if`` are dropped.
@@ -21,7 +21,7 @@ SourceOf = Callable[[str], str | None]
 
 
 class Block(Struct, frozen=True):
-    """What stands below a marker; ``test`` is what an ``if`` or an ``elif`` says, None for ``else``."""
+    """What is below a marker; ``test`` is what an ``if`` or an ``elif`` says, None for ``else``."""
 
     test: Match[str] | None
     line: int

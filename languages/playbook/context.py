@@ -11,7 +11,7 @@ from callboard.bus.effects import Message, Part, Recall, Text
 from callboard.languages.playbook.document import Step
 
 INLINE_CHARS_MAX = 200
-"""An output that is no longer than this stands in a message itself instead of as a reference."""
+"""An output that is no longer than this is in a message itself instead of as a reference."""
 
 INTRODUCTION = "The results of the earlier steps of this playbook, in the order in which they were carried out:\n\n"
 ANSWERED = "The answer that a person gave for this step:\n\n"

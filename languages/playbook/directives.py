@@ -1,4 +1,4 @@
-"""Directives: the lines of a step that are no prompt text, and what is left when they have been taken out."""
+"""Directives: the lines of a step that are not prompt text, and what is left when they have been taken out."""
 
 from collections.abc import Iterable
 from typing import Any

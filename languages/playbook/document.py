@@ -63,7 +63,7 @@ class Input(Part):
 
 
 class PromptRef(Part):
-    """What stands in the parentheses of ``@prompt``, scheme included."""
+    """What is in the parentheses of ``@prompt``, scheme included."""
 
     prompt_id: str
 
@@ -120,7 +120,7 @@ class Step(Part):
 
 
 class Playbook(Part):
-    """A playbook; ``artifact_type`` may be one that nobody knows, or hold a placeholder."""
+    """A playbook; ``artifact_type`` may be one that no one knows, or hold a placeholder."""
 
     title: str
     description: str = ""

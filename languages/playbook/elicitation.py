@@ -1,4 +1,4 @@
-"""Responses to questions: which ones there can be, and what is taken where nobody is to be asked. Pure."""
+"""Responses to questions: which ones there can be, and what is taken where no one is to be asked. Pure."""
 
 from collections.abc import Iterator
 
@@ -56,7 +56,7 @@ def schema_of(asked: Elicitation) -> JSON:
 
 
 def default(asked: Elicitation) -> str:
-    """Return the response of a run that asks nobody."""
+    """Return the response of a run that asks no one."""
     match asked.type:
         case "confirm":
             return "yes"
@@ -70,6 +70,6 @@ def questions(playbook: Playbook) -> Iterator[tuple[Step, Elicitation]]:
     """Yield every step and sub-step that asks, with its question."""
     for step in playbook.steps:
         for one in (step, *(inner for branch in step.branches for inner in branch.steps)):
-            # A step that calls a tool asks nobody.
+            # A step that calls a tool asks no one.
             if one.elicitation is not None and one.tool_call is None:
                 yield one, one.elicitation

@@ -57,7 +57,7 @@ def extracted(answer: str, field: str, rules: int = LATEST) -> Extracted:
 
 
 def _outermost(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text that stand in no other, the last one first."""
+    """Yield the objects of a text that are in no other, the last one first."""
     for begin, end in reversed(outermost_objects(text, steps)):
         steps.take_text(READ_TIMES * (end - begin))
         yield json.loads(text[begin:end], parse_int=_whole)

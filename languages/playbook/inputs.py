@@ -29,7 +29,7 @@ def declared(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
 
 
 def _input(name: str, spec: str, description: str, line: int) -> Input:
-    """Read a type specification: a type, and behind the first colon the options of an enum or else the default."""
+    """Read a type specification: a type, and after the first colon the options of an enum or else the default."""
     word, _, value = spec.partition(":")
     kind = TYPES.get(word.strip().lower(), "string")
     common: dict[str, Any] = {"name": name, "description": description.strip(), "line": line}

@@ -94,7 +94,7 @@ def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
 
 
 def _value(match: Match[str], find: Find) -> str | None:
-    """Return what a placeholder stands for; its own default if nothing has its name."""
+    """Return what a placeholder represents; its own default if nothing has its name."""
     found = find(match[1])
     return match[2] if found is None else found
 

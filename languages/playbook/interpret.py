@@ -1,6 +1,6 @@
 """The playbook interpreter: one step after the other, each a fresh call with what the steps before it came to.
 
-A step that fails ends the run; so does one that nobody answers in time, and then the run has expired.
+A step that fails ends the run; so does one that no one answers in time, and then the run has expired.
 """
 
 import datetime as dt
@@ -68,7 +68,7 @@ class _Run:
             return self._end_run("cancelled", cancelled.cause)
 
     async def _step(self, place: int) -> Outcome:
-        """Carry a step out, and stand still behind it if it is a breakpoint, or the run goes step by step."""
+        """Carry a step out, and stand still after it if it is a breakpoint, or the run goes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
         await self._stage.breathe()
         if lapsed := await self._stand():
@@ -149,7 +149,7 @@ class _Run:
         return outcome
 
     async def _stand(self, node: Node | None = None, label: str = "") -> Lapsed | None:
-        """Stand still while the run is paused, or at a breakpoint, until somebody resumes it or it is too late."""
+        """Stand still while the run is paused, or at a breakpoint, until someone resumes it or it is too late."""
         stage = self._stage
         due = stage.now() + self._expires
         self._stands += 1
@@ -168,7 +168,7 @@ class _Run:
         return End(status, record.last, record.results(self._names.outputs, self._artifact(status)), error)
 
     def _artifact(self, status: str) -> str:
-        """Return the artifact type with values in it; if it comes to one that nobody knows, that is told."""
+        """Return the artifact type with values in it; if it comes to one that no one knows, that is told."""
         declared = self._playbook.artifact_type
         try:
             kind = rendered(declared, self._names.find, self._stage.info.rules).text

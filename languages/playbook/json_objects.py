@@ -2,7 +2,7 @@
 
 Each opening brace may begin an object, and most texts hold braces that begin none. An attempt reads the text as JSON
 from a brace on. If it fails, the objects that it has read whole remain, and what it left open is not an object either,
-since an attempt from there would read the same. So only braces that the attempt met inside of strings are tried anew.
+since an attempt from there would read the same. So only braces that the attempt met inside of strings are tried again.
 Of two attempts over the same piece of text, one reads as strings what the other reads as structure. A third would
 agree with one of them, so the work grows with the length of the text alone.
 """
@@ -30,7 +30,7 @@ the end."""
 
 
 def outermost_objects(text: str, steps: Steps) -> list[tuple[int, int]]:
-    """Return where the objects of a text begin and end that stand in no other object, in their order.
+    """Return where the objects of a text begin and end that are in no other object, in their order.
 
     What nests deeper than values may is not an object.
 

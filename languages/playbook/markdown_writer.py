@@ -73,7 +73,7 @@ def _marker(branch: Branch, word: str) -> str:
 
 
 def _headless(step: Step, index: int) -> bool:
-    """Whether a sub-step is one that stands for a branch without headings; its text may hold unread directives."""
+    """Whether a sub-step is one that represents a branch without headings; its text may hold unread directives."""
     name = letters(index)
     if (step.label, step.title) != (f"{step.number}{name}", f"Branch {name}"):
         return False

@@ -14,7 +14,7 @@ class Names:
         self.outputs = dict(outputs)
 
     def find(self, name: str) -> str | None:
-        """Return what a name stands for; None if nothing has it."""
+        """Return what a name represents; None if nothing has it."""
         return self.inputs.get(name, self.outputs.get(name))
 
     def override(self, variables: Mapping[str, JSON]) -> None:

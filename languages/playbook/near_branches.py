@@ -78,7 +78,7 @@ def near_blocks(lines: list[Line]) -> Iterator[Near]:
 
 
 def near_bodies(lines: list[Line], number: int) -> Iterator[Near]:
-    """Yield what stands in a branch and is lost, or is not read, since no sub-step has begun."""
+    """Yield what is in a branch and is lost, or is not read, since no sub-step has begun."""
     found = split(lines)
     for index, block in enumerate(found.blocks):
         heads = [at for at, line in enumerate(block.body) if SUB_STEP.fullmatch(heading(line.text, 3) or "")]

@@ -19,7 +19,7 @@ _FORMS = {
 }
 
 _LIKE = re.compile(r"@\s?(\w+)\s*(?:\((.*)\)|[:\s]\s*(.*))?\s*[.;,]?", re.ASCII)
-"""A line that is a directive, or looks like one: its name, and what stands in its parentheses or behind its name."""
+"""A line that is a directive, or looks like one: its name, and what is in its parentheses or after its name."""
 
 _WITHIN = re.compile(r"(?:[-*+]\s+|.*\s)(@(?:output|elicit|prompt|tool)\(.*\))", re.ASCII)
 """A line that ends with a directive after something else."""

@@ -96,7 +96,7 @@ def _short(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _outside_fences(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines that stand in no fence of code; a marker of a branch is none."""
+    """Yield the lines that are in no fence of code; a marker of a branch is none."""
     fenced = False
     for line in lines:
         text = line.text.strip()
@@ -169,7 +169,7 @@ def _variables(line: Line) -> Iterator[Problem]:
 
 
 def _placeholders(line: Line, names: set[str]) -> Iterator[Problem]:
-    """Yield what stands in braces like a placeholder, is none, and means a name that there is."""
+    """Yield what is in braces like a placeholder, is none, and means a name that there is."""
     for match in _BRACES.finditer(line.text):
         if PLACEHOLDER.fullmatch(match[0]):
             continue

@@ -15,7 +15,7 @@ from callboard.languages.problems import kind_of
 from callboard.lib.json_types import JSON
 
 EXPIRES_AFTER_S = 24 * 60 * 60.0
-"""How long a run waits for somebody, if its start does not say."""
+"""How long a run waits for someone, if its start does not say."""
 
 EXPIRES_AFTER_MAX_S = 100 * 365 * 24 * 60 * 60.0
 
@@ -23,7 +23,7 @@ MAX_TOKENS = 16_384
 """How long a model's answer may be, in tokens, if its start does not say."""
 
 CALLER = "caller"
-"""Instead of a tool source: whoever started the run, or anybody else, answers its calls."""
+"""Instead of a tool source: whoever started the run, or anyone else, answers its calls."""
 
 
 def complaint(message: str, expected: str) -> PydanticCustomError:
@@ -102,6 +102,6 @@ class Options(Part):
         return given_parameters({name: getattr(self, name, None) for name in NAMES})
 
     def source(self, connection: str) -> ToolSource | Literal["caller"] | None:
-        """Return who serves a connection; None if nobody was named."""
+        """Return who serves a connection; None if no one was named."""
         found = self.connections.get(connection)
         return found if found is None or found == CALLER else msgspec.convert(found, ToolSource)

@@ -24,7 +24,7 @@ class Broken(Struct, frozen=True):
 
 
 class Lapsed(Struct, frozen=True):
-    """Nobody came in time; the run has expired."""
+    """No one came in time; the run has expired."""
 
     message: str
 

@@ -27,7 +27,7 @@ TOOL = re.compile(r"@tool\((.+)\)")
 QUOTED = re.compile(r'"([^"]*)"')
 
 QUOTED_ARGUMENT = re.compile(r'\s*"([^"]*)"\s*(?:,|\Z)', re.ASCII)
-"""An argument in quotes, with the comma behind it."""
+"""An argument in quotes, with the comma after it."""
 
 TOOL_NAME = re.compile(r"[\w.-]+", re.ASCII)
 """A name of a connection or a tool that needs no quotes."""
@@ -43,7 +43,7 @@ PLACEHOLDER = re.compile(rf"\{{\{{(\w+)(?::\w+(?::([^}}]{{0,{DEFAULT_CHARS_MAX}}
 """``{{name}}``, ``{{name:type}}`` or ``{{name:type:default}}``."""
 
 VARIABLE = re.compile(r"\{\{(\w+)\}\}", re.ASCII)
-"""A placeholder that stands for the whole text of a prompt."""
+"""A placeholder that represents the whole text of a prompt."""
 
 
 def heading(line: str, level: int) -> str | None:

@@ -28,7 +28,7 @@ class Section(Struct, frozen=True):
 
 
 class Sections(Struct, frozen=True):
-    """A text taken apart; ``title`` is empty if there is none."""
+    """A text taken apart; ``title`` is empty if none exists."""
 
     title: str
     description: str
@@ -40,7 +40,7 @@ class Sections(Struct, frozen=True):
 
 
 def sections(text: str) -> Sections:
-    """Take a text apart. What stands before the title and in no section is dropped."""
+    """Take a text apart. What is before the title and in no section is dropped."""
     title = ""
     description: list[Line] = []
     found: list[Section] = []

@@ -1,4 +1,4 @@
-"""The state document of the specification, as a start brings it to go on from."""
+"""The state document of the specification, as a start brings it to continue from."""
 
 import re
 from typing import Any
@@ -13,14 +13,14 @@ from callboard.languages.playbook.names import text_of
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 PAUSED = "paused"
-"""The status of an execution that stands still at a breakpoint, behind a step."""
+"""The status of an execution that stands still at a breakpoint, after a step."""
 
 
 class State(BaseModel):
     """A saved execution; members that other implementations add are passed over.
 
-    ``step_outputs`` is by step number. ``next_step`` is ours: the place, from 0, of the step to go on at, for playbooks
-    that repeat a number.
+    ``step_outputs`` is by step number. ``next_step`` is ours: the place, from 0, of the step to continue at, for
+    playbooks that repeat a number.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -44,7 +44,7 @@ class State(BaseModel):
         return {name: text_of(value) for name, value in self.named_outputs.items() if value is not None}
 
     def place(self, playbook: Playbook) -> int:
-        """Return the place of the step to go on at: behind the one it paused at, unless that has no output yet.
+        """Return the place of the step to continue at: after the one it paused at, unless that has no output yet.
 
         At a breakpoint a step is behind, whether its output has been saved or not.
         """

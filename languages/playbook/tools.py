@@ -36,7 +36,7 @@ async def call_tool(
     source = options.source(call.connection_name)
     if source == CALLER:
         return await _by_caller(stage, node, call, arguments, options)
-    # Where nobody serves a connection, the run's script may answer for it.
+    # Where no one serves a connection, the run's script may answer for it.
     async with node.toolbox([source or ScriptedTools([ToolSpec(call.tool_name)])]) as opened:
         if isinstance(opened, Failed):
             return Broken(opened.error)

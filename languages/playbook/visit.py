@@ -27,7 +27,7 @@ TOO_MUCH_TEXT = "playbook.too_much_text"
 """The code of the failure of a step whose text becomes too long."""
 
 EXPIRE = "expire"
-"""What becomes of a run whose question nobody answers in time."""
+"""What becomes of a run whose question no one answers in time."""
 
 ONE_TURN = Policy(turns_max=1)
 
@@ -46,7 +46,7 @@ class Visit(Struct):
     """A visit, ``inner`` if it is one of a sub-step.
 
     ``above`` and ``answers`` come from the step around that: its texts, and what people answered. ``known`` is a
-    response that nobody has to be asked for.
+    response that no one has to be asked for.
     """
 
     setting: Setting
@@ -72,7 +72,7 @@ class Visit(Struct):
     # -- the question --------------------------------------------------------------------------------------------------
 
     async def asked(self) -> Lapsed | None:
-        """Ask the step's question, if it has one and nobody has answered it yet; keep the response."""
+        """Ask the step's question, if it has one and no one has answered it yet; keep the response."""
         asked = self.step.elicitation
         if asked is None:
             return None
@@ -127,7 +127,7 @@ class Visit(Struct):
 
     @property
     def says(self) -> bool:
-        """Whether the step has a text of its own, or one that it refers to."""
+        """Whether the step has its own text, or one that it refers to."""
         return bool(self.step.content or self.step.prompt_ref)
 
     async def answered(self) -> Outcome:

@@ -27,7 +27,7 @@ class Addresses:
         return f"{UNNAMED}-{self._count}"
 
     def add(self, task: asyncio.Task[Any], parent: "asyncio.Task[Any] | None", default: str) -> None:
-        """Take a new task in; ``default`` is the name that it has if nobody gives it one."""
+        """Take a new task in; ``default`` is the name that it has if no one gives it one."""
         place = self._places.get(parent) if parent is not None else None
         self._places[task] = _Place(task, place, default)
 

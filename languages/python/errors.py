@@ -40,7 +40,7 @@ class NotInWorkflow(Exception):
 
 
 class WorkflowFault(Exception):
-    """The code of a workflow is at fault in a way that the run cannot go on with; ``failure`` says how."""
+    """The code of a workflow is at fault in a way that the run cannot continue with; ``failure`` says how."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -9,11 +9,11 @@ import sys
 from types import FrameType, TracebackType
 
 _OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] + "/", contextlib.__file__, "<frozen")
-"""Where the code lies that nobody who writes a workflow has written."""
+"""Where the code lies that no one who writes a workflow has written."""
 
 
 def where(root: str) -> str:
-    """Return where the caller is: the innermost frame of the bundle at ``root``, or else of anybody but us."""
+    """Return where the caller is: the innermost frame of the bundle at ``root``, or else of anyone but us."""
     found: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore
     while frame is not None:
@@ -32,7 +32,7 @@ def place(root: str, frame: FrameType, line: int | None = None) -> str:
 
 
 def short(root: str, file: str) -> str:
-    """Return the name of a file as it stands in the bundle; of others the last part."""
+    """Return the name of a file as it is in the bundle; of others the last part."""
     return file[len(root) :].lstrip("/") if root and file.startswith(root) else file.rpartition("/")[2]
 
 

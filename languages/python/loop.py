@@ -170,7 +170,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return ", ".join(lines)
 
     def drop(self) -> None:
-        """Give everything up without clean-up: the run has ended here, or goes on elsewhere."""
+        """Give everything up without clean-up: the run has ended here, or continues elsewhere."""
         self._dead = True
         self._ready.clear()
         for task in self._left():

@@ -164,7 +164,7 @@ async def ask(
     What does not fit the type, or is none of the ``options``, is refused, and the question stays open. ``to`` names who
     is asked, ``channel`` the way, ``data`` is shown with the question.
 
-    :raises TimeoutError: if nobody has answered within ``timeout``
+    :raises TimeoutError: if no one has answered within ``timeout``
     """
     reading = _Answers(codec(Any if answer is None else answer), list(options))
     loop = current_loop()
@@ -232,7 +232,7 @@ class _Answers(Struct, frozen=True):
             return self.codec.decode(value)
 
     def refusal(self, response: JSON) -> str | None:
-        """Say why a response is no answer; None if it is one."""
+        """Say why a response is not an answer; None if it is one."""
         try:
             self.read(response)
         except (ValueError, TypeError) as error:
@@ -264,7 +264,7 @@ class ChildRun(Struct, frozen=True):
 
 
 async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun:
-    """Perform another definition as a run of its own, and return how it ended.
+    """Perform another definition as its own run, and return how it ended.
 
     ``definition`` is a workflow, the name of a registered definition, or a file beside the code, of any language;
     ``start`` is what else its start may say (`docs/messages.md`).

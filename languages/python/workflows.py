@@ -115,7 +115,7 @@ def told(error: Exception, at: str = "") -> list[tuple[str, str]]:
 def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
     """Make a coroutine function a workflow, which a worker that was given its code performs.
 
-    What it awaits is recorded, so that a run goes on elsewhere after a crash. The JSON Schemas of a run's input and
+    What it awaits is recorded, so that a run continues elsewhere after a crash. The JSON Schemas of a run's input and
     output follow from the annotations.
 
     :raises TypeError: if it is not a coroutine function, or a type in it has no form in JSON

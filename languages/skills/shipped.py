@@ -43,7 +43,7 @@ def _text_of(skill_id: str) -> str:
 def shipped_skill(skill_id: str) -> Skill:
     """Read a skill that is shipped.
 
-    :raises KeyError: if there is none of that id
+    :raises KeyError: if none exists of that id
     """
     if skill_id not in shipped_ids():
         raise KeyError(skill_id)

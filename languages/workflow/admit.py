@@ -59,7 +59,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     complete), ``shipped`` (those of ours that nodes list, if any, likewise), and ``config``: each given key to the name
     under which the tools' environment knows its value, so that no value is recorded.
     ``Plan.needs`` has ``skills`` (id to the environment variables without which it is unavailable; an optional value
-    likewise, as ``id.KEY``; of a shipped skill both behind ``shipped:``) and ``environment`` (every variable that the
+    likewise, as ``id.KEY``; of a shipped skill both after ``shipped:``) and ``environment`` (every variable that the
     run's tools may be given and whose value must not be recorded).
     """
     document = definition.document

@@ -21,7 +21,7 @@ STEPS_MAX = 20_000_000
 """How many steps one comparison may take: some tens of seconds."""
 
 SHOWN_CHARS_MAX = 120
-"""How much of a value stands in the text of a failed check."""
+"""How much of a value is in the text of a failed check."""
 
 
 class OutputMatch(Part):

@@ -52,7 +52,7 @@ class NodeSources(Part):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of what stands in a document: a list of sources, or the object."""
+        """The schema of what is in a document: a list of sources, or the object."""
         whole = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [whole["properties"]["sources"], {**whole}]}
 

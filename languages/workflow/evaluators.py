@@ -85,7 +85,7 @@ class Evaluation(Struct, frozen=True):
     reasoning: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return it as it stands in a node's result."""
+        """Return it as it is in a node's result."""
         told = {"name": self.name, "kind": self.kind, "pass": self.passed}
         return told if self.reasoning is None else {**told, "reasoning": self.reasoning}
 

@@ -34,7 +34,7 @@ class DataPath(Struct, frozen=True):
 
 
 class Values(Struct, frozen=True):
-    """What a path leads to; more or less than one value only behind a wildcard."""
+    """What a path leads to; more or less than one value only after a wildcard."""
 
     mode: Literal["all", "any"]
     values: list[JSON]

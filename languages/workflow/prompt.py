@@ -1,6 +1,6 @@
 """What a model is told: the instruction with everything that belongs before it, and the context of former results.
 
-A former result stands in a message as a reference to where the log holds it, so that it is stored once.
+A former result is in a message as a reference to where the log holds it, so that it is stored once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ CONTEXT_HEADING = "## Background Context"
 SEPARATOR = "\n\n---\n\n"
 
 INLINE_CHARS_MAX = 120
-"""A single field whose JSON is no longer than this stands in a message itself instead of as a reference."""
+"""A single field whose JSON is no longer than this is in a message itself instead of as a reference."""
 
 SYSTEM = (
     "You carry out one step of a workflow. The message holds the step's instruction and, as JSON, the context: the "

@@ -48,7 +48,7 @@ def _call(called: Called) -> dict[str, Any]:
 
 
 def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
-    """Make a failed result; the message stands in the data, where later nodes and conditions see it."""
+    """Make a failed result; the message is in the data, where later nodes and conditions see it."""
     return Result("failed", {**data, "error": error.message}, error=error, **more)
 
 
@@ -69,7 +69,7 @@ def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | N
     return failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
 
 
-# -- behind it --------------------------------------------------------------------------------------------------------
+# -- after it --------------------------------------------------------------------------------------------------------
 
 
 def captured(node: Node, said: Conversation) -> Result:

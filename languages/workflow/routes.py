@@ -53,7 +53,7 @@ class Onward(Struct, frozen=True):
 
 
 class Terminal(Struct, frozen=True):
-    """The run ends here; ``failure`` is set if it ends because nobody could say where it goes."""
+    """The run ends here; ``failure`` is set if it ends because no one could say where it goes."""
 
     failure: Failure | None = None
 
@@ -109,7 +109,7 @@ class Router:
         return self._take_default(node, outcome, default)
 
     def _take_default(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
-        """Nobody chose a way: the default holds. Without one an unclear answer ends the run, a failure fails it."""
+        """No one chose a way: the default holds. Without one an unclear answer ends the run, a failure fails it."""
         error = outcome.error if isinstance(outcome, Failed) else None
         why = f"the routing question failed: {error.message}" if error else "the answer names none of the choices"
         node.warn("ROUTE_UNDECIDED", why)

@@ -17,7 +17,7 @@ WAYS_APART = 4
 """An answer names a way also where another way's id is part of that, or where it is written in other letters."""
 
 EDGES_APART = 5
-"""Several edges to one target are choices of their own."""
+"""Several edges to one target are their own choices."""
 
 LATEST = 5
 """The generation of the runs that are admitted now."""

@@ -29,7 +29,7 @@ SourceKind = Literal["inline", "file", "url"]
 
 
 class Source(Part):
-    """One source. ``value`` is the text, the path or the URL, without blank around it; ``origin`` what stood in the
+    """One source. ``value`` is the text, the path or the URL, without blank around it; ``origin`` what was in the
     document.
     """
 
@@ -39,7 +39,7 @@ class Source(Part):
 
     @property
     def text(self) -> str:
-        """The text of an inline source as it stands in the document."""
+        """The text of an inline source as it is in the document."""
         return self.origin if isinstance(self.origin, str) else self.value
 
     @model_validator(mode="before")
@@ -53,7 +53,7 @@ class Source(Part):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of what stands in a document, which is not how it is kept here."""
+        """The schema of what is in a document, which is not how it is kept here."""
         text = {"type": "string", "minLength": 1}
         tagged = [
             {"properties": {tag: text, **more}, "required": [tag], "additionalProperties": False}

@@ -187,7 +187,7 @@ def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
 
 
 def unknown_skills(document: Workflow, known: set[str]) -> Iterator[tuple[str, Location]]:
-    """Yield every mention of a skill that neither the document nor anybody else defines."""
+    """Yield every mention of a skill that neither the document nor anyone else defines."""
     for name, node in document.nodes.items():
         for index, skill in enumerate(node.skills):
             if skill not in document.skills and skill not in known:

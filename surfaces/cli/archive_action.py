@@ -34,7 +34,7 @@ class Chosen(Struct, frozen=True):
 async def write(chosen: Chosen, config: Config, settings: Settings) -> None:
     """Write runs to an archive and say how many.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     :raises CallboardError: ``file.unwritable``
     """
     async with reach(config, reads=True, name="callboard archive") as connection:

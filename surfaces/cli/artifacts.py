@@ -1,4 +1,4 @@
-"""What a run leaves behind in files: its output as an artifact, and a summary in markdown.
+"""What a run leaves after in files: its output as an artifact, and a summary in markdown.
 
 The summary has the form of the one that PLAYBOOK.md's native runner appends to a job: the artifact, a table of steps,
 the warnings.

@@ -1,4 +1,5 @@
-"""Opening a run in the browser: where `callboard up` serves the page, as it notes in the data directory meanwhile.
+"""Opening a run in the browser: where `callboard up` serves the page, as it notes in the data directory in the
+meantime.
 
 The address has the token of the page, and the command line of a browser can be read by everybody on the machine; so the
 browser is given a file that leads there, which only its owner can read.

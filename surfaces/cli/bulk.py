@@ -25,11 +25,11 @@ from callboard.surfaces.cli.progress import Progress, progress
 from callboard.surfaces.cli.run_selection import wanted
 
 SHOWN_MAX = 10
-"""How many runs are shown before they are told, and how many that refuse it behind."""
+"""How many runs are shown before they are told, and how many that refuse it after."""
 
 
 AGAIN = ("purge",)
-"""What has no operation to go on with: done again, it finds those that are left."""
+"""What has no operation to continue with: done again, it finds those that are left."""
 
 _WORDS = {
     "told": "told",
@@ -96,7 +96,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
     """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
-    :raises UsageInvalid: if nobody could be asked, or the question is empty
+    :raises UsageInvalid: if no one could be asked, or the question is empty
     :raises CallboardError: if there is no server, or no worker answers
     """
     if settings.as_json and not many.yes:

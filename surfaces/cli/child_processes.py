@@ -1,6 +1,6 @@
 """Child processes of ``callboard up`` and ``callboard worker``: further workers, and who serves HTTP.
 
-One that dies is started anew. What a child needs to know, secrets too, comes over its standard input, which stays open
+One that dies is started again. What a child needs to know, secrets too, comes over its standard input, which stays open
 for as long as we live: it hears by its end that we have gone, and goes too. What it has to say goes to our stderr.
 Signals reach us alone; we pass on that it is to stop.
 """
@@ -30,14 +30,14 @@ STDIN = 0
 
 RESTART_PAUSE_S = 0.2
 RESTART_PAUSE_MAX_S = 30.0
-"""Pauses before one that died is started anew, longer and longer."""
+"""Pauses before one that died is started again, longer and longer."""
 
 BEGIN_S = 0.5
-"""So long we have the machine for ourselves before the first of them: what others have left goes on at once, while
+"""So long we have the machine for ourselves before the first of them: what others have left continues at once, while
 starting a process takes most of a second of a core."""
 
 STABLE_S = 10.0
-"""A process that has lived for so long may be started anew at once."""
+"""A process that has lived for so long may be started again at once."""
 
 
 class Standing(Struct, frozen=True):
@@ -73,7 +73,7 @@ class ChildProcesses:
         self._gone = anyio.Event()
 
     def keep(self, child: ChildProcess) -> None:
-        """Start a process, and start it anew whenever it dies."""
+        """Start a process, and start it again whenever it dies."""
         self._tasks.start_soon(self._keep, child)
 
     async def stop(self) -> None:
@@ -126,13 +126,13 @@ class ChildProcesses:
 
 
 def _terminate(process: anyio.abc.Process) -> None:
-    with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
+    with suppress(ProcessLookupError):  # it has ended, and no one has noticed yet
         process.terminate()
 
 
 async def _hand_over(process: anyio.abc.Process, child: ChildProcess) -> None:
     assert process.stdin is not None
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end tells what there is to tell
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end says what there is to tell
         await process.stdin.send(pickle.dumps(child))
 
 

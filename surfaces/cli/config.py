@@ -39,5 +39,5 @@ def config(settings: Settings) -> None:
         runs = "those of several runs merged" if appends.merged else "each run for itself"
         say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
     for warning in found.warnings:
-        if warning.code != UNKNOWN:  # Every command tells of these.
+        if warning.code != UNKNOWN:  # Every command reports these.
             say(problem_text(warning), err=True)

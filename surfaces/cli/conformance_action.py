@@ -70,9 +70,9 @@ class Claimed(Struct, frozen=True):
 
 
 def claimed(language: str | None = None) -> Claimed:
-    """Return what a language claims; None stands for the only one that claims anything.
+    """Return what a language claims; None represents the only one that claims anything.
 
-    :raises click.BadParameter: if there is no such language, or several claim something
+    :raises click.BadParameter: if the language does not exist, or several claim something
     """
     return Claimed(*chosen_language(lambda offered: offered.conformance, "a conformance corpus", language))
 
@@ -103,7 +103,7 @@ def conform(
 def chosen(cases: Sequence[Case], pattern: str | None) -> list[Case]:
     """Return the cases, with those of their scenarios, that match a pattern of CASE or CASE/SCENARIO.
 
-    :raises click.BadParameter: if there are none
+    :raises click.BadParameter: if none exists
     """
     if pattern is None:
         return list(cases)
@@ -185,7 +185,7 @@ async def _publish_start(connection: Connection, message: dict[str, Any]) -> lis
 
 
 async def _result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
-    """Return the Result of a run's root frame; None if there is none in time."""
+    """Return the Result of a run's root frame; None if none exists in time."""
     with anyio.move_on_after(wait_s):
         async with connection.client.follow(run, event_type=RunEnd.type) as feed:
             async for recorded in feed:

@@ -22,7 +22,7 @@ def converted_file(file: str, form: str | None, language: str | None, output: st
     """Write a definition in another form; return the exit code.
 
     :raises RequestRefused: with every problem of the definition
-    :raises click.UsageError: if there is no such form of it, or no language is the one
+    :raises click.UsageError: if the form does not exist of it, or no language is the one
     """
     source = text_of(Path(file))
     is_json = source.lstrip("\ufeff \t\r\n").startswith("{")

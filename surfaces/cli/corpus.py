@@ -48,7 +48,7 @@ class CorpusUnreadable(CallboardError):
 def read_corpus(folder: Path) -> list[Case]:
     """Read all cases of a corpus, or the one that the folder itself is, in the order of their names.
 
-    :raises CorpusUnreadable: if there are none, or one cannot be read
+    :raises CorpusUnreadable: if none exists, or one cannot be read
     """
     found = sorted([*folder.glob("case.json"), *folder.glob("*/case.json")])
     if not found:
@@ -59,7 +59,7 @@ def read_corpus(folder: Path) -> list[Case]:
 def _case(folder: Path) -> Case:
     about = _object(folder / "case.json")
     scenarios = folder / "scenarios"
-    # The file names the scenarios; a folder that it does not name would be one that nobody runs.
+    # The file names the scenarios; a folder that it does not name would be one that no one runs.
     named = sorted({*about.get("scenarios", {}), *(path.name for path in scenarios.glob("*") if path.is_dir())})
     if not named:
         raise CorpusUnreadable("the case has no scenarios", folder)

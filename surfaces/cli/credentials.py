@@ -43,7 +43,7 @@ def add(provider: str, user: str, settings: Settings) -> None:
 @user_option
 @settings_options
 def connect(provider: str, user: str, settings: Settings) -> None:
-    """Have somebody connect their account at a provider in a browser (OAuth 2); it is renewed by itself from then on.
+    """Have someone connect their account at a provider in a browser (OAuth 2); it is renewed by itself from then on.
 
     The setting `oauth` names the application that they are asked for. Where it has a redirect_url, the address that the
     browser is sent to is read from stdin; else it comes back to this machine.

@@ -32,7 +32,7 @@ SENDER_SECRET = "WEBHOOK_SECRET"
 def given_values(provider: str) -> dict[str, str]:
     """Read the variables of a credential from stdin, or ask for the one that is usual.
 
-    :raises UsageInvalid: if there is no such provider, or no such variable
+    :raises UsageInvalid: if the provider does not exist, or no such variable
     """
     if provider.startswith(SENDER):
         return _sender_values(provider)
@@ -70,7 +70,7 @@ def _lines(asked: str) -> list[str]:
 async def add_credential(provider: str, user: str, values: dict[str, str], config: Config, settings: Settings) -> None:
     """Keep a credential.
 
-    :raises UsageInvalid: if nobody can be called so
+    :raises UsageInvalid: if no one can be called so
     :raises CallboardError: if there is no key, or whatever keeps the store from being used
     """
     if not is_name(user):
@@ -106,7 +106,7 @@ async def list_credentials(config: Config, settings: Settings) -> None:
 async def remove_credential(provider: str, user: str, config: Config, settings: Settings) -> None:
     """Remove a credential.
 
-    :raises CallboardError: if there is none, or whatever keeps the store from being used
+    :raises CallboardError: if none exists, or whatever keeps the store from being used
     """
     async with reach(config, reads=True, name="callboard credentials") as connection:
         await Credentials(connection.log, config.tenant, config.replicas).remove(provider, user)
@@ -126,7 +126,7 @@ async def rotate_credentials(config: Config, settings: Settings) -> None:
 
 
 async def connect_account(provider: str, user: str, config: Config, settings: Settings) -> None:
-    """Have somebody let us have their account: print where they have to go, and wait until they come back.
+    """Have someone let us have their account: print where they have to go, and wait until they come back.
 
     :raises UsageInvalid: if no application is configured for the provider
     :raises OAuthFailed: if they do not let us, or the provider gives no token

@@ -13,7 +13,7 @@ from callboard.surfaces.cli.options import Settings, settings_options
 def diff(settings: Settings, left: str, right: str) -> None:
     """Tell what differs between two runs: definition, start, sources, way, nodes and their results, status.
 
-    Durations, tokens and costs are told too, and never make a difference. Of a fork and its origin what lies behind
+    Durations, tokens and costs are told too, and never make a difference. Of a fork and its origin what lies after
     their parting is told. Ends as diff(1) does: with 0 if nothing differs, with 1 if something does, with 2 if there is
     no such run.
     """

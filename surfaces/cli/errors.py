@@ -1,6 +1,6 @@
 """Errors as people and machines see them: one clear message on stderr, or one object on stdout; never a traceback.
 
-What is none of ours is a fault of this program and goes on as it is.
+What is none of ours is a fault of this program and continues as it is.
 """
 
 import re
@@ -24,7 +24,7 @@ _SAID = re.compile(r"`callboard (?:schedule )?[a-z]+")
 
 
 class StdoutUnheard(CallboardError):
-    """Nobody can know what the command has come to."""
+    """No one can know what the command has come to."""
 
     def __init__(self, lost: StdoutLost) -> None:
         remedy = "What the command was to do may be done: look, before it is given again with another stdout."
@@ -36,7 +36,7 @@ def report(error: BaseException, *, as_json: bool, settings: Settings | None = N
 
     What its remedy says to type leads to where ``settings`` led.
 
-    :raises BaseException: the error, if it is no error of ours
+    :raises BaseException: the error, if it is not our own error
     """
     found = list(leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):

@@ -20,7 +20,7 @@ CODES: dict[type[Exception], str] = {
     EvaluationError: "System.ExpressionEvaluationError",
     Unrepresentable: "System.UnrepresentableValue",
 }
-"""The failures of a flow that stand for an expression without a value, and for a value without a form in JSON."""
+"""The failures of a flow that represent an expression without a value, and for a value without a form in JSON."""
 
 CONVERT = "Convert it inside of the expression: string(…), int(…), durationToIso8601(…)."
 ASK_BEFORE = "Ask for what may be absent with has(…)."
@@ -55,9 +55,9 @@ class _Present:
 def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_json: bool) -> None:
     """Print the value of an expression.
 
-    :raises RequestRefused: if the text is no expression, with the place where it stops being one
+    :raises RequestRefused: if the text is not an expression, with the place where it stops being one
     :raises NoValue: if it has no value, or none that JSON can hold
-    :raises click.BadParameter: if the bindings are no object
+    :raises click.BadParameter: if the bindings are not object
     """
     bindings = _bindings(bindings_text)
     program = compiled(given)
@@ -92,7 +92,7 @@ def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str
 def compiled(given: str) -> Program:
     """Compile an expression, with or without the braces of a document around it.
 
-    :raises RequestRefused: if the text is no expression
+    :raises RequestRefused: if the text is not an expression
     """
     text = given.strip()
     body = expression_body(text)

@@ -31,11 +31,11 @@ class Shower(Protocol):
         ...
 
     def notice(self, text: str) -> None:
-        """Say something that is no event."""
+        """Say something that is not an event."""
         ...
 
     def hold(self) -> None:
-        """Leave the screen to somebody who is asked something."""
+        """Leave the screen to someone who is asked something."""
         ...
 
     def release(self) -> None:
@@ -96,7 +96,7 @@ class Lines(Quietly):
         # What a fork has of its origin stands right before it.
         passed_s = parting.lasted_s(self._begin.setdefault(event.run, event.time), event.time)
         run = f"{event.run}  " if self._named else ""
-        # What belongs to a node stands below its enter, what belongs to an inner node further in.
+        # What belongs to a node is below its enter, what belongs to an inner node further in.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
         told = visible_line(f"{self._where(event, payload)}{narrate(event, payload)}")
@@ -131,7 +131,7 @@ def _are_nested(one: str, other: str) -> bool:
 
 
 def failure_lines(payload: Payload) -> list[str]:
-    """What lies behind the failure of a tool, or of opening tools, where it happens; it is not told again behind it."""
+    """What lies after the failure of a tool, or of opening tools, where it happens; it is not told again after it."""
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 

@@ -1,4 +1,4 @@
-"""Exit codes: what every command ends with, for scripts to tell apart."""
+"""Exit codes: what every command ends with, for scripts to distinguish."""
 
 OK = 0
 FAILED = 1
@@ -15,7 +15,7 @@ the run was cancelled; 4 server, store or worker cannot be reached or used; 5 st
 
 
 def of_status(status: str) -> int:
-    """Return the exit code that tells a run's status; one that has not ended is no failure."""
+    """Return the exit code that tells a run's status; one that has not ended is not a failure."""
     return {
         "failed": FAILED,
         "expired": FAILED,

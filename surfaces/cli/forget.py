@@ -11,7 +11,7 @@ from callboard.surfaces.cli.options import Settings, settings_options
 @click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 @settings_options
 def forget(settings: Settings, name: str, yes: bool) -> None:
-    """Destroy the key NAME: what runs that were started with `--encryption-key NAME` have said is lost for good.
+    """Destroy the key NAME: what runs that were started with `--encryption-key NAME` have said is lost permanently.
 
     That they ran, when, and what became of them stays readable, in the log and in every copy of it.
     """

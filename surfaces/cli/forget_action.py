@@ -17,9 +17,9 @@ _ENDED = Term("ended", ">=", 0.0)
 async def forget_key(name: str, yes: bool, config: Config, settings: Settings) -> int:
     """Destroy a key; return the exit code.
 
-    :raises UsageInvalid: if nobody could be asked
-    :raises KeyInUse: if runs that are encrypted with it go on
-    :raises KeyUnknown: if there is no such key
+    :raises UsageInvalid: if no one could be asked
+    :raises KeyInUse: if runs that are encrypted with it continue
+    :raises KeyUnknown: if the key does not exist
     :raises CallboardError: if there is no server
     """
     if settings.as_json and not yes:

@@ -1,4 +1,4 @@
-"""``callboard fork, retry, rerun``: go on from where a run was, as a run of its own."""
+"""``callboard fork, retry, rerun``: continue from where a run was, as its own run."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,9 @@ def fork(
     variables: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Go on from where RUN was, as a run of its own, and print its id. RUN stays as it is.
+    """Continue from where RUN was, as its own run, and print its id. RUN stays as it is.
 
-    What the two have in common stands in the log once. What is given otherwise must not change what they share: an
+    What the two have in common is in the log once. What is given otherwise must not change what they share: an
     input, an option or a definition that would, is refused with the first difference. `callboard trace RUN --format
     events` numbers the events.
     """
@@ -67,10 +67,10 @@ def fork(
 @many
 @settings_options
 def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
-    """Try the failure of RUN again: go on from before what made it fail, as a run of its own, and print its id.
+    """Try the failure of RUN again: continue from before what made it fail, as its own run, and print its id.
 
-    A run that was cancelled or killed goes on from before that, also if it was paused then; one that has expired waits
-    once more. Child runs go on from where they were: what they have done is not done again.
+    A run that was cancelled or killed continues from before that, also if it was paused then; one that has expired
+    waits once more. Child runs continue from where they were: what they have done is not done again.
     """
     _begin(settings, whom, "retry", {"failure": True}, given)
 

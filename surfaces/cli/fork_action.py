@@ -49,7 +49,7 @@ def start_of(
 def read_outcome(text: str) -> dict[str, Any]:
     """Read what an outcome is to say instead.
 
-    :raises UsageInvalid: if it is no object
+    :raises UsageInvalid: if it is not an object
     """
     members = input_of(text, "--outcome")
     if not isinstance(members, dict):
@@ -60,7 +60,7 @@ def read_outcome(text: str) -> dict[str, Any]:
 async def begin(asked: dict[str, Any], config: Config, settings: Settings) -> None:
     """Start what is asked for and print its id.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     :raises NowhereToFork: if it has no such place
     :raises RequestRefused: if the start is refused
     """

@@ -1,4 +1,4 @@
-"""Guiding those who watch a run: behind what is up to somebody stands the command that moves it."""
+"""Guiding those who watch a run: after what is up to someone stands the command that moves it."""
 
 from callboard.bus.events import AT_REST, Event, HumanAsked
 from callboard.projections.lists.question_data import data_lines
@@ -12,7 +12,7 @@ from callboard.surfaces.cli.views import way_on
 class Guiding(Quietly):
     """Shows as another shower does, and after a question, an awaited signal or a pause says what to type elsewhere.
 
-    Up to the sequence ``past`` all has happened before: only what is open at its end is still up to somebody.
+    Up to the sequence ``past`` all has happened before: only what is open at its end is still up to someone.
     """
 
     def __init__(self, shower: Shower, run: str, settings: Settings, past: int = 0) -> None:

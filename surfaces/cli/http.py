@@ -20,7 +20,7 @@ from callboard.surfaces.cli.options import Address, Settings, settings_options
 def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> None:
     """Serve the runtime over HTTP: start, tell, look, follow.
 
-    A process of its own beside the workers: it joins the server that --nats names, or the one that stands over the data
+    Its own process beside the workers: it joins the server that --nats names, or the one that stands over the data
     directory, and performs nothing itself. /openapi.json says what there is.
     """
     import anyio

@@ -1,4 +1,4 @@
-"""Serving HTTP: a connection to a server that stands, and the application, until a signal comes."""
+"""Serving HTTP: a connection to a running server, and the application, until a signal comes."""
 
 import signal
 import socket
@@ -107,7 +107,7 @@ async def _serving(config: Config, connection: Connection, bound: socket.socket)
 async def access_of(config: Config, connection: Connection, host: str, port: int) -> Access:
     """Return who is let in.
 
-    :raises AddressUnusable: if nobody could be known at an address that others reach
+    :raises AddressUnusable: if no one could be known at an address that others reach
     """
     token = config.http_token.get_secret_value() if config.http_token else None
     keys = Keys(connection.log, config.tenant, config.replicas)

@@ -20,7 +20,7 @@ from callboard.surfaces.cli.options import LISTED_MAX, Settings, settings_option
 @click.option("--for", "by", metavar="NAME", default="", help="Who is to answer by these links: it stands in the log.")
 @settings_options
 def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str) -> None:
-    """List what waits for somebody, in runs of every language: for what, since when, until when, and what answers it.
+    """List what waits for someone, in runs of every language: for what, since when, until when, and what answers it.
 
     Questions to people, pauses, tools that a caller answers, signals. The oldest come first.
     """

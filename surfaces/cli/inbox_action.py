@@ -1,4 +1,4 @@
-"""The inbox at the command line: what stands open in the runs that have not ended, and the words that move it."""
+"""The inbox at the command line: what is open in the runs that have not ended, and the words that move it."""
 
 import datetime as dt
 import shlex
@@ -45,7 +45,7 @@ _COMPANIONS = ("answer", "warning", "expiry")
 
 
 class Item(NamedTuple):
-    """What waits for somebody, in a run of a definition in a language."""
+    """What waits for someone, in a run of a definition in a language."""
 
     waits: Question | Wait
     definition: str
@@ -62,7 +62,7 @@ class Item(NamedTuple):
 
 
 async def list_inbox(config: Config, settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
-    """Print what waits for somebody, the oldest first; with links for ``by``, unless that is None."""
+    """Print what waits for someone, the oldest first; with links for ``by``, unless that is None."""
     async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
         rows = {row.run: row for row in await runs.rows(config.tenant)}
         questions = await _questions(connection, runs)
@@ -73,7 +73,7 @@ async def list_inbox(config: Config, settings: Settings, kind: str | None, limit
             try:
                 waits += fold(Waits(), await connection.client.events(row.run))
             except UnknownRun:
-                continue  # it was purged meanwhile
+                continue  # it was purged in the meantime
         items = sorted(
             (
                 Item(one, rows[one.run].definition, rows[one.run].language)

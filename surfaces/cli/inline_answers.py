@@ -1,7 +1,7 @@
 """Answering inline: whoever runs a definition at a terminal is asked what the run asks, and resumes where it pauses.
 
-What is answered elsewhere meanwhile is not asked any more. When nobody is there, because stdin has ended, the run waits
-for somebody elsewhere, and the commands that move it are shown.
+What is answered elsewhere in the meantime is not asked any longer. When no one is there, because stdin has ended, the
+run waits for someone elsewhere, and the commands that move it are shown.
 """
 
 import threading
@@ -56,11 +56,11 @@ class Answering(Quietly):
         elif isinstance(payload, RunEnd):
             for place in list(self._open):
                 self._close(place)
-        # What nobody here can move is told with the command that does.
+        # What no one here can move is told with the command that does.
         self._guiding.event(sequence, event)
 
     def close(self) -> None:
-        """Nobody is to be asked any more."""
+        """No one is to be asked any longer."""
         if self._asking is not None:
             self._asking[1].set()
 
@@ -89,7 +89,7 @@ class Answering(Quietly):
             self._open.pop(place, None)
 
     def _leave(self) -> None:
-        """Say how what stands open is moved from elsewhere, and ask no more."""
+        """Say how what is open is moved from elsewhere, and ask no more."""
         self._absent = True
         for event in self._open.values():
             self._guiding.guide(event)

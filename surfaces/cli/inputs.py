@@ -12,7 +12,7 @@ END_OF_TEXT = "several lines; an empty one ends it"
 
 
 def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Ask for inputs; return what was given, nothing more once nobody is there."""
+    """Ask for inputs; return what was given, nothing more once no one is there."""
     terminal = Terminal()
     given: dict[str, Any] = {}
     never = threading.Event()
@@ -25,7 +25,7 @@ def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def somebody_there() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether there is someone to ask."""
     return Terminal().interactive
 
 

@@ -1,4 +1,4 @@
-"""Interrupting a run that is being performed: its cancellation, and what somebody leaves behind who does not wait."""
+"""Interrupting a run that is being performed: its cancellation, and what someone leaves after who does not wait."""
 
 import anyio
 
@@ -9,7 +9,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.service.api.client import Client, NoVerdict
 
 LEAVING_WAIT_S = 1.0
-"""How long somebody who leaves waits until the cancellation is on its way."""
+"""How long someone who leaves waits until the cancellation is on its way."""
 
 
 class Cancellation:

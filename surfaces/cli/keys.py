@@ -13,7 +13,7 @@ SCOPES = ("read", "start", "answer", "operate")
 def keys() -> None:
     """Let programs in over HTTP: add, list and remove API keys.
 
-    A key is told once, when it is made; the store has its hash. Whoever brings it is known by its name, which stands in
+    A key is told once, when it is made; the store has its hash. Whoever brings it is known by its name, which is in
     the log, and may do what its scopes say.
     """
 
@@ -59,7 +59,7 @@ def list_(settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def remove(name: str, settings: Settings) -> None:
-    """Remove a key: from now on it lets nobody in."""
+    """Remove a key: from now on it lets no one in."""
     import anyio
 
     from callboard.surfaces.cli.keys_action import remove_key

@@ -54,7 +54,7 @@ async def list_keys(config: Config, settings: Settings) -> None:
 async def remove_key(name: str, config: Config, settings: Settings) -> None:
     """Remove a key.
 
-    :raises CallboardError: if there is none of this name, or whatever keeps the store from being used
+    :raises CallboardError: if none exists of this name, or whatever keeps the store from being used
     """
     async with reach(config, reads=True, name="callboard keys") as connection:
         await Keys(connection.log, config.tenant, config.replicas).remove(name)

@@ -1,5 +1,5 @@
-"""The live view of a run for terminals: its tree, growing, with a clock at whatever is going on, what is being said and
-who is waited for."""
+"""The live view of a run for terminals: its tree, growing, with a clock at whatever is in progress, what is being said
+and who is waited for."""
 
 import datetime as dt
 import threading
@@ -30,10 +30,10 @@ SAID_CHARS_MAX = 400
 """How much of what a model is saying is kept."""
 
 SAID_SHOWN_CHARS_MAX = 60
-"""How much of it stands behind the model's line."""
+"""How much of it is after the model's line."""
 
 RESTS = 10
-"""The tree is made anew after so many times what that took, so that a large one leaves the run its processor."""
+"""The tree is made again after that many times what that took, so that a large one leaves the run its processor."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -63,7 +63,7 @@ class LiveTree:
 
         self._console = console or Console()
         self._now = now
-        # A thread of its own draws.
+        # Its own thread draws.
         self._lock = threading.RLock()
         self._trace = TraceFold()
         self._results = Results()
@@ -107,7 +107,7 @@ class LiveTree:
                 self._progress_texts[event.path] = short(payload.message)
 
     def delta(self, n: int, k: int, text: str) -> None:
-        """Take a piece of what a model is saying; the first one begins anew."""
+        """Take a piece of what a model is saying; the first one begins again."""
         with self._lock:
             self._speaks = n
             self._said[n] = ((self._said.get(n, "") if k else "") + text)[-SAID_CHARS_MAX:]
@@ -125,7 +125,7 @@ class LiveTree:
         self._live.console.print(visible(text), highlight=False, markup=False)
 
     def hold(self) -> None:
-        """Take the tree off the screen, so that somebody can be asked there."""
+        """Take the tree off the screen, so that someone can be asked there."""
         self._live.transient = True
         self._live.stop()
 
@@ -150,7 +150,7 @@ class LiveTree:
             trace, result, all_rows = self._made()
             if self._closing:
                 return Group(*(self._line(row) for row in all_rows))
-            # A tree that is higher than the screen cannot be drawn in place: what goes on, and its newest part, is.
+            # A tree that is higher than the screen cannot be drawn in place: what continues, and its newest part, is.
             shown = _fitting(all_rows, max(4, self._console.height - 3))
             lines = [Text("⋮", style="dim") if row is None else self._line(row) for row in shown]
             heard = {row.of.first_n for row in shown if row is not None and isinstance(row.of, Effect)}
@@ -188,7 +188,7 @@ class LiveTree:
         return text
 
     def _going_on(self, row: Row) -> tuple[str, str, str]:
-        """Mark, text and aside of something that goes on: what it is at, for how long, and what is told of it."""
+        """Mark, text and aside of something that continues: what it is at, for how long, and what is told of it."""
         match row.of:
             case Node(entered_at=since) as node if since is not None:
                 busy = any(one.outcome is None for one in (*node.children, *node.effects))
@@ -217,7 +217,7 @@ class LiveTree:
 
 
 def _fitting(all_rows: list[Row], most: int) -> list[Row | None]:
-    """Choose the rows that a screen has room for: the newest, and before them what is going on; None is a gap."""
+    """Choose the rows that a screen has room for: the newest, and before them what is in progress; None is a gap."""
     if len(all_rows) <= most:
         return list(all_rows)
     room = most - 2

@@ -1,4 +1,4 @@
-"""What is going on in a run, in words for the live view: what an open effect does, and who or what is waited for."""
+"""What is in progress in a run, in words for the live view: what an open effect does, and who or what is waited for."""
 
 import datetime as dt
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def doing(intent: Payload, key: str, label: str, now: dt.datetime) -> Doing:
 
 
 def clock_text(since: dt.datetime, now: dt.datetime) -> str:
-    """How long something has been going on, in whole seconds."""
+    """How long something has been in progress, in whole seconds."""
     return _seconds((now - since).total_seconds())
 
 

@@ -87,13 +87,13 @@ SECTIONS: dict[str, dict[str, str]] = {
 """Every command by section: its name to ``module:attribute`` below this package."""
 
 SENTENCE_CHARS_MAX = 200
-"""How much of what a command says of itself stands in the list of commands."""
+"""How much of what a command says of itself is in the list of commands."""
 
 ENV_PREFIX = "CALLBOARD_"
 """How the names of variables begin that are settings."""
 
 YOUNG_OBJECTS = 100_000
-"""Containers that come about, more than went, before a command looks for garbage (Python's own default: 700)."""
+"""Containers that arise, more than went, before a command looks for garbage (Python's own default: 700)."""
 
 SUGGESTIONS_MAX = 2
 """How many commands are named instead of one that there is not."""
@@ -106,7 +106,7 @@ LAST_SECTION = list(SECTIONS)[-1]
 
 
 def _languages() -> list[str]:
-    """The languages that have a command of their own."""
+    """The languages that have their own command."""
     from callboard.languages.kit import kits
 
     return [kit.name for kit in kits().values() if kit.typed_nodes]
@@ -148,7 +148,7 @@ class Board(click.Group):
         for section, names in SECTIONS.items():
             listed = [*names, *(_languages() if section == LAST_SECTION else ())]
             commands = [(name, self.get_command(ctx, name)) for name in listed]
-            # Whole sentences: what does not fit on a line goes on below it.
+            # Whole sentences: what does not fit on a line continues below it.
             rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
@@ -193,7 +193,7 @@ class Board(click.Group):
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse words that are no text: nothing that we keep or send could say them.
+    """Refuse words that are not text: nothing that we keep or send could say them.
 
     :raises click.UsageError: names the first one
     """
@@ -201,7 +201,7 @@ def _check_words(words: Sequence[str]) -> None:
         try:
             word.encode()
         except UnicodeEncodeError as error:
-            # Bytes that are no text come as lone surrogates (PEP 383).
+            # Bytes that are not text come as lone surrogates (PEP 383).
             told = os.fsencode(word).decode(errors="backslashreplace")
             raise click.UsageError(f"argument {number} is not UTF-8: '{told}'. Expected text in UTF-8.") from error
 

@@ -34,7 +34,7 @@ from callboard.surfaces.mcp.stdio import diverted, open_stdio
 from callboard.surfaces.mcp.tools import Tools
 
 DRAIN_WAIT_S = 5.0
-"""How long effects of our own worker may finish when we stop; runs go on from the log with the next worker."""
+"""How long effects of our own worker may finish when we stop; runs continue from the log with the next worker."""
 
 
 class Serving(Struct, frozen=True):
@@ -100,7 +100,7 @@ async def _tools(serving: Serving) -> AsyncGenerator[Tools]:
         if serving.config.embedded or serving.import_from:
             folders = (*shelves.folders, *serving.import_from)
             worker = await stack.enter_async_context(_own_worker(connection, folders))
-            # Whoever names places of tools means our worker; otherwise one that stands for all is as good.
+            # Whoever names places of tools means our worker; otherwise one that represents all is as good.
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:

@@ -14,7 +14,7 @@ from callboard.surfaces.cli.options import json_option
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 @json_option
 def new(name: str | None, template: str, language: str | None, listing: bool, force: bool, as_json: bool) -> None:
-    """Write a first definition into the folder NAME, ready to run, and print the commands that go on from there.
+    """Write a first definition into the folder NAME, ready to run, and print the commands that continue from there.
 
     It can be performed at once: by a script, without any key, or by a model. NAME is also what the definition is
     called, if it has a name; without NAME, both are called as the template.

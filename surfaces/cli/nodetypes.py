@@ -32,7 +32,7 @@ def list_nodes(types: NodeTypes, *, as_json: bool) -> None:
 def show_nodes(types: NodeTypes, name: str, *, as_json: bool) -> None:
     """Print the subtypes of a type, or the fields of a subtype.
 
-    :raises click.UsageError: if there is none of this name
+    :raises click.UsageError: if none exists of this name
     """
     type, _, subtype = name.upper().partition(".")
     if type not in types.names:

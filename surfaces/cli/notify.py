@@ -41,7 +41,7 @@ def test(rule: str, settings: Settings) -> None:
 )
 @settings_options
 def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
-    """Show what the rules would have told of what is in the log, all or those named. Nobody is told."""
+    """Show what the rules would have told of what is in the log, all or those named. No one is told."""
     import anyio
 
     from callboard.surfaces.cli.notify_action import show_preview

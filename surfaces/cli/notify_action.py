@@ -27,7 +27,7 @@ SAMPLE = "sample"
 async def send_sample(name: str, config: Config, settings: Settings) -> None:
     """Send a sample by a rule, and say so.
 
-    :raises UsageInvalid: if there is no such rule
+    :raises UsageInvalid: if the rule does not exist
     :raises CallboardError: ``notify.failed``
     """
     rule = _choose_rules(config, [name])[name]
@@ -36,7 +36,7 @@ async def send_sample(name: str, config: Config, settings: Settings) -> None:
         remedy = "Set it where this command runs, and where workers run."
         raise CallboardError("notify.failed", "; ".join(unset), f"notify.{name}", remedy)
     notice = Notice(
-        # Sent anew it is another one.
+        # Sent again it is another one.
         id=secrets.token_hex(ID_CHARS // 2),
         rule=name,
         on=rule.on[0],
@@ -59,7 +59,7 @@ async def send_sample(name: str, config: Config, settings: Settings) -> None:
 async def show_preview(names: Sequence[str], since_s: float, config: Config, settings: Settings) -> None:
     """Print what rules would have told.
 
-    :raises UsageInvalid: if there is no such rule, or none at all
+    :raises UsageInvalid: if the rule does not exist, or none at all
     :raises CallboardError: whatever keeps the store from being used
     """
     rules = _choose_rules(config, names)
@@ -77,7 +77,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: Config, set
 
 
 def _choose_rules(config: Config, names: Sequence[str]) -> dict[str, NotifyRule]:
-    """The rules of these names, all if there are none."""
+    """The rules of these names, all if none exists."""
     if not config.notify:
         raise UsageInvalid("the configuration has no rules: there is no table `notify` in it", "notify")
     unknown = [name for name in names if name not in config.notify]

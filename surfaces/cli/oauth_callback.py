@@ -7,7 +7,7 @@ from typing import Self
 from callboard.service.operations.errors import UsageInvalid
 
 WAIT_S = 300.0
-"""How long somebody may take over there."""
+"""How long someone may take over there."""
 
 PATH = "/callback"
 PAGE = b"<!doctype html><title>Callboard</title><p>You can close this page."
@@ -55,9 +55,9 @@ class Returning:
         return f"http://127.0.0.1:{self._server.server_port}{PATH}"
 
     def wait(self) -> str:
-        """Return what somebody came back to.
+        """Return what someone came back to.
 
-        :raises UsageInvalid: if nobody comes for `WAIT_S`
+        :raises UsageInvalid: if no one comes for `WAIT_S`
         """
         self._server.timeout = WAIT_S
         while not self._server.came_back:

@@ -1,7 +1,7 @@
 """Printing: how everything is said on stdout and stderr.
 
-Texts come from runs, models and tools, and a terminal would obey what stands in them. So their controls are spelled
-out, and what gives colour is marked by a word that nobody outside of this process can know.
+Texts come from runs, models and tools, and a terminal would obey what is in them. So their controls are spelled
+out, and what gives colour is marked by a word that no one outside of this process can know.
 """
 
 import os
@@ -13,7 +13,7 @@ import click
 from callboard.lib.control_characters import visible
 
 _OURS = f"\x1b{os.urandom(8).hex()}"
-"""What stands for the escape character in colours of our own, until they are printed."""
+"""What represents the escape character in colours of our own, until they are printed."""
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -35,7 +35,7 @@ def document(text: str, *, nl: bool = True) -> None:
 def confirmed(question: str) -> bool:
     """Ask on stderr whether something shall be done.
 
-    :raises click.Abort: if nobody answers
+    :raises click.Abort: if no one answers
     """
     return click.confirm(visible(question), err=True)
 

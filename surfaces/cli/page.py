@@ -1,4 +1,4 @@
-"""``callboard page``: runs from a file of events, in a browser, without a server that stands."""
+"""``callboard page``: runs from a file of events, in a browser, without a running server."""
 
 import click
 
@@ -24,7 +24,7 @@ def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, 
     FILE is an archive, or has events line by line, as the page exports them, or `callboard trace RUN --format events`
     prints them. They
     are only looked at: nothing can be told to these runs, and what is served ends with the command. The page of runs
-    that go on is at the address of `callboard up` or `callboard http`.
+    that continue is at the address of `callboard up` or `callboard http`.
     """
     import anyio
 

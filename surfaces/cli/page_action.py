@@ -1,4 +1,4 @@
-"""Serving a file of events: a store of its own for as long as it lasts, and the page over it, for reading only."""
+"""Serving a file of events: its own store for as long as it lasts, and the page over it, for reading only."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

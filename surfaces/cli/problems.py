@@ -7,7 +7,7 @@ LINE_CHARS_MAX = 120
 """How much of a line of the text is shown: of a longer one what stands around the place that is meant."""
 
 WORDS_CHARS_MAX = 2_000
-"""How much of a place and of a message is shown: they repeat what stands in the text, and that may be anything."""
+"""How much of a place and of a message is shown: they repeat what is in the text, and that may be anything."""
 
 
 def problem_text(problem: Problem, file: str = "", source: str = "") -> str:
@@ -32,13 +32,13 @@ def _show_problem(problem: Problem, source: str) -> str:
     if problem.column is None:
         return number + _window(line, 0)[0]
     shown, at = _window(line, problem.column - 1)
-    # What stands before the caret keeps its tabs, so that the caret is below what it means.
+    # What is before the caret keeps its tabs, so that the caret is below what it means.
     before = "".join(character if character == "\t" else " " for character in shown[:at])
     return f"{number}{shown}\n{'| ':>{len(number)}}{before}{style('^', fg='red', bold=True)}"
 
 
 def _window(line: str, at: int) -> tuple[str, int]:
-    """Return what is shown of a line around a character of it, and where that one stands there."""
+    """Return what is shown of a line around a character of it, and where that one is there."""
     first = max(0, min(at - LINE_CHARS_MAX // 2, len(line) - LINE_CHARS_MAX))
     part = line[first : first + LINE_CHARS_MAX]
     before, behind = "…" if first else "", "…" if first + len(part) < len(line) else ""

@@ -46,7 +46,7 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
     """Ask, and return what was answered; a line that names no choice is the answer as it stands.
 
     :raises NobodyThere: at the end of the input
-    :raises Stopped: if ``stop`` was set meanwhile
+    :raises Stopped: if ``stop`` was set in the meantime
     """
     terminal.say(style("? ", fg="green", bold=True) + style(question.text, bold=True))
     for line in question.data:

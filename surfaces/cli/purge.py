@@ -26,7 +26,7 @@ def purge(
 ) -> None:
     """Take RUN out of the log, with its child runs: events, large values, what it was started with and told.
 
-    It is gone for good; its id is not used again. Runs that go on stay, and those that forks share. `--where
+    It is gone permanently; its id is not used again. Runs that continue stay, and those that forks share. `--where
     'ended>90d'` is what ended more than 90 days ago.
     """
     if sum((run is not None, question is not None, everything)) != 1:

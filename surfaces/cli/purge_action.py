@@ -16,7 +16,7 @@ from callboard.surfaces.cli.output import confirmed, say
 async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:
     """Purge a run, or all that a question finds; return the exit code.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     :raises CannotPurge: if it is still needed
     :raises CallboardError: if there is no server
     """

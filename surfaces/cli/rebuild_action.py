@@ -93,7 +93,7 @@ class Rebuilt(Struct, frozen=True, kw_only=True):
 async def rebuild_runs(run: str | None, spans: bool, config: Config, settings: Settings) -> int:
     """Rebuild the views of one run or of all; return the exit code.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     :raises UsageInvalid: if the spans of a run in a file are to be sent
     :raises CallboardError: ``spans.unreachable`` without a backend, ``spans.refused`` if it does not take the spans
     """
@@ -136,7 +136,7 @@ async def _rebuilt(connection: Connection, run: str, *, send: bool) -> Rebuilt:
                 own.append(recorded)
     if not own:
         raise UnknownRun(ref)
-    # What a fork has of its origin nobody is told as the fork's: it is read.
+    # What a fork has of its origin no one is told as the fork's: it is read.
     followed = [await whole(connection.log, item) for item in await with_origin(connection.log, ref, own, 0, None)]
     rebuilt = _compare_views(ref, read, followed)
     return msgspec.structs.replace(rebuilt, spans_sent=await _send(connection, ref)) if send else rebuilt
@@ -162,7 +162,7 @@ def digest_of(projection: Projection[Any], events: Sequence[Event], *, look: boo
 
 
 async def check_backend(endpoint: str) -> None:
-    """Check that somebody listens at the backend's address, before spans are folded and their sending is retried.
+    """Check that someone listens at the backend's address, before spans are folded and their sending is retried.
 
     :raises CallboardError: ``spans.unreachable``
     """

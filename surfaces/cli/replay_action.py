@@ -21,8 +21,8 @@ from callboard.surfaces.cli.views import node_line, open_line
 async def replay_run(run: str, at: int | None, config: Config, settings: Settings) -> None:
     """Replay a run and print what it came to.
 
-    :raises UnknownRun: if there is no such run
-    :raises LogUnreadable: if the run's log holds something that is no event
+    :raises UnknownRun: if the run does not exist
+    :raises LogUnreadable: if the run's log holds something that is not an event
     :raises ReplayDiverged: if the interpreter asks for something else than was recorded
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `read_admission` does
     """

@@ -14,7 +14,7 @@ def retention(settings: Settings, dry_run: bool, yes: bool) -> None:
     """Carry out the rules of the table `retention` in the configuration once, now.
 
     `callboard up` and `callboard worker` do so by themselves. Runs that go are purged, and archived before if the rule
-    says so; those that go on stay, and those that forks share.
+    says so; those that continue stay, and those that forks share.
     """
     import anyio
 

@@ -42,7 +42,7 @@ async def attend(standing: Standing) -> None:
 async def carry_out(dry: bool, yes: bool, config: Config, settings: Settings) -> int:
     """Carry the rules out, or say what would go; return the exit code.
 
-    :raises UsageInvalid: if there are no rules, or nobody could be asked
+    :raises UsageInvalid: if there are no rules, or no one could be asked
     :raises CallboardError: whatever keeps the store from being used
     """
     if not config.retention:

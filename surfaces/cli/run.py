@@ -35,11 +35,11 @@ def run(
     artifact: str | None,
     summary: str | None,
 ) -> None:
-    """Run a definition: server, worker and run in this one process, shown as it goes. A server that stands is joined.
+    """Run a definition: server, worker and run in this one process, shown as it goes. A running server is joined.
 
     Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
     and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
-    If whoever reads the output leaves (`| head`), the run goes on to its end. With --data-dir temp nothing is kept.
+    If whoever reads the output leaves (`| head`), the run continues to its end. With --data-dir temp nothing is kept.
 
     What the run asks is asked here, and inputs that are missing, at a terminal; from a pipe a line is an answer.
 

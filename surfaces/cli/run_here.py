@@ -1,4 +1,4 @@
-"""Performing one run in this process: server, worker, start and follow, until the run ends or somebody leaves."""
+"""Performing one run in this process: server, worker, start and follow, until the run ends or someone leaves."""
 
 import os
 import tempfile
@@ -86,7 +86,7 @@ async def run_here(local: LocalRun) -> int:
         env = stack.enter_context(surroundings(local.workdir, prepared.folder))
         connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
         await stack.enter_async_context(open_exporters(connection))
-        # The tools are beside us, so the run is to come to this worker and not to another one that stands there.
+        # The tools are beside us, so the run is to come to this worker and not to another one that is there.
         others = OtherRuns(local.settings)
         worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
         worker.listen(others.hear)
@@ -175,7 +175,7 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
 async def _follow(
     connection: Connection, run: str, shower: Shower, local: LocalRun, tasks: anyio.abc.TaskGroup
 ) -> None:
-    """Show the run's events, and what its models are saying meanwhile, until it ends; ask what it asks."""
+    """Show the run's events, and what its models are saying in the meantime, until it ends; ask what it asks."""
     shown = shower
     if not local.silent:
         guiding = Guiding(shower, run, _settings_there(connection, local))
@@ -190,7 +190,7 @@ async def _follow(
 
 
 def _settings_there(connection: Connection, local: LocalRun) -> Settings:
-    """The settings with which another command finds the run: nobody else knows where a temporary store is."""
+    """The settings with which another command finds the run: no one else knows where a temporary store is."""
     settings = local.settings
     if connection.server is None or str(local.config.data_dir) != TEMPORARY:
         return settings

@@ -18,7 +18,7 @@ async def found_runs(connection: Connection, question: Where) -> list[str]:
 def wanted(text: str | None, *, status: str | None = None, definition: str | None = None) -> Where:
     """Return the question that options amount to; without a ``text`` of one it is about every run.
 
-    :raises UsageInvalid: if the text is empty, as that of a variable which nobody has set: nobody means all runs so
+    :raises UsageInvalid: if the text is empty, as that of a variable which no one has set: no one means all runs so
     :raises WhereInvalid: if its text cannot be understood
     """
     if text is not None and not text.strip():

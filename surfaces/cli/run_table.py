@@ -67,7 +67,7 @@ def _align(lines: list[tuple[str, ...]]) -> str:
 
 @asynccontextmanager
 async def standing_events(log: JetStreamLog, filter: str) -> "AsyncGenerator[AsyncGenerator[Recorded]]":
-    """Follow the events that match a filter, up to the last one that stands in the log now."""
+    """Follow the events that match a filter, up to the last one that is in the log now."""
     answer = await api(log.requests, f"STREAM.MSG.GET.{log.stream}", {"last_by_subj": filter})
     error = answer.get("error")
     if error and error.get("err_code") != _NOT_FOUND:

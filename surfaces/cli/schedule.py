@@ -1,4 +1,4 @@
-"""``callboard schedule``: runs that are started at times of their own."""
+"""``callboard schedule``: runs that are started at their own times."""
 
 from functools import partial
 
@@ -14,10 +14,10 @@ OVERLAPS = ("skip", "queue", "cancel", "allow")
 
 @click.group(epilog=exits.EXIT_CODES)
 def schedule() -> None:
-    """Start runs at times of their own: add, list, show, pause, resume and remove schedules.
+    """Start runs at their own times: add, list, show, pause, resume and remove schedules.
 
     Schedules are kept in the store, and the server's clock fires them. Workers that stand start the runs, one for each
-    due time, whatever dies meanwhile.
+    due time, whatever dies in the meantime.
     """
 
 
@@ -58,7 +58,7 @@ def add(
     """Add a schedule, or put another in place of one of the same name.
 
     FILE may also be the name of a registered definition (`callboard push`): its runs take what is registered when they
-    are due. A definition whose trigger has times of its own needs no --cron.
+    are due. A definition whose trigger has its own times needs no --cron.
 
     \b
     callboard schedule add report.yaml --cron '0 9 * * 1-5' --timezone Europe/Berlin
@@ -109,7 +109,7 @@ def pause(name: str, settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def resume(name: str, settings: Settings) -> None:
-    """Let a paused schedule go on with its next due time."""
+    """Let a paused schedule continue with its next due time."""
     _change("resume", name, settings)
 
 
@@ -117,7 +117,7 @@ def resume(name: str, settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def remove(name: str, settings: Settings) -> None:
-    """End a schedule. Its runs stay, and go on."""
+    """End a schedule. Its runs stay, and continue."""
     _change("remove", name, settings)
 
 

@@ -99,7 +99,7 @@ def _describe_start(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _times(made: Message) -> Times | None:
-    """The times that a definition has of its own."""
+    """The times that a definition its own has."""
     if not isinstance(made, PreparedStart):
         return None
     return authoring(made.definition.language).times(made.definition.document)
@@ -126,7 +126,7 @@ async def list_schedules(config: Config, settings: Settings) -> None:
 async def show_schedule(name: str, config: Config, settings: Settings) -> None:
     """Print one schedule.
 
-    :raises ScheduleUnknown: if there is none of this name
+    :raises ScheduleUnknown: if none exists of this name
     :raises CallboardError: whatever keeps the store from being used
     """
     async with reach(config, reads=True, name="callboard schedule") as connection:
@@ -151,7 +151,7 @@ async def show_schedule(name: str, config: Config, settings: Settings) -> None:
 async def change_schedule(verb: str, name: str, config: Config, settings: Settings) -> None:
     """Pause, resume or remove a schedule, and say so.
 
-    :raises ScheduleUnknown: if there is none of this name
+    :raises ScheduleUnknown: if none exists of this name
     :raises CallboardError: whatever keeps the store from being used
     """
     async with reach(config, reads=True, name="callboard schedule") as connection:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
     """Return the configuration in force and send the log to stderr.
 
-    ``level`` is logged unless somebody said otherwise; ``flags`` count like those of the command line.
+    ``level`` is logged unless someone said otherwise; ``flags`` count like those of the command line.
 
     :raises ConfigInvalid: with every problem of every source at once
     """
@@ -43,7 +43,7 @@ def _import_structlog() -> None:
 
 
 def quiet() -> None:
-    """Take the log down again, if it was set up: stderr may be somebody else's from now on."""
+    """Take the log down again, if it was set up: stderr may be someone else's from now on."""
     logs = sys.modules.get("callboard.runtime.settings.logs")
     if logs is not None:
         logs.unconfigure()

@@ -44,9 +44,9 @@ from callboard.surfaces.cli.views import (
 
 
 async def events_of(run: str, config: Config, name: str) -> list[Event]:
-    """Read a run's log, or the file that it stands in.
+    """Read a run's log, or the file that it is in.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     """
     async with source(config, run, name=f"callboard {name}") as runs:
         return await runs.events(run)
@@ -71,7 +71,7 @@ async def show_run(run: str, config: Config, settings: Settings, *, state: bool 
 
 
 def state_of(events: Sequence[Event], language: str) -> Any:
-    """Return the document from which another run goes on where this one stands.
+    """Return the document from which another run continues where this one stands.
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
@@ -171,4 +171,4 @@ FORMS: dict[str, Callable[[Sequence[Event], Prices], str]] = {
 """Every form of a trace: its name to what makes it of a run's events, with what models cost."""
 
 TEXTS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
-"""The forms that are no JSON by themselves."""
+"""The forms that are not JSON by themselves."""

@@ -20,7 +20,7 @@ def skills(name: str | None, folder: str, as_json: bool) -> None:
     """List the skills that workflows can use: those that are shipped, and skill files (SKILL.md).
 
     With NAME, show one: its configuration, its tools and their schemas. Whether one is available is said of the
-    environment of this command; a worker that stands has its own. Needs no server.
+    environment of this command; a running worker has its own. Needs no server.
     """
     from pathlib import Path
 

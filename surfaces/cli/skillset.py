@@ -1,4 +1,4 @@
-"""The skills at hand: shipped ones and skill files of a folder, with what this environment lacks for each."""
+"""The skills available: shipped ones and skill files of a folder, with what this environment lacks for each."""
 
 import os
 import textwrap
@@ -58,7 +58,7 @@ class AtHand(Struct, frozen=True):
 
 
 def at_hand(folder: Path, env: Mapping[str, str]) -> tuple[list[AtHand], list[Problem]]:
-    """Find all skills; return them by id, with warnings about files that are no good."""
+    """Find all skills; return them by id, with warnings about files that are not good."""
     files, unreadable = _skill_files(folder)
     custom, passed_over = discover(files)
     ours = [shipped_skill(name) for name in shipped_ids()]

@@ -1,4 +1,4 @@
-"""``callboard start``: hand a run to a server that stands."""
+"""``callboard start``: hand a run to a running server."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from callboard.surfaces.cli.options import Settings, is_file, settings_options, 
 @partial(start_options, names=True)
 @settings_options
 def start(request: StartRequest, settings: Settings) -> None:
-    """Start a run at a server that stands, and print its id.
+    """Start a run at a running server, and print its id.
 
     FILE may also be the name of a registered definition (`callboard push`). The run is durable once this returns.
     `callboard up` is such a server.

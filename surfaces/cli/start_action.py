@@ -1,4 +1,4 @@
-"""Starting a run at a server that stands: publish, wait for the verdict, say it."""
+"""Starting a run at a running server: publish, wait for the verdict, say it."""
 
 import os
 from collections.abc import Sequence

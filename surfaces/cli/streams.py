@@ -1,4 +1,4 @@
-"""Streams: stdout and stderr of this program, and what becomes of it when they take nothing any more.
+"""Streams: stdout and stderr of this program, and what becomes of it when they take nothing any longer.
 
 Nothing hangs on whether stderr is heard. Whoever reads our stdout from a pipe may leave: that ends a command quietly.
 Any other loss of stdout is an error, for what the command has come to stands nowhere else.
@@ -27,9 +27,9 @@ def guard() -> None:
 
 @contextmanager
 def unheard() -> Generator[None]:
-    """Go on without those who hear us, for the length of the block: what is said then goes nowhere.
+    """Continue without those who hear us, for the length of the block: what is said then goes nowhere.
 
-    :raises StdoutLost: behind the block, if stdout was lost otherwise than by a reader who left
+    :raises StdoutLost: after the block, if stdout was lost otherwise than by a reader who left
     """
     with ExitStack() as stack:
         outlets = [stack.enter_context(_patient(name)) for name in ("stdout", "stderr")]
@@ -65,7 +65,7 @@ def _patient(name: str) -> "Generator[_Outlet | None]":
 
 
 def _file(stream: Any) -> io.FileIO | None:
-    """What a stream of ours writes to; None if it was closed before we began, or is none of the system's."""
+    """What our own stream writes to; None if it was closed before we began, or is none of the system's."""
     try:
         if stream is not None:
             stream.flush()

@@ -28,7 +28,7 @@ def shell() -> Shell:
 def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str, str]]:
     """Work in a directory (None: where we are) for the length of the block; yield the environment for the worker.
 
-    Python tools are imported from these folders too, behind all other places. Unless a virtual environment is active,
+    Python tools are imported from these folders too, after all other places. Unless a virtual environment is active,
     programs that lie beside this Python are found first: ``python`` is this one, as if ours had been activated.
     """
     before = Path.cwd(), os.environ.get("PATH"), list(sys.path)

@@ -27,7 +27,7 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Why; record
 @many
 @settings_options
 def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Cancel RUN: what is going on is stopped from the inside out, clean-up runs, and it ends cancelled."""
+    """Cancel RUN: what is in progress is stopped from the inside out, clean-up runs, and it ends cancelled."""
     _tell(settings, whom, "cancel", reason=reason, by=by, id=id)
 
 
@@ -65,7 +65,7 @@ def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | 
 def resume(
     settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None, id: str | None
 ) -> None:
-    """Let a paused RUN go on."""
+    """Let a paused RUN continue."""
     _tell(settings, whom, "resume", variables=_values(variables), by=by, id=id)
 
 
@@ -76,7 +76,7 @@ def resume(
 @_id
 @settings_options
 def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
-    """Let a paused RUN go on by one node: it stands still again at the next."""
+    """Let a paused RUN continue by one node: it stands still again at the next."""
     _tell(settings, run, "resume", variables=_values(variables), by=by, id=id, step=True)
 
 

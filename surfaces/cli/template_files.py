@@ -101,9 +101,9 @@ def list_templates(*, as_json: bool) -> None:
 
 
 def found(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
-    """Write a template into the folder ``name``, or one called as it, and print what was written and how to go on.
+    """Write a template into the folder ``name``, or one called as it, and print what was written and how to continue.
 
-    :raises click.BadParameter: if there is no such language or template, or nothing can be called like that
+    :raises click.BadParameter: if the language does not exist or template, or nothing can be called like that
     :raises CallboardError: ``file.exists``, ``file.unwritable``
     """
     chosen = _choose_template(language, template)
@@ -166,7 +166,7 @@ def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:
 
 
 def _next(template: Template, folder: Path) -> list[tuple[str, str]]:
-    """Return the commands that go on from a definition, each with what it does."""
+    """Return the commands that continue from a definition, each with what it does."""
     ours = program()
 
     def file(name: str) -> str:

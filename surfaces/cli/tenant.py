@@ -67,7 +67,7 @@ def refresh(settings: Settings, accounts: Path) -> None:
 @_accounts
 @settings_options
 def remove(settings: Settings, name: str, accounts: Path) -> None:
-    """Remove the account of tenant NAME. Its runs stay in the log, and nobody can talk to them as that tenant."""
+    """Remove the account of tenant NAME. Its runs stay in the log, and no one can talk to them as that tenant."""
     from callboard.surfaces.cli.tenants import removed, told
 
     told(removed(name, accounts), settings)

@@ -64,7 +64,7 @@ def refreshed(file: Path) -> Accounts:
 def removed(name: str, file: Path) -> Accounts:
     """Remove a tenant's account from a file.
 
-    :raises OperatorError: if there is none, or the file cannot be read or written
+    :raises OperatorError: if none exists, or the file cannot be read or written
     """
     accounts = listed(file)
     if name not in accounts.tenants:

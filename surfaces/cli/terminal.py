@@ -1,7 +1,7 @@
-"""The terminal: where somebody sits who can be asked; questions go to stderr, responses come from stdin.
+"""The terminal: where someone sits who can be asked; questions go to stderr, responses come from stdin.
 
 On a terminal one chooses with the arrow keys; elsewhere, from a pipe or a file, every response is a line. All of this
-blocks: it is done in a thread, and whoever does not want to know any more sets ``stop``.
+blocks: it is done in a thread, and whoever does not want to know any longer sets ``stop``.
 """
 
 import os
@@ -25,11 +25,11 @@ UP, DOWN, ENTER = ("\x1b[A", "\x1bOA", "k"), ("\x1b[B", "\x1bOB", "j"), ("\r", "
 
 
 class NobodyThere(Exception):
-    """Raised when stdin has ended: nobody will say anything."""
+    """Raised when stdin has ended: no one will say anything."""
 
 
 class Stopped(Exception):
-    """Raised when the response is not wanted any more."""
+    """Raised when the response is not wanted any longer."""
 
 
 class Terminal:
@@ -40,7 +40,7 @@ class Terminal:
         try:
             self._fd: int | None = sys.stdin.fileno()
         except (OSError, ValueError, AttributeError):
-            self._fd = None  # stdin is no file, as in tests of a command
+            self._fd = None  # stdin is not a file, as in tests of a command
 
     @property
     def interactive(self) -> bool:
@@ -54,7 +54,7 @@ class Terminal:
         """Read a line, without its end.
 
         :raises NobodyThere: at the end of the input
-        :raises Stopped: if ``stop`` was set meanwhile
+        :raises Stopped: if ``stop`` was set in the meantime
         """
         if self._fd is None:
             read = sys.stdin.readline()
@@ -77,7 +77,7 @@ class Terminal:
         None is chosen at first: Enter alone answers nothing.
 
         :raises NobodyThere: at the end of the input
-        :raises Stopped: if ``stop`` was set meanwhile
+        :raises Stopped: if ``stop`` was set in the meantime
         """
         at: int | None = None
         with self._keys():

@@ -41,7 +41,7 @@ PLAIN = "next"
 
 
 class Row(NamedTuple):
-    """One line: the branches before it, its state, its text, and what is told behind it in a softer voice; ``of`` is
+    """One line: the branches before it, its state, its text, and what is told after it in a softer voice; ``of`` is
     what it is about."""
 
     branches: str
@@ -110,7 +110,7 @@ def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
     for warning in node.warnings:
         yield _Item(0, "warning", warning.code or "warning", " ".join(warning.message.split()))
     for step in node.routes:
-        # Where the reason says no more than that it goes on, the field of the definition says how.
+        # Where the reason says no more than that it continues, the field of the definition says how.
         why = step.edge if isinstance(step.edge, str) and step.reason == PLAIN else step.reason
         yield _Item(0, "note", f"→ {step.target}", " ".join(why.split()))
 
@@ -137,7 +137,7 @@ def _node_aside(node: Node) -> str:
 
 
 def _retry_item(retry: Attempt) -> _Item:
-    """A retry, with what retries where that is no node itself, how long it waited, and why."""
+    """A retry, with what retries where that is not a node itself, how long it waited, and why."""
     what = f"{retry.path.rpartition(':')[2]} " if retry.path else ""
     why = retry.error.code if retry.error else " ".join(retry.reason.split())
     waited = f"after {duration_text(retry.delay)}" if retry.delay else ""

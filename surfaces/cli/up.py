@@ -1,4 +1,4 @@
-"""``callboard up`` and ``callboard worker``: keep a worker standing, with a server of its own or at another one."""
+"""``callboard up`` and ``callboard worker``: keep a worker standing, with its own server or at another one."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ WORKERS_MAX = 1_000
 
 
 class _Seconds(click.FloatRange):
-    """A range of seconds; what is no number lies in none, though nothing is smaller or larger."""
+    """A range of seconds; what is not a number lies in none, though nothing is smaller or larger."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
@@ -65,7 +65,7 @@ def up(
 
     The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
     itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
-    that one goes. On the way out running effects may finish, and what is left goes on
+    that one goes. On the way out running effects may finish, and what is left continues
     with the next worker, from the log.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}

@@ -140,7 +140,7 @@ def _nodes_to_list(result: RunResult) -> list[NodeState]:
 
 
 def node_line(node: NodeState, *, full: bool = False) -> str:
-    """Return how a node last ended, in one line; ``full`` leaves a result away that stands below it."""
+    """Return how a node last ended, in one line; ``full`` leaves a result away that is below it."""
     outcome = node.outcome or "running"
     product = product_of(node)
     told = "" if product is None or full else short(product)
@@ -169,7 +169,7 @@ def whole_text(value: Any) -> str:
 
 
 def took(result: RunResult) -> str:
-    """How long a run has taken, from its admission to its end; the empty string while it goes on."""
+    """How long a run has taken, from its admission to its end; the empty string while it continues."""
     if result.accepted_at is None or result.ended_at is None:
         return ""
     return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
@@ -190,7 +190,7 @@ def tokens(result: RunResult) -> str:
 
 
 def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:
-    """Return what is open, and how to move it where that is up to somebody; of what was ``asked``, that too."""
+    """Return what is open, and how to move it where that is up to someone; of what was ``asked``, that too."""
     remedy = way_on(effect.type, effect.key, run, settings, asked)
     if effect.run is not None:
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
@@ -203,7 +203,7 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
 
 
 def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
-    """Return the command that moves what is open, if that is up to somebody."""
+    """Return the command that moves what is open, if that is up to someone."""
     ours, here, name = program(), where_options(settings), shlex.quote(run)
     signal = shlex.quote(asked.name) if isinstance(asked, SignalAwaited) else "NAME"
     return {

@@ -31,11 +31,11 @@ def watch(
 ) -> None:
     """Show events as they come, of one RUN or of all.
 
-    One run is shown from its beginning to its end, on a terminal as its tree with what is going on, and the exit code
-    tells how it ended. All runs are shown from now on, a line per event, until Ctrl-C. With --until the end may come
-    sooner: a script waits like that for a question before it answers. With --json each line is an event and has its
-    sequence, to go on from with --after. With --stream each line is content, done or error of a playbook, in order and
-    whole, and has an id.
+    One run is shown from its beginning to its end, on a terminal as its tree with what is in progress, and the exit
+    code says how it ended. All runs are shown from now on, a line per event, until Ctrl-C. With --until the end may
+    come sooner: a script waits like that for a question before it answers. With --json each line is an event and has
+    its sequence, to continue from with --after. With --stream each line is content, done or error of a playbook, in
+    order and whole, and has an id.
     """
     import anyio
 

@@ -1,4 +1,4 @@
-"""Watching events at a server that stands."""
+"""Watching events at a running server."""
 
 from collections.abc import AsyncIterator
 
@@ -27,7 +27,7 @@ from callboard.surfaces.cli.output import say
 
 
 class Watched(Struct, frozen=True):
-    """Which events: of one run, one definition, one type (with NATS wildcards), behind a sequence of the stream, up to
+    """Which events: of one run, one definition, one type (with NATS wildcards), after a sequence of the stream, up to
     the first of a type."""
 
     run: str | None
@@ -48,7 +48,7 @@ class Watched(Struct, frozen=True):
         return self._of_definition(event) and matches(self.event_type, event.type)
 
     def ends_at(self, event: Event) -> bool:
-        """Whether nothing behind an event is wanted any more."""
+        """Whether nothing after an event is wanted any longer."""
         return self.until is not None and self._of_definition(event) and matches(self.until, event.type)
 
     def _of_definition(self, event: Event) -> bool:
@@ -56,7 +56,7 @@ class Watched(Struct, frozen=True):
 
 
 async def watch_events(watched: Watched, config: Config, settings: Settings) -> int:
-    """Show events until the run ends, the wanted one has come, or for ever; return the exit code.
+    """Show events until the run ends, the wanted one has come, or forever; return the exit code.
 
     :raises UnknownRun: if the run is none
     """
@@ -80,7 +80,7 @@ async def watch_events(watched: Watched, config: Config, settings: Settings) -> 
 
 
 async def _show_file(watched: Watched, config: Config, settings: Settings) -> int:
-    """Show the events of a run that stands in a file; whatever it was, nothing more comes."""
+    """Show the events of a run that is in a file; whatever it was, nothing more comes."""
     assert watched.run is not None
     async with source(config, watched.run, name="callboard watch") as runs:
         events = await runs.events(watched.run)
@@ -98,7 +98,7 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
     """Print a run as its language streams it, one JSON object per line, to its end.
 
     :raises UnknownRun: if the run is none
-    :raises click.BadParameter: if ``behind`` is no id
+    :raises click.BadParameter: if ``behind`` is not an id
     """
     try:
         async with (
@@ -112,7 +112,7 @@ async def stream_run(run: str, behind: str | None, config: Config) -> None:
 
 
 async def _watch_all(connection: Connection, watched: Watched, shower: Shower) -> None:
-    """Show events of any run from now on, or behind a sequence."""
+    """Show events of any run from now on, or after a sequence."""
     event_type = watched.event_type if watched.until is None else ">"
     async with connection.client.follow(
         definition=watched.definition, event_type=event_type, after=watched.after
@@ -126,7 +126,7 @@ async def _watch_all(connection: Connection, watched: Watched, shower: Shower) -
 
 
 async def _with_origin(log: JetStreamLog, feed: AsyncIterator[Recorded], after: int) -> AsyncIterator[Recorded]:
-    """The events of one run that is followed behind a sequence; of a fork with what it has of its origin."""
+    """The events of one run that is followed after a sequence; of a fork with what it has of its origin."""
     async for recorded in feed:
         forked = origin_of(await whole(log, recorded)) if recorded.event.n == 1 else None
         if forked is None:
@@ -142,9 +142,9 @@ async def _with_origin(log: JetStreamLog, feed: AsyncIterator[Recorded], after: 
 
 
 async def _watch_one(connection: Connection, run: str, watched: Watched, settings: Settings) -> Event | None:
-    """Show one run's events; return the one behind which nothing more is wanted.
+    """Show one run's events; return the one after which nothing more is wanted.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     """
     last = await connection.log.last(connection.client.ref(run))
     if last is None:

@@ -1,4 +1,4 @@
-"""A worker that stands until it is told to stop, then drains: what runs may finish, the rest is given on."""
+"""A running worker until it is told to stop, then drains: what runs may finish, the rest is given on."""
 
 import signal
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The first moments of a worker that stands: its server comes up while Python still imports what performs runs."""
+"""The first moments of a running worker: its server comes up while Python still imports what performs runs."""
 
 from contextlib import AsyncExitStack
 from importlib import import_module

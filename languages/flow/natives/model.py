@@ -110,7 +110,7 @@ def _to_reply(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
 
 
 def _failure(error: Failure) -> Failure:
-    """A refusal is one however the model's provider tells of it."""
+    """A refusal is one however the model's provider reports it."""
     match error.details:
         case {"stop_reason": "refusal" | "content_filter" | "safety"}:
             return msgspec.structs.replace(error, code="model.refused")

@@ -1,4 +1,4 @@
-"""Calls that hold something open: they are nodes of their own, so that tools and their sessions last from turn to turn.
+"""Calls that hold something open: they are their own nodes, so that tools and their sessions last from turn to turn.
 
 A call that is one effect hangs on its place, which lets go of everything when that effect has its outcome.
 """
@@ -18,7 +18,7 @@ Session = Callable[[Dispatch, Node], Awaitable[Reply]]
 
 
 async def in_session(request: Dispatch, name: str, work: Session) -> Reply:
-    """Do a provider's work in a node of its own, ``<path of the call>.<name>``, which is left however it ends."""
+    """Do a provider's work in its own node, ``<path of the call>.<name>``, which is left however it ends."""
     node = request.stage.enter(aspect(request.node.path, name), "call", name=name)
     try:
         reply = await work(request, node)

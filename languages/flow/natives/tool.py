@@ -1,4 +1,4 @@
-"""The ``tool`` provider: one call of a tool, opened for it and closed behind it."""
+"""The ``tool`` provider: one call of a tool, opened for it and closed after it."""
 
 from collections.abc import Mapping
 from typing import Any

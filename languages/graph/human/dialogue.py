@@ -22,7 +22,7 @@ WARNING_S = 15 * 60.0
 """So long before the time is up there is a warning, once."""
 
 DECIDED = Failure("graph.decided", "the question is closed", type="cancellation")
-"""Why what still goes on beside a closed question is stopped."""
+"""Why what still continues beside a closed question is stopped."""
 
 UNSENT = "graph.message_unsent"
 """The code of the warning that a message could not be sent."""
@@ -53,7 +53,7 @@ Purpose = Literal["request", "warning", "confirmation"]
 async def ask(work: Work, interaction: Interaction) -> Outputs:
     """Ask, and wait for the first answer that counts; return the outputs that it, or its absence, leads to.
 
-    :raises NodeFailed: if nobody answered and the node is to fail then
+    :raises NodeFailed: if no one answered and the node is to fail then
     """
     stage, node = work.stage, work.node
     asked_at = stage.now()
@@ -134,7 +134,7 @@ def _whole(answered: Answered) -> JSON:
 
 
 def _beside(work: Work, interaction: Interaction, asked_at: Instant, key: str) -> Iterator[Coroutine[Any, Any, None]]:
-    """What goes on while the question is open."""
+    """What continues while the question is open."""
     due = after(asked_at, interaction.timeout_s)
     yield _send(work, interaction, "request", "request", interaction.message, due, key)
     if interaction.timeout_s > WARNING_S:
@@ -199,7 +199,7 @@ def _outputs(
 
 
 def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
-    """Do what the node wants done when nobody has answered."""
+    """Do what the node wants done when no one has answered."""
     match interaction.timeout_action:
         case "continue":
             more: dict[str, JSON] = {"timeout": True, "timeout_action": "continue"}

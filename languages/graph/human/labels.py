@@ -34,7 +34,7 @@ TEXTS = (
 def label_of(interaction: Interaction, response: JSON) -> str:
     """Return what an answer says.
 
-    To what is no approval any answer without such a meaning is a confirmation.
+    To what is not an approval any answer without such a meaning is a confirmation.
     """
     said = explicit(response) or worded(words_of(response), interaction.options)
     if said is None:

@@ -25,7 +25,7 @@ FILTERED = 0.3
 """Up to here it is ignored; what lies between is left for people to look at."""
 
 UNCERTAIN = 0.5
-"""What counts where nobody could say."""
+"""What counts where no one could say."""
 
 API = "api"
 

@@ -64,7 +64,7 @@ async def agent(work: Work) -> Outputs:
 def user_message(work: Work) -> str:
     """Find the user's message: in the input, else in the node's own configuration, else in what the trigger brought.
 
-    :raises NodeFailed: if there is none
+    :raises NodeFailed: if none exists
     """
     data, trigger = work.data, work.context.trigger_data
     found = data if isinstance(data, str) else _first(data, OF_INPUT)
@@ -140,7 +140,7 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
 
 
 def _warn_of_early_end(work: Work, talk: Conversation) -> None:
-    """Warn of an agent that ended before its model was done: the node goes on with what there is."""
+    """Warn of an agent that ended before its model was done: the node continues with what there is."""
     if talk.error is None or talk.reply is None:
         return
     left = "the text of its last turn" if talk.reply.text.strip() else "an empty `content`"

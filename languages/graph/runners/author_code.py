@@ -5,7 +5,7 @@ from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, result
 
 SOURCES = ("code", "source", "script", "script_content")
-"""Configurations that the source may stand in."""
+"""Configurations that the source may be in."""
 
 
 async def code(work: Work) -> Outputs:

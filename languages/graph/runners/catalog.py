@@ -49,7 +49,7 @@ FAMILIES: dict[str, Runner] = {
 
 
 def runner_of(node: GraphNode) -> Runner:
-    """Return a node's runner; one that nobody knows passes on what it gets."""
+    """Return a node's runner; one that no one knows passes on what it gets."""
     return RUNNERS.get((node.type, node.subtype)) or FAMILIES.get(node.type) or passthrough
 
 

@@ -168,7 +168,7 @@ class Condition(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """From one value to another; None is no bound."""
+    """From one value to another; None is not a bound."""
 
     low: JSON
     high: JSON

@@ -1,4 +1,4 @@
-"""The runner of MEMORY nodes that stand in the graph themselves: one operation."""
+"""The runner of MEMORY nodes that are in the graph themselves: one operation."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Runners that pass on what they get: of triggers, and of nodes that nobody knows."""
+"""Runners that pass on what they get: of triggers, and of nodes that no one knows."""
 
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.work import Outputs, Work, result

@@ -1,4 +1,4 @@
-"""The runner of TOOL nodes that stand in the graph themselves: one call of one tool."""
+"""The runner of TOOL nodes that are in the graph themselves: one call of one tool."""
 
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.times import seconds_between

@@ -230,7 +230,7 @@ class _Joined:
         self._places: dict[Any, list[int]] = {}
 
     def add(self, item: JSON) -> None:
-        """Merge an object into the first item with its key, or add it as an item of its own."""
+        """Merge an object into the first item with its key, or add it as its own item."""
         key = self._key(item)
         found = self._first(key) if isinstance(item, dict) else None
         before = self.items[found] if found is not None else None
