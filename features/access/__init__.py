@@ -1,1 +1,1 @@
-"""Access: who somebody is, and what they may do."""
+"""Access: authentication of callers, and what each of them may do."""

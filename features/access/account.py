@@ -1,15 +1,15 @@
-"""Accounts: what is secret of a credential."""
+"""Accounts: the secret part of a credential."""
 
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 
 RENEW_AHEAD_S = 60
-"""So long before its end a token is renewed."""
+"""How long before it expires a token is renewed."""
 
 
 class Account(Struct, frozen=True, omit_defaults=True):
-    """The variables of an account, and, where a provider gave them, what renews them and when (seconds since 1970)."""
+    """The variables of an account, with its refresh token and expiry (seconds since 1970) if it has them."""
 
     values: dict[str, str]
     refresh_token: str = ""
@@ -19,14 +19,14 @@ class Account(Struct, frozen=True, omit_defaults=True):
         return f"Account({', '.join(self.values)})"
 
     def ends_soon(self, now: float) -> bool:
-        """Whether it has to be renewed."""
+        """Whether the token has expired or is about to expire."""
         return bool(self.expires_at) and now >= self.expires_at - RENEW_AHEAD_S
 
 
 class OAuthFailed(CallboardError):
-    """A provider gives no token; ``refused`` says that it will not do so later either."""
+    """A provider issued no token; with ``refused``, a retry cannot help."""
 
     def __init__(self, provider: str, reason: str, *, refused: bool = True) -> None:
-        message = f"{provider} gives no token: {reason}"
-        super().__init__("credentials.oauth", message, remedy="`callboard credentials connect` connects it anew.")
+        message = f"{provider} issued no token: {reason}"
+        super().__init__("credentials.oauth", message, remedy="Connect it again with `callboard credentials connect`.")
         self.refused = refused

@@ -1,7 +1,7 @@
-"""Credentials: what services are reached with, of a tenant or of one of its users, encrypted in the store of keys.
+"""Credentials: the secrets for external services, of a tenant or one of its users, encrypted in the store of keys.
 
 A credential is a set of the variables that a provider's adapter reads, such as ``SLACK_BOT_TOKEN``. They are decrypted
-where an action is carried out, and nowhere else; no event has them.
+only in the worker that carries out an action, and never become part of an event.
 """
 
 import datetime as dt
@@ -24,11 +24,11 @@ from callboard.runtime.settings.oauth_settings import OAuthSettings
 VALUE_BYTES_MAX = 64 * 1024
 
 SENDER = "webhook:"
-"""The provider of secrets of those who call in begins so; the trigger follows, ``<definition>/<trigger>``."""
+"""Provider prefix of the secrets of webhook senders; the trigger ``<definition>/<trigger>`` follows it."""
 
 
 class Credential(Struct, frozen=True, omit_defaults=True):
-    """A credential as it is kept; ``user`` is empty for the tenant's own. Only ``sealed`` is secret."""
+    """A stored credential; ``user`` is empty for the tenant's own. Only ``sealed`` is secret."""
 
     provider: str
     user: str
@@ -38,7 +38,7 @@ class Credential(Struct, frozen=True, omit_defaults=True):
 
 
 class Found(NamedTuple):
-    """An account, whose it is, and the document that it was read from."""
+    """An account, the user that owns it, and the document that it was read from."""
 
     whose: str
     account: Account
@@ -46,12 +46,12 @@ class Found(NamedTuple):
 
 
 class CredentialUnknown(CallboardError):
-    """There is no such credential."""
+    """A tenant or user has no credential for this provider."""
 
     def __init__(self, provider: str, user: str) -> None:
-        whose = f" of {user!r}" if user else ""
+        whose = f" of user {user!r}" if user else ""
         remedy = "See `callboard credentials list`."
-        super().__init__("credentials.unknown", f"there is no credential for {provider}{whose}", remedy=remedy)
+        super().__init__("credentials.unknown", f"no credential for {provider}{whose}", remedy=remedy)
 
 
 class Credentials:
@@ -62,42 +62,42 @@ class Credentials:
         self._tenant = tenant
 
     async def put(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> None:
-        """Keep a credential, in the place of the one before.
+        """Store a credential, replacing an earlier one.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         await self._store.put(self._document(keyring, provider, user, account, now), user, provider)
 
     async def replace(self, keyring: Keyring, provider: str, found: Found, account: Account, now: dt.datetime) -> bool:
-        """Keep another account in the place of one, unless that was changed or removed meanwhile; say whether it is.
+        """Replace an account; return False if the stored one has been changed or removed since it was read.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         document = self._document(keyring, provider, found.whose, account, now)
         return await self._store.replace(found.document, document, found.whose, provider)
 
     async def all(self) -> list[Credential]:
-        """Return what there is.
+        """Return all credentials of the tenant.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         found = [msgspec.json.decode(each, type=Credential) for each in await self._store.all()]
         return sorted(found, key=lambda one: (one.provider, one.user))
 
     async def remove(self, provider: str, user: str) -> None:
-        """Forget a credential.
+        """Remove a credential.
 
-        :raises CredentialUnknown: if there is none
-        :raises StoreSilent: if no answer came
+        :raises CredentialUnknown: if it does not exist
+        :raises StoreSilent: if the store does not answer
         """
         if not await self._store.remove(user, provider):
             raise CredentialUnknown(provider, user)
 
     async def found(self, keyring: Keyring, provider: str, user: str) -> Found | None:
-        """Return the account of a user, or else the tenant's own; None if there is none.
+        """Return the account of a user, otherwise the tenant's own; None if neither exists.
 
         :raises KeyringUnusable: if it cannot be decrypted
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         for whose in dict.fromkeys((user, "")):
             kept = await self._store.get(whose, provider)
@@ -108,21 +108,21 @@ class Credentials:
         return None
 
     async def of_sender(self, keyring: Keyring, name: str) -> list[str]:
-        """Return the secrets by which senders prove themselves to a trigger, ``<definition>/<trigger>``.
+        """Return the secrets with which senders authenticate to a trigger, ``<definition>/<trigger>``.
 
         :raises KeyringUnusable: if they cannot be decrypted
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         found = await self.found(keyring, f"{SENDER}{name}", "")
         return list(found.account.values.values()) if found is not None else []
 
     async def rotate(self, keyring: Keyring) -> int:
-        """Encrypt with the current key whatever was encrypted with an older one; return how many there were.
+        """Encrypt with the current key all credentials that use an older key; return their number.
 
-        What is changed or removed meanwhile stays so, and is looked at again.
+        A credential that another process changes or removes at the same time is left to it, and checked again.
 
         :raises KeyringUnusable: if one cannot be decrypted
-        :raises StoreSilent: if no answer came, or others change them all the time
+        :raises StoreSilent: if the store does not answer, or other processes keep changing credentials
         """
         count = 0
         for _ in range(TRIES_MAX):
@@ -133,9 +133,9 @@ class Credentials:
             for each, one in older:
                 place = self._place(one.provider, one.user)
                 sealed = keyring.seal(keyring.open(one.sealed, place), place)
-                anew = msgspec.json.encode(msgspec.structs.replace(one, sealed=sealed))
-                count += await self._store.replace(each, anew, one.user, one.provider)
-        raise StoreSilent("others change credentials all the time")
+                renewed = msgspec.json.encode(msgspec.structs.replace(one, sealed=sealed))
+                count += await self._store.replace(each, renewed, one.user, one.provider)
+        raise StoreSilent("other processes keep changing credentials")
 
     def _document(self, keyring: Keyring, provider: str, user: str, account: Account, now: dt.datetime) -> bytes:
         sealed = keyring.seal(msgspec.json.encode(account), self._place(provider, user))
@@ -146,8 +146,11 @@ class Credentials:
 
 
 class Wallet:
-    """Looks accounts up for the actions of a worker, and renews them; ``keyring`` is asked each time: its file may come
-    later. ``oauth`` are the applications that accounts are connected by."""
+    """Looks up and renews accounts for the actions of a worker.
+
+    ``keyring`` is called for each account, since its file may be created later. ``oauth`` has the settings of the
+    applications through which accounts are connected, by provider.
+    """
 
     def __init__(
         self,
@@ -165,9 +168,9 @@ class Wallet:
         self._renewing = anyio.Lock()
 
     async def account(self, tenant: str, user: str, provider: str) -> Mapping[str, str] | None:
-        """Return the variables of an account; None if there is none.
+        """Return the variables of an account; None if it does not exist.
 
-        :raises AccountUnreadable: if it cannot be read just now, or with these keys, or has ended
+        :raises AccountUnreadable: if it cannot be read now or with these keys, or has expired
         """
         if provider not in ACCOUNTS:
             return None
@@ -189,8 +192,8 @@ class Wallet:
     async def _renew_account(
         self, credentials: Credentials, keyring: Keyring, provider: str, user: str
     ) -> Found | None:
-        """Renew an account, unless somebody else has meanwhile, or has put another in its place, or removed it."""
-        # What speaks HTTP is imported where it is needed: most workers renew nothing.
+        """Renew an account, unless another process has just renewed, replaced or removed it."""
+        # Imported here because it needs an HTTP client, and most workers never renew a token.
         from callboard.features.access.oauth import renewed
 
         now = self._clock()
@@ -200,7 +203,7 @@ class Wallet:
         try:
             account = await renewed(provider, settings, found.account, now)
         except OAuthFailed:
-            # Another worker may have been faster, and have used up what renews it.
+            # Another worker may have renewed it first, which invalidates this refresh token.
             found = await credentials.found(keyring, provider, user)
             if found is not None and found.account.expires_at > now:
                 return found

@@ -1,7 +1,7 @@
-"""API keys: made once, kept as hashes, each with scopes and a name that stands in the log for whoever brings it.
+"""API keys, stored as hashes, each with scopes and the name under which the log records its holder.
 
-A key is 256 random bits, so that a plain SHA-256 of it is as good as a slow one: there is nothing to guess. What is
-kept lets nobody in.
+A key has 256 random bits: it cannot be guessed, so a plain SHA-256 is as safe as a slow hash. The stored hash does not
+grant access.
 """
 
 import datetime as dt
@@ -21,18 +21,18 @@ from callboard.features.access.store import DeskStore
 from callboard.features.access.subject import Scope, Subject
 
 PREFIX = "cbk_"
-"""How every key begins, so that one that has got somewhere is found."""
+"""Prefix of every key, by which scanners find leaked keys."""
 
 _KEY = re.compile(r"cbk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 
 NAME_CHARS_MAX = 80
 
 ANY_FRESH_S = 2.0
-"""How long it is believed that a tenant has no key."""
+"""How long the answer that a tenant has no key is cached."""
 
 
 class ApiKey(Struct, frozen=True, omit_defaults=True):
-    """A key as it is kept; ``hash`` is the SHA-256 of its secret part, in hex."""
+    """A stored key; ``hash`` is the SHA-256 of its secret part, in hex."""
 
     id: str
     name: str
@@ -47,17 +47,17 @@ class ApiKey(Struct, frozen=True, omit_defaults=True):
 
 
 class KeyExists(CallboardError):
-    """There is a key of this name."""
+    """A key of this name exists already."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("keys.exists", f"there is a key {name!r} already", remedy="Choose another name, or remove it.")
+        super().__init__("keys.exists", f"the key {name!r} exists already", remedy="Choose another name, or remove it.")
 
 
 class KeyUnknown(CallboardError):
-    """There is no key of this name."""
+    """No key has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__("keys.unknown", f"there is no key {name!r}", remedy="See `callboard keys list`.")
+        super().__init__("keys.unknown", f"unknown key: {name!r}", remedy="See `callboard keys list`.")
 
 
 class Keys:
@@ -72,10 +72,10 @@ class Keys:
     async def add(
         self, name: str, scopes: Sequence[Scope], now: dt.datetime, expires_at: dt.datetime | None = None
     ) -> tuple[str, ApiKey]:
-        """Make a key; return what is brought, which is told this once, and what is kept.
+        """Create a key; return its secret text, which cannot be shown again, and the stored key.
 
-        :raises KeyExists: if there is one of this name
-        :raises StoreSilent: if no answer came
+        :raises KeyExists: if a key of this name exists
+        :raises StoreSilent: if the store does not answer
         """
         id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
         key = ApiKey(id, name, _hash(secret), list(scopes), now, expires_at)
@@ -87,15 +87,15 @@ class Keys:
     async def all(self) -> list[ApiKey]:
         """Return all keys, the oldest first.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         found = [msgspec.json.decode(each, type=ApiKey) for each in await self._store.all()]
         return sorted(found, key=lambda key: key.created_at)
 
     async def any(self) -> bool:
-        """Whether there is a key; one that has just been made may be overlooked for `ANY_FRESH_S`.
+        """Whether the tenant has a key; a new key may be overlooked for `ANY_FRESH_S`.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         if not self._some and anyio.current_time() >= self._none_until:
             self._some = bool(await self._store.all())
@@ -103,10 +103,10 @@ class Keys:
         return self._some
 
     async def remove(self, name: str) -> None:
-        """Forget a key: nobody gets in with it any more.
+        """Remove a key; requests with it are refused from then on.
 
-        :raises KeyUnknown: if there is none of this name
-        :raises StoreSilent: if no answer came
+        :raises KeyUnknown: if no key has this name
+        :raises StoreSilent: if the store does not answer
         """
         id = await self._names.get(name)
         if id is None:
@@ -115,9 +115,9 @@ class Keys:
         await self._names.remove(name)
 
     async def known(self, brought: str, now: dt.datetime) -> ApiKey | None:
-        """Return the key that somebody brings, None if it is none of ours, or no longer.
+        """Return the stored key of a request's bearer token; None if it is unknown, removed or expired.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         parts = _KEY.fullmatch(brought)
         kept = await self._store.get(parts[1]) if parts is not None else None

@@ -1,7 +1,7 @@
 """Answer links: addresses by which one person can answer one question, and do nothing else.
 
-A link is what it says and a signature of that, with a key of the tenant that lies in the store of keys; nothing of it
-is kept. It holds as long as its question is open, and no longer than `LINK_DAYS_MAX`; a question is answered once.
+A link consists of its content and a signature, made with a key of the tenant from the store of keys; the link itself is
+not stored. It is valid while its question is open, for at most `LINK_DAYS_MAX`; a question is answered once.
 """
 
 import base64
@@ -25,11 +25,11 @@ KEY_BYTES = 32
 logger = structlog.get_logger(__name__)
 
 _PURPOSE = b"callboard answer link 1\0"
-"""What is signed begins so: a signature made for anything else is none of a link."""
+"""Prefix of the signed bytes, so that a signature made for another purpose is not valid for a link."""
 
 
 class Link(Struct, frozen=True, array_like=True):
-    """Lets whoever holds it answer the question ``key`` of a run, as ``by``, until a time (seconds since 1970)."""
+    """Lets its holder answer the question ``key`` of a run in the name of ``by``, until a time (seconds since 1970)."""
 
     tenant: str
     run: str
@@ -39,7 +39,7 @@ class Link(Struct, frozen=True, array_like=True):
 
 
 class BadLink(Exception):
-    """Raised for what is no link of ours, or no longer; ``late`` says that it was one."""
+    """Raised for a link that is invalid or, with ``late``, expired."""
 
     def __init__(self, *, late: bool = False) -> None:
         super().__init__("too late" if late else "no link")
@@ -55,9 +55,9 @@ class Links:
         self._key: bytes | None = None
 
     async def made(self, run: str, key: str, by: str, now: dt.datetime, until: dt.datetime | None = None) -> str:
-        """Return what a link's address ends with; ``until`` is when its question closes by itself.
+        """Return the last part of a link's address; ``until`` is the deadline of its question.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         longest = now + dt.timedelta(days=LINK_DAYS_MAX)
         end = int(min(until or longest, longest).timestamp())
@@ -65,10 +65,10 @@ class Links:
         return f"{_text(said)}.{_text(await self._signature(said))}"
 
     async def read(self, text: str, now: dt.datetime) -> Link:
-        """Read what the address of a request ends with.
+        """Read the link in the last part of a request's address.
 
-        :raises BadLink: if it is none of ours, or too late
-        :raises StoreSilent: if no answer came
+        :raises BadLink: if it is invalid or expired
+        :raises StoreSilent: if the store does not answer
         """
         said, _, signature = text.partition(".")
         if len(text) > LINK_CHARS_MAX:
@@ -89,7 +89,7 @@ class Links:
     async def _signature(self, said: bytes) -> bytes:
         if self._key is None:
             if (kept := await self._store.get("key")) is None:
-                # Whoever else makes one at the same moment: the first one counts.
+                # Several processes may create the key at the same moment: the first one is kept.
                 await self._store.add(secrets.token_bytes(KEY_BYTES), "key")
                 kept = await self._store.get("key")
             assert kept is not None
@@ -98,7 +98,7 @@ class Links:
 
 
 class Addresses:
-    """The addresses of links, for those who write to people; ``url`` is where they reach us, None if nowhere."""
+    """The addresses of links, for messages to people; ``url`` is the server's public address, None without one."""
 
     def __init__(self, log: JetStreamLog, url: str | None, replicas: int = 1) -> None:
         self._log = log
@@ -106,14 +106,14 @@ class Addresses:
         self._replicas = replicas
 
     async def to(self, tenant: str, run: str, key: str, by: str, until: str | None) -> str:
-        """Return an address at which somebody can answer; empty where there is none: the message goes without."""
+        """Return the address at which a person can answer, or an empty text if the message has no link."""
         if self._url is None:
             return ""
         try:
             end = dt.datetime.fromisoformat(until) if until else None
             link = await Links(self._log, tenant, self._replicas).made(run, key, by, self._log.now(), end)
         except (StoreSilent, ValueError) as error:
-            logger.warning("a question is asked without a link", run=run, error=str(error))
+            logger.warning("no answer link could be made; the question is sent without one", run=run, error=str(error))
             return ""
         return address(self._url, link)
 
@@ -130,5 +130,5 @@ def _text(data: bytes) -> str:
 def _bytes(text: str) -> bytes:
     found = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if _text(found) != text:
-        raise ValueError("there are other ways to write this")
+        raise ValueError("not in canonical Base64")
     return found

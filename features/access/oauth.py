@@ -1,6 +1,6 @@
-"""OAuth 2: connecting somebody's account at a service by a code that they bring back (with PKCE), and renewing it.
+"""OAuth 2: connect a person's account at a service by an authorization code (with PKCE), and renew its token.
 
-What the provider gives is an access token, and perhaps a refresh token and a time. Nothing of that is told to anybody.
+The provider issues an access token, and possibly a refresh token and an expiry. None of them is logged or shown.
 """
 
 import base64
@@ -24,9 +24,10 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 
 class Provider(Struct, frozen=True):
-    """Where a provider asks people, where it gives tokens, and which variable of its account a token is.
+    """The addresses where a provider authorizes and issues tokens, and the account's variable for the token.
 
-    ``more`` is asked besides. Where the application's secret goes ``in_header``, it does not stand in the body.
+    ``more`` are further parameters of the authorization. With ``in_header``, the application's secret is sent in a
+    header instead of the body.
     """
 
     authorize_url: str
@@ -49,7 +50,7 @@ PROVIDERS: Mapping[str, Provider] = {
         "https://oauth2.googleapis.com/token",
         "GOOGLE_ACCESS_TOKEN",
         "https://www.googleapis.com/auth/calendar",
-        # Else Google gives no refresh token.
+        # Without these, Google issues no refresh token.
         (("access_type", "offline"), ("prompt", "consent")),
     ),
     "notion": Provider(
@@ -69,7 +70,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 class Connecting:
-    """One person's way to the provider and back."""
+    """One authorization: the address that the person opens, and the account that results."""
 
     def __init__(self, provider: str, settings: OAuthSettings, redirect_url: str) -> None:
         self._name = provider
@@ -81,7 +82,7 @@ class Connecting:
 
     @property
     def url(self) -> str:
-        """Where the person has to go."""
+        """The address that the person has to open."""
         challenge = base64.urlsafe_b64encode(sha256(self._verifier.encode()).digest()).rstrip(b"=").decode()
         scopes = self._settings.scopes if self._settings.scopes is not None else self._provider.scopes
         asked = {
@@ -97,21 +98,21 @@ class Connecting:
         return f"{self._settings.authorize_url or self._provider.authorize_url}?{urlencode(asked)}"
 
     def code_in(self, came_back: str) -> str:
-        """Return the code in the address that the person came back to.
+        """Return the code in the address to which the provider redirected the person.
 
-        :raises OAuthFailed: if it is not the way back of this way there, or they were refused
+        :raises OAuthFailed: if the address belongs to another authorization, or the provider refused this one
         """
         query = {name: values[0] for name, values in parse_qs(urlsplit(came_back.strip()).query).items()}
         if not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
-            raise OAuthFailed(self._name, "what came back belongs to another request")
+            raise OAuthFailed(self._name, "the redirect belongs to another authorization")
         if "code" not in query:
-            raise OAuthFailed(self._name, query.get("error", "no code came back")[:200])
+            raise OAuthFailed(self._name, query.get("error", "the redirect has no code")[:200])
         return query["code"]
 
     async def account(self, came_back: str, now: float, transport: httpx.AsyncBaseTransport | None = None) -> Account:
-        """Return the account that somebody has let us have.
+        """Return the account that the person has authorized.
 
-        :raises OAuthFailed: if they have not, or the provider gives no token
+        :raises OAuthFailed: if the person declined, or the provider issues no token
         """
         asked = {
             "grant_type": "authorization_code",
@@ -132,7 +133,7 @@ async def renewed(
 ) -> Account:
     """Return an account with a new token.
 
-    :raises OAuthFailed: if the provider gives none
+    :raises OAuthFailed: if the provider issues none
     """
     asked = {"grant_type": "refresh_token", "refresh_token": account.refresh_token}
     given = await _request_members(provider, settings, asked, transport)
@@ -158,11 +159,11 @@ async def _request_members(
     try:
         found = decode_json(answer.content[:ANSWER_BYTES_MAX])
     except JSON_ERRORS:
-        raise OAuthFailed(name, f"its answer ({answer.status_code}) is no JSON", refused=False) from None
+        raise OAuthFailed(name, f"its answer ({answer.status_code}) is not JSON", refused=False) from None
     if not isinstance(found, dict) or not isinstance(found.get("access_token"), str):
         error = found.get("error") if isinstance(found, dict) else None
-        # Only its word for it: a provider may repeat what it was given.
-        reason = error[:80] if isinstance(error, str) and error.replace("_", "").isalnum() else "without saying why"
+        # Only the error code: a longer text may repeat the secrets of the request.
+        reason = error[:80] if isinstance(error, str) and error.replace("_", "").isalnum() else "no reason given"
         raise OAuthFailed(name, reason, refused=answer.status_code < 500)
     return found
 

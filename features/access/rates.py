@@ -1,11 +1,11 @@
-"""Rates: how often somebody may ask, as a bucket of tokens each that fills again at a steady rate."""
+"""Rate limits: a token bucket per caller, refilled at a steady rate."""
 
 from collections import OrderedDict
 
 from msgspec import Struct
 
 BUCKETS_MAX = 10_000
-"""Those that are remembered; whoever was forgotten begins with a full bucket, and was not here for long."""
+"""Limit of the buckets in memory; the least recently used are dropped, and their callers begin with a full bucket."""
 
 
 class _Bucket(Struct):
@@ -14,7 +14,7 @@ class _Bucket(Struct):
 
 
 class Rates:
-    """Buckets by name: ``per_s`` tokens come in a second, and ``burst`` of them are the most that there are."""
+    """Token buckets by name: ``per_s`` tokens are added per second, up to ``burst``."""
 
     def __init__(self, per_s: float, burst: int) -> None:
         self._per_s = per_s
@@ -22,7 +22,7 @@ class Rates:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def wait_s(self, name: str, now: float) -> float:
-        """Take a token; return 0, or, where there is none, after how many seconds there will be one."""
+        """Take a token and return 0; if the bucket is empty, return the seconds until the next token."""
         bucket = self._buckets.pop(name, None) or _Bucket(self._burst, now)
         bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at) * self._per_s)
         bucket.at = now

@@ -1,4 +1,4 @@
-"""The store of keys and credentials: a key-value bucket beside the log, with hashes and what is encrypted."""
+"""The store of keys and credentials: a key-value bucket beside the log, with hashes and encrypted secrets."""
 
 import base64
 from collections.abc import Awaitable
@@ -16,13 +16,13 @@ from callboard.bus.subjects import is_name, token
 T = TypeVar("T")
 
 NOTHING_THERE = frozenset({10037, 10059})
-"""What the server says of a message, and of a stream, that is not there."""
+"""Error codes of the server for a missing message and a missing stream."""
 
 REMOVED = (b"KV-Operation:", b"Nats-Marker-Reason:")
-"""Headers of what stands in the place of a document that was removed."""
+"""Headers that mark the message in place of a removed document."""
 
 TRIES_MAX = 10
-"""How often a document is changed anew because somebody else did."""
+"""How often a change is retried when another process changes the same document."""
 
 
 class StoreSilent(CallboardError):
@@ -43,20 +43,20 @@ class DeskStore:
         self._prefix = f"{kind}.{token(tenant)}"
 
     async def get(self, *names: str) -> bytes | None:
-        """Return a document, None if there is none.
+        """Return a document, None if it does not exist.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         if not all(map(is_name, names)):
-            return None  # nothing can be kept under it
+            return None  # no document can have such a name
         found = await self._wait_for_answer(self._kept.get(self._key(names)))
         return found.value if found is not None else None
 
     async def put(self, value: bytes, *names: str) -> None:
-        """Keep a document, in the place of one of this name.
+        """Store a document, replacing one of this name.
 
-        :raises ValueError: if nothing can be called so
-        :raises StoreSilent: if no answer came, or others change it all the time
+        :raises ValueError: if a name is invalid
+        :raises StoreSilent: if the store does not answer, or other processes keep changing the document
         """
         for _ in range(TRIES_MAX):
             before = await self._wait_for_answer(self._kept.get(self._key(names)))
@@ -65,12 +65,12 @@ class DeskStore:
                 return await self._wait_for_answer(self._kept.put(self._key(names), value, revision))
             except Conflict:
                 continue
-        raise StoreSilent("others change the same document all the time")
+        raise StoreSilent("other processes keep changing the same document")
 
     async def replace(self, before: bytes, value: bytes, *names: str) -> bool:
-        """Keep a document in the place of one of this name that is still as it was ``before``; say whether it was.
+        """Replace the document of this name if it still equals ``before``; return whether it did.
 
-        :raises StoreSilent: if no answer came
+        :raises StoreSilent: if the store does not answer
         """
         found = await self._wait_for_answer(self._kept.get(self._key(names)))
         if found is None or found.value != before:
@@ -82,10 +82,10 @@ class DeskStore:
         return True
 
     async def add(self, value: bytes, *names: str) -> bool:
-        """Keep a document unless there is one of this name; say whether it is kept.
+        """Store a document unless one of this name exists; return whether it was stored.
 
-        :raises ValueError: if nothing can be called so
-        :raises StoreSilent: if no answer came
+        :raises ValueError: if a name is invalid
+        :raises StoreSilent: if the store does not answer
         """
         try:
             await self._wait_for_answer(self._kept.put(self._key(names), value, 0))
@@ -94,9 +94,9 @@ class DeskStore:
         return True
 
     async def remove(self, *names: str) -> bool:
-        """Forget a document; say whether there was one.
+        """Remove a document; return whether it existed.
 
-        :raises StoreSilent: if no answer came, or others change it all the time
+        :raises StoreSilent: if the store does not answer, or other processes keep changing the document
         """
         if not all(map(is_name, names)):
             return False
@@ -109,12 +109,14 @@ class DeskStore:
             except Conflict:
                 continue
             return True
-        raise StoreSilent("others change the same document all the time")
+        raise StoreSilent("other processes keep changing the same document")
 
     async def all(self) -> list[bytes]:
-        """Return all documents, each read by itself: whether there is any at all decides who is let in.
+        """Return all documents, read one by one from the stream's leader.
 
-        :raises StoreSilent: if no answer came
+        The answer has to be current: a tenant without any key admits callers without one.
+
+        :raises StoreSilent: if the store does not answer
         """
         found: list[bytes] = []
         after = 0
@@ -126,7 +128,7 @@ class DeskStore:
         return found
 
     async def _next(self, sequence: int) -> dict[str, Any] | None:
-        """Return the next message of these documents, as the stream's leader has it; None if there is none."""
+        """Return the next message of these documents from the stream's leader; None after the last one."""
         asked = {"seq": sequence, "next_by_subj": f"$KV.{self._bucket}.{self._prefix}.>"}
         try:
             answer = await api(self._log.requests, f"STREAM.MSG.GET.KV_{self._bucket}", asked)

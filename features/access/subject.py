@@ -1,4 +1,4 @@
-"""Subjects: who makes a request, and the scopes in which they may."""
+"""Subjects: the authenticated callers of requests, and their scopes."""
 
 from collections.abc import Collection
 from typing import Literal, get_args
@@ -6,15 +6,16 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 Scope = Literal["read", "start", "answer", "operate"]
-"""What one may do: look at things; start runs; answer what runs ask; tell runs all else, and change what there is."""
+"""Permissions: ``read`` everything, ``start`` runs, ``answer`` questions of runs, and ``operate`` for all other changes
+of runs and definitions."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 class Subject(Struct, frozen=True):
-    """Somebody who is known: the ``name`` that stands in the log, empty for nobody in particular, and the scopes.
+    """An authenticated caller: the ``name`` recorded in the log, empty for an anonymous caller, and the scopes.
 
-    ``speaks_for_others`` says that commands may name somebody else as the one who gives them.
+    With ``speaks_for_others``, the caller's commands may name another person as their author.
     """
 
     name: str
@@ -22,20 +23,20 @@ class Subject(Struct, frozen=True):
     speaks_for_others: bool = False
 
     def may(self, scope: str) -> bool:
-        """Whether they may do what takes this scope."""
+        """Whether the caller has this scope."""
         return scope in self.scopes
 
 
 NOBODY = Subject("", frozenset(SCOPES), speaks_for_others=True)
-"""Whoever reaches the loopback, where nobody needs to be known."""
+"""An anonymous caller on the loopback address, with all scopes."""
 
 READER = Subject("", frozenset({"read"}))
-"""Whoever reaches the loopback, where there is only something to look at."""
+"""An anonymous caller on the loopback address of a server that is only read."""
 
 OPERATOR = Subject("operator", frozenset(SCOPES), speaks_for_others=True)
-"""Whoever brings the token of the configuration."""
+"""A caller with the token of the configuration."""
 
 
 def scopes_of(given: Collection[str]) -> list[Scope]:
-    """Return those among some words that are scopes, in their order."""
+    """Return the scopes among some words, in the order of `SCOPES`."""
     return [scope for scope in SCOPES if scope in given]

@@ -1,7 +1,7 @@
 """Tokens of an identity provider: JWTs (OpenID Connect), checked with the keys that it publishes.
 
-Only signatures that nobody can make who can check them are taken. The provider's keys are fetched when they are needed,
-kept for a while, and fetched anew for a token that names one we do not know.
+Only asymmetric signatures are accepted: a party that can check one cannot make one. The provider's keys are fetched on
+first use, cached, and fetched again for a token that names an unknown key.
 """
 
 import re
@@ -21,13 +21,13 @@ from callboard.runtime.settings.oidc_settings import OidcSettings
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
 LEEWAY_S = 30
-"""How far the provider's clock may be from ours."""
+"""Tolerated difference between the provider's clock and the local one."""
 
 KEYS_FRESH_S = 600.0
-"""How long fetched keys are used."""
+"""How long fetched keys are cached."""
 
 KEYS_PAUSE_S = 10.0
-"""Shortest time between two fetches: anybody can name a key that there is not."""
+"""Shortest time between two fetches: any caller can send a token that names an unknown key."""
 
 FETCH_WAIT_S = 5.0
 DOCUMENT_BYTES_MAX = 256 * 1024
@@ -35,17 +35,17 @@ DOCUMENT_BYTES_MAX = 256 * 1024
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 SCOPE_PREFIX = "callboard:"
-"""What stands before a scope of ours among those of a token."""
+"""Prefix of Callboard's scopes among the scopes of a token."""
 
 logger = structlog.get_logger(__name__)
 
 
 class TokenRefused(Exception):
-    """Raised where a token is not taken; the words say why."""
+    """Raised for a token that is refused; the message says why."""
 
 
 class ProviderSilent(Exception):
-    """Raised where the provider's keys cannot be had."""
+    """Raised when the provider's keys cannot be fetched."""
 
 
 class Tokens:
@@ -68,13 +68,13 @@ class Tokens:
         self._fetching = anyio.Lock()
 
     async def subject(self, token: str) -> Subject:
-        """Return who brings a token.
+        """Return the subject of a token.
 
-        :raises TokenRefused: if it is not taken
-        :raises ProviderSilent: if the keys cannot be had
+        :raises TokenRefused: if the token is invalid, expired or meant for another tenant
+        :raises ProviderSilent: if the provider's keys cannot be fetched
         """
         if not _TOKEN.fullmatch(token):
-            raise TokenRefused("it is no token")
+            raise TokenRefused("not a JSON Web Token")
         settings = self._settings
         try:
             header = jwt.get_unverified_header(token)
@@ -88,7 +88,7 @@ class Tokens:
                 options={"require": ["exp", "iss", "aud"]},
             )
         except jwt.PyJWTError as error:
-            raise TokenRefused(f"the token is not taken: {error}") from None
+            raise TokenRefused(f"invalid token: {error}") from None
         name = claims.get(settings.subject_claim)
         if not isinstance(name, str) or not name:
             raise TokenRefused(f"the token has no {settings.subject_claim}")
@@ -119,10 +119,10 @@ class Tokens:
                     where = str((await _document(client, about)).get("jwks_uri", ""))
                 published = (await _document(client, where)).get("keys")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            logger.warning("the keys of the identity provider cannot be had", error=str(error))
+            logger.warning("cannot fetch the keys of the identity provider", error=str(error))
             if not self._keys:
                 raise ProviderSilent(str(error)) from error
-            # Those that we have still hold; a provider that is away for a while locks nobody out.
+            # Keep the cached keys: an outage of the provider must not lock out its users.
             self._fetched_at = self._now()
             return
         self._keys = _read(published)
@@ -139,12 +139,12 @@ async def _document(client: httpx.AsyncClient, url: str) -> Mapping[str, Any]:
                 raise ValueError(f"{url} has more than {DOCUMENT_BYTES_MAX} bytes")
     found = decode_json(bytes(received))
     if not isinstance(found, dict):
-        raise ValueError(f"{url} is no JSON object")
+        raise ValueError(f"{url} is not a JSON object")
     return found
 
 
 def _read(published: Any) -> dict[str, jwt.PyJWK]:
-    """The keys by their ids; those of kinds that we do not take are left out."""
+    """Return the keys by id, without those for unsupported algorithms."""
     found: dict[str, jwt.PyJWK] = {}
     for one in published if isinstance(published, list) else ():
         if not isinstance(one, dict) or one.get("use", "sig") != "sig":
@@ -159,7 +159,7 @@ def _read(published: Any) -> dict[str, jwt.PyJWK]:
 
 
 def _words(given: Any) -> list[str]:
-    """A claim that is a list of words, or a text of them."""
+    """Return the words of a claim, which is a list or a text separated by spaces."""
     if isinstance(given, str):
         return given.split()
     return [str(one) for one in given] if isinstance(given, list) else []

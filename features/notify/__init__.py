@@ -1,1 +1,1 @@
-"""Notify: people and programs are told of what happens to runs, by rules of the configuration; once each."""
+"""Notify: send notices about events of runs to people and programs, by rules of the configuration, once each."""

@@ -1,4 +1,4 @@
-"""A notice: what one rule has to say of one event, as programs read it and in words for people."""
+"""Notices: the message of one rule about one event, in a form for programs and as text for people."""
 
 import datetime as dt
 from hashlib import sha256
@@ -13,10 +13,10 @@ from callboard.bus.subjects import RunRef
 ID_CHARS = 32
 
 WORDS_MAX = 1_000
-"""Characters of a question or an error that are told."""
+"""Limit of the characters of a question or an error in a notice."""
 
 REASONS_MAX = 5
-"""Reasons that are told of a start that was rejected."""
+"""Limit of the reasons in a notice about a rejected start."""
 
 
 class Error(Struct, frozen=True):
@@ -27,9 +27,11 @@ class Error(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is told. ``id`` is the same however often it is sent; ``n`` is the event that it is about, ``on`` which of
-    the rule's occasions that is, ``key`` what has been waiting, as an answer names it. The start of a ``schedule`` that
-    was rejected has no event: ``n`` is 0, and ``run`` the id that the run would have had."""
+    """A notice. ``id`` is the same in every attempt to send it.
+
+    ``n`` is the number of the event, ``on`` the occasion in the rule, ``key`` the key of what is waiting. A rejected
+    start of a ``schedule`` has no event: ``n`` is 0, and ``run`` the id that the run would have had.
+    """
 
     id: str
     rule: str
@@ -52,7 +54,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def letter(self) -> str:
-        """All that people are told."""
+        """The whole text for people."""
         about = f"Run {self.run} of tenant {self.tenant}, event {self.n}"
         if self.schedule:
             about = f"Schedule {self.schedule} of tenant {self.tenant}, start {self.run}"
@@ -61,7 +63,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def notice_id(rule: str, ref: RunRef, n: int) -> str:
-    """The id of what a rule has to say of an event."""
+    """Return the id of the notice of a rule about an event."""
     return sha256(f"{rule}\n{ref.tenant}\n{ref.run}\n{n}".encode()).hexdigest()[:ID_CHARS]
 
 
@@ -115,7 +117,7 @@ def of_rejection(rule: str, tenant: str, refused: RunRejected, sequence: int, ti
 
 
 def short(text: str) -> str:
-    """A text as it is told, with its end left out if it is long."""
+    """Return a text, truncated if it is long."""
     return text if len(text) <= WORDS_MAX else f"{text[: WORDS_MAX - 1]}…"
 
 

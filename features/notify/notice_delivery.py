@@ -1,6 +1,6 @@
-"""Sending a notice: to a webhook, signed if there is a secret; to Slack; by mail. Each with the id of the notice.
+"""Sending a notice: to a webhook (signed if the rule has a secret), to Slack or by mail, with the notice's id.
 
-Where it goes is for whoever runs the workers to say, so it may be any address that they can reach.
+The operator of the workers configures the receivers, so any address that the workers can reach is allowed.
 """
 
 import logging
@@ -22,11 +22,11 @@ from callboard.runtime.settings.notify_settings import NotifyRule
 __all__ = ["AT_ONCE_MAX", "Receiver", "ServiceFailed"]
 
 AT_ONCE_MAX = 4
-"""How many notices of one rule are under way at once: each has a thread."""
+"""How many notices of one rule are sent at once; each needs a thread."""
 
 
 class _Context(Struct, frozen=True):
-    """What the tools of the shipped skills take as theirs."""
+    """The context that the tools of the shipped skills expect."""
 
     config: Mapping[str, str]
     idempotency_key: str
@@ -34,7 +34,7 @@ class _Context(Struct, frozen=True):
 
 
 class Receiver:
-    """Who is told by one rule; ``env`` has the mail server, and the bot of Slack."""
+    """The receiver of one rule; ``env`` has the settings of the mail server and the Slack bot."""
 
     def __init__(self, name: str, rule: NotifyRule, env: Mapping[str, str]) -> None:
         self._name = name
@@ -45,7 +45,7 @@ class Receiver:
     async def tell(self, notice: Notice) -> None:
         """Send a notice, once.
 
-        :raises ServiceFailed: if it is not taken
+        :raises ServiceFailed: if the receiver does not accept it
         """
         await answer_of(lambda: self._send(notice), self._turns)
 
@@ -73,7 +73,7 @@ class Receiver:
 
     def _by_slack(self, notice: Notice) -> None:
         text = notice.letter.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        # Where the rule says: an address is not for the bot, nor a channel for another address.
+        # Only the target of the rule: an address excludes the bot, a channel excludes the address in the environment.
         address = self._rule.slack.get_secret_value() if self._rule.slack is not None else ""
         lent = {**self._env, "SLACK_WEBHOOK_URL": address, **({"SLACK_BOT_TOKEN": ""} if address else {})}
         slack.send_message(_Context(lent, notice.id), text, channel=self._rule.slack_channel)

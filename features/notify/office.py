@@ -1,9 +1,9 @@
-"""The office of notices: reads the events that the rules are on, judges them, and has receivers told.
+"""The office of notices: reads the events that rules select, judges them, and sends the notices.
 
-One process at a time holds it (`callboard.runtime.cluster.leader`). Every rule has a durable consumer of its own, which
-is its checkpoint: a slow receiver keeps no other waiting, and no run. What has not waited long enough yet, and what a
-receiver did not take, waits at the server. An event is acknowledged when its notice was taken: who dies before that
-leaves it to be sent again, with the same id.
+One process at a time runs it (`callboard.runtime.cluster.leader`). Every rule has a durable consumer, which is its
+checkpoint: a slow receiver delays neither other rules nor runs. Events that have not waited long enough, and notices
+that a receiver did not accept, wait at the server. An event is acknowledged after its notice was accepted: if the
+process crashes before, the notice is sent again with the same id.
 """
 
 from collections import Counter
@@ -31,32 +31,32 @@ OFFICE = "notify"
 
 IN_HAND_MAX = 512
 IN_HAND_BYTES_MAX = 16 * 1024 * 1024
-"""Events of one rule that are in memory at once, and their bytes; what is pulled at once comes on top."""
+"""Limits of the events of one rule in memory, and of their bytes; one batch may exceed them."""
 
 JUDGED_AT_ONCE = 2
-"""Events that are judged side by side, of all rules: each may have a run read."""
+"""Events of all rules that are judged concurrently: each may require reading a run."""
 
 IDLE_S = 7 * 24 * 3600.0
-"""A rule that nobody has carried out for so long begins anew, with what comes from then on."""
+"""The checkpoint of a rule that no process has applied for this long is dropped; the rule restarts with new events."""
 
 RETRY_S = 5.0
 RETRY_MAX_S = 3600.0
-"""The pause behind a notice that was not taken, at first and at most."""
+"""The first and the longest pause after a notice that was not accepted."""
 
 TRIES_MAX = 24
-"""So often a notice is sent, within some 15 hours; then it is given up."""
+"""Attempts to send a notice, within some 15 hours, before it is given up."""
 
 Told = Counter[tuple[str, str]]
-"""Notices by rule and what became of them: ``sent``, ``failed`` (it is tried again) or ``given_up``."""
+"""Notices by rule and result: ``sent``, ``failed`` (to be tried again) or ``given_up``."""
 
 
 def durable(name: str) -> str:
-    """The consumer that is the checkpoint of a rule."""
+    """Return the name of the consumer that is the checkpoint of a rule."""
     return f"notify-{name}"
 
 
 class Office:
-    """Tells receivers what the rules say. A `Leader`."""
+    """Sends the notices of all rules. A `Leader`."""
 
     def __init__(self, connection: Connection, rules: Mapping[str, NotifyRule], env: Mapping[str, str]) -> None:
         self._connection = connection
@@ -65,19 +65,21 @@ class Office:
 
     @property
     def told(self) -> Told:
-        """What became of notices here."""
+        """The results of the notices that this process has sent."""
         return sum((rule.told for rule in self._rules.values()), Told())
 
     async def prepare(self) -> None:
-        """Set the checkpoints of rules that are new."""
+        """Create the checkpoints of new rules."""
         for rule in self._rules.values():
             try:
                 await rule.prepare()
             except NoAnswer as error:
-                logger.warning("a rule of notices begins later", rule=rule.name, error=str(error))
+                logger.warning(
+                    "cannot create the checkpoint of a rule of notices yet", rule=rule.name, error=str(error)
+                )
 
     async def run(self, orphaned: bool) -> None:
-        """Tell until cancelled."""
+        """Send notices until cancelled."""
         async with anyio.create_task_group() as tasks:
             for rule in self._rules.values():
                 tasks.start_soon(persistently, f"notify {rule.name}", rule.run)
@@ -87,14 +89,14 @@ class Office:
             rule.hurry()
 
     async def finish(self) -> None:
-        """Have what has happened so far told, if that goes quickly; what waits for something is left out."""
+        """Send the notices about all events so far, if that is quick; rules that wait are left out."""
         with anyio.move_on_after(GRACE_S):
             for rule in self._rules.values():
                 await rule.finish()
 
 
 class _Rule:
-    """One rule, as it is carried out."""
+    """The execution of one rule."""
 
     def __init__(
         self,
@@ -123,9 +125,9 @@ class _Rule:
         )
 
     async def run(self) -> None:
-        """Carry the rule out until cancelled.
+        """Apply the rule until cancelled.
 
-        :raises NoAnswer: if its checkpoint cannot be set
+        :raises NoAnswer: if its checkpoint cannot be created
         """
         await self.prepare()
         outbox = Outbox(self._log.nc)
@@ -164,7 +166,7 @@ class _Rule:
         return sum(len(delivery.data) for delivery in self._in_hand.values())
 
     async def _hold(self) -> None:
-        """Tell the server that what is in hand is not lost."""
+        """Extend the server's deadline for the events in memory."""
         while True:
             await anyio.sleep(self._ack_wait_s / 3)
             for delivery in self._in_hand.values():
@@ -180,11 +182,11 @@ class _Rule:
             else:
                 await self._tell(found, delivery)
         except NoAnswer as error:
-            # That is no matter of the notice: however long it takes, it is not given up.
+            # This is not a failure of the receiver: the notice is not given up, however long it takes.
             logger.warning("a notice waits for the log", rule=self.name, error=str(error))
             delivery.nak(backoff_s(delivery.deliveries, RETRY_S, RETRY_MAX_S))
         except Exception:
-            # One event must not keep the others from being told.
+            # One event must not block the others.
             logger.exception("an event could not be judged", rule=self.name, subject=delivery.subject)
             self._try_again(delivery)
         finally:
@@ -192,7 +194,7 @@ class _Rule:
             self._less.set()
 
     async def _found(self, delivery: Delivery) -> Notice | Later | None:
-        """What is to be told of a message, or when it is to be looked at again; None: nothing.
+        """Return the notice about a message, or when to judge it again; None if there is no notice.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -205,13 +207,15 @@ class _Rule:
         try:
             ref = self._log.subjects.parse_event(delivery.subject).ref
         except ValueError as error:
-            logger.error("not an event's subject, passed over", subject=delivery.subject, error=str(error))
+            logger.error(
+                "skipped a message that is not on an event's subject", subject=delivery.subject, error=str(error)
+            )
             return None
         item = recorded(delivery.subject, delivery.sequence, ref, "", delivery.data)
         return item if item.readable else None
 
     async def _tell(self, notice: Notice, delivery: Delivery) -> None:
-        # Whoever gives the office up ends what is under way: it would be sent twice.
+        # A process that hands over the office lets running requests finish: otherwise they would be sent twice.
         scope = anyio.CancelScope(shield=True)
         self._scopes.add(scope)
         try:
@@ -222,14 +226,14 @@ class _Rule:
         except ServiceFailed as failed:
             told = {"rule": self.name, "run": notice.run, "id": notice.id, "error": str(failed)}
             if self._try_again(delivery):
-                logger.warning("a notice was not taken, and is sent again", **told)
+                logger.warning("a notice was not accepted, and is sent again", **told)
             else:
                 logger.error("a notice is given up", tries=delivery.deliveries, **told)
         finally:
             self._scopes.discard(scope)
 
     def _try_again(self, delivery: Delivery) -> bool:
-        """Have an event delivered again later; give it up if that has been done often enough."""
+        """Have an event delivered again later; give it up after the last attempt and return False."""
         if delivery.deliveries >= TRIES_MAX:
             self.told[self.name, "given_up"] += 1
             delivery.ack()
@@ -243,9 +247,9 @@ class _Rule:
 async def telling(
     connection: Connection, rules: Mapping[str, NotifyRule], env: Mapping[str, str]
 ) -> AsyncGenerator[Callable[[], Told]]:
-    """Tell of what happens for the length of the block, if there are rules; open it before any run can start.
+    """Send notices for the length of the block, if there are rules; open it before any run can start.
 
-    It is given what returns how many notices became what in this process.
+    The block gets a function that returns the counts of this process's notices.
     """
     whole = {name: rule for name, rule in rules.items() if rule.complete}
     if not whole:

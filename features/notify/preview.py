@@ -1,4 +1,4 @@
-"""The preview: what rules would have told of what is in the log, told to nobody."""
+"""The preview: the notices that rules would have sent about the events in the log, without sending any."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from callboard.runtime.settings.notify_settings import NotifyRule
 
 
 class Foreseen(Struct, frozen=True):
-    """When a rule would have told what, or would tell it if nothing happens until then."""
+    """A notice, and when the rule would have sent it or would send it if nothing changes until then."""
 
     at: dt.datetime
     notice: Notice
@@ -24,7 +24,7 @@ class Foreseen(Struct, frozen=True):
 async def foreseen(
     log: JetStreamLog, rules: Mapping[str, NotifyRule], since: dt.datetime, *, http_url: str | None = None
 ) -> list[Foreseen]:
-    """Return what rules say of the events from an instant on, in the order in which they would have told it.
+    """Return the notices of rules about the events since a time, in the order in which they would have been sent.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -46,11 +46,11 @@ async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: C
     try:
         ref = log.subjects.parse_event(message.subject).ref
     except ValueError:
-        return None  # a stranger's, of no run that there could be
+        return None  # published by another program, not an event of a run
     item = recorded(message.subject, message.sequence, ref, "", message.data)
     if not item.readable:
         return None
     due = item.event.time + dt.timedelta(seconds=rule.wait_s)
-    # As it stood when it would have been looked at, or stands now if that is still to come.
+    # Judge the state at the time when the rule would look, or the current one if that is still to come.
     told = await judge.judge(item, due, until=due)
     return Foreseen(due, told) if told is not None and not isinstance(told, Later) else None

@@ -1,6 +1,6 @@
-"""Judging: what a rule has to say of an event of a run, if anything; told from the log alone, and always the same.
+"""Judging: decide whether a rule has a notice about an event, from the log alone, so always with the same result.
 
-What waits is looked at when it has waited long enough: whoever was answered meanwhile is not told of.
+An event that waits is examined after the time of the rule; if it has been answered by then, there is no notice.
 """
 
 import datetime as dt
@@ -22,7 +22,7 @@ from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
 
 DATA_CHARS_MAX = 1_500
-"""How much a notice tells of what a question is about."""
+"""Limit of the data of a question in a notice, in characters."""
 
 _WAITS = (ev.HumanAsked.type, ev.SignalAwaited.type, ev.RunPaused.type)
 
@@ -37,30 +37,29 @@ _EVENTS: Mapping[On, tuple[str, ...]] = {
     "rejected": (),
     "waiting": _WAITS,
 }
-"""The events that a rule has to see; refusals of starts are not among them, since they belong to no run."""
+"""The types of events for each occasion; refusals of starts are missing, since they are not events of a run."""
 
 _BUDGET = "budget"
 _REJECTED = "rejected"
 
 
 class Later(msgspec.Struct, frozen=True):
-    """It is to be looked at again at an instant: by then it has waited long enough."""
+    """The event has not waited long enough, and has to be judged again when it is due."""
 
     due: dt.datetime
 
 
 def filters(rule: NotifyRule, subjects: Subjects) -> list[str]:
-    """The subjects of the events and refusals that a rule has to see."""
+    """Return the subjects of the events and refusals that a rule needs."""
     types = dict.fromkeys(one for on in rule.on for one in _EVENTS[on])
     rejections = [subjects.rejections(rule.tenant)] if _REJECTED in rule.on else []
     return [*(subjects.events(rule.tenant, event_type=one) for one in types), *rejections]
 
 
 class Judge:
-    """Judges events by one rule, no more at once than there are ``turns``; ``http_url`` is where people reach the page,
-    None if nowhere.
+    """Judges events by one rule; ``turns`` limits how many at once, ``http_url`` is the address of the page, if any.
 
-    What the words of an encrypted run are it does not know: no notice tells them, or follows from them.
+    It cannot decrypt the texts of encrypted runs, so no notice contains or depends on them.
     """
 
     def __init__(
@@ -78,9 +77,9 @@ class Judge:
         self._turns = turns or anyio.CapacityLimiter(1)
 
     async def judge(self, item: Recorded, now: dt.datetime, until: dt.datetime | None = None) -> Notice | Later | None:
-        """Say what is to be told of an event, or when it is to be looked at again; None: nothing.
+        """Return the notice about an event, or when to judge it again; None if the rule has no notice.
 
-        What happened after ``until`` is left out of account.
+        Events after ``until`` are ignored.
 
         :raises NoAnswer: if the log does not answer
         """
@@ -105,9 +104,9 @@ class Judge:
                 seen.close()
 
     def judge_refusal(self, tenant: str, sequence: int, time: dt.datetime, data: bytes) -> Notice | None:
-        """Say what is to be told of a refusal, stored at a sequence and a time; None: nothing.
+        """Return the notice about a refusal, stored at a sequence and a time; None if the rule has none.
 
-        Whoever sends a start is answered, but a schedule is not.
+        Only refusals of schedules are reported: other senders get an answer.
         """
         refused = read_refusal(data)
         if refused is None or refused.verb != START or not refused.schedule or _REJECTED not in self._rule.on:
@@ -137,7 +136,7 @@ class Judge:
 
 
 def awaited_text(payload: ev.Payload) -> str | None:
-    """Say what an event waits for, and of a question what it is about; None if it waits for nobody."""
+    """Return what an event waits for, including the data of a question; None if it does not wait."""
     match payload:
         case ev.HumanAsked():
             whom = f" by {payload.channel_type}" if payload.channel_type else ""

@@ -1,6 +1,6 @@
-"""What is seen of a run that is judged: what is open in it, and whether a question holds for it.
+"""The state of a run for judging: its open questions, and whether the run matches a query.
 
-A run is read a page at a time, and what has been taken is let go of: one may have any number of events, and of bytes.
+A run is read in pages that are dropped after use, since it may have any number of events and bytes.
 """
 
 import datetime as dt
@@ -22,11 +22,11 @@ from callboard.service.api.statuses import depends
 
 PAGE_EVENTS = 500
 PAGE_BYTES = 4 * 1024 * 1024
-"""Events, and about as many bytes of them, that are read and taken at once."""
+"""Limits of one page, in events and (approximately) bytes."""
 
 
 async def told_by(log: Reading, item: Recorded) -> Event:
-    """Return an event without its large values, unless one of them is a member that has to be there.
+    """Return an event without its large values, unless a required member is one of them.
 
     :raises NoAnswer: if the log does not answer
     """
@@ -38,9 +38,9 @@ async def told_by(log: Reading, item: Recorded) -> Event:
 
 
 class Seen:
-    """One run, as far as it was read; ``wanted`` is the question about it. What happened after ``until`` is left out.
+    """One run, as far as it has been read; ``wanted`` is the query about it. Events after ``until`` are ignored.
 
-    Close it: an index of one run is made for the question.
+    It has to be closed, since it keeps an index of the run for the query.
     """
 
     def __init__(self, ref: RunRef, wanted: Where | None, until: dt.datetime | None) -> None:
@@ -52,17 +52,17 @@ class Seen:
         self._last = 0
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the index."""
         if self._index is not None:
             self._index.close()
 
     @property
     def open(self) -> set[int]:
-        """The numbers of the events that announced what is open still."""
+        """The numbers of the events that opened what is still open."""
         return {each.event.n for each in self._fold.open}
 
     def matches(self) -> bool:
-        """Whether the question holds for the run, as it does of all runs."""
+        """Whether the run matches the query, as in a search of all runs."""
         if self._wanted is None or self._index is None:
             return True
         if depends(self._wanted):
@@ -70,19 +70,19 @@ class Seen:
         return self._index.matching(self._wanted) > 0
 
     async def read(self, log: Reading, n: int) -> None:
-        """Read the run up to an event of it at least; nothing if it has been purged.
+        """Read the run at least up to an event; do nothing if the run has been purged.
 
-        :raises NoAnswer: if the log does not answer, or whoever answers has not come so far
+        :raises NoAnswer: if the log does not answer, or the answering replica does not have the event yet
         """
         after = 0
         while page := await log.read(self._ref, after, PAGE_EVENTS, PAGE_BYTES):
             after = page[-1].sequence
             await self._take(log, page)
         if self._last < n and await log.last(self._ref) is not None:
-            raise NoAnswer(f"event {n} of run {self._ref.run} is not there yet")
+            raise NoAnswer(f"event {n} of run {self._ref.run} has not arrived yet")
 
     async def _take(self, log: Reading, page: Sequence[Recorded]) -> None:
-        """Take a page; the large values in it are at hand one event after the other."""
+        """Take a page; the large values are loaded one event at a time."""
         together: list[Recorded] = []
         for item in page:
             event = await self._looked_into(log, item)
@@ -93,13 +93,13 @@ class Seen:
         await self._take_together(together)
 
     async def _looked_into(self, log: Reading, item: Recorded) -> Event:
-        # Large values of theirs are looked into by questions; few have any.
+        # Queries may look into the large values of these events; few have any.
         if self._index is not None and item.event.type.startswith("run."):
             return await whole(log, item)
         return await told_by(log, item)
 
     async def _take_together(self, items: Sequence[Recorded]) -> None:
-        # Runs share the loop, and one may have many events.
+        # In a thread: the event loop is shared, and a run may have many events.
         if items:
             await to_thread.run_sync(partial(self._take_all, items))
 
@@ -110,7 +110,7 @@ class Seen:
             payload = known(item.event)
             if payload is not None:
                 self._fold.apply(item.event, payload)
-        # What a fork shares with its origin stands in no row of its own.
+        # The events that a fork shares with its origin are not part of its row.
         taken = [Taken(item.sequence, item.event) for item in counted if item.ref == self._ref]
         if self._index is not None and taken:
             self._index.take(taken, taken[-1].sequence)

@@ -1,1 +1,1 @@
-"""Schedules: runs that are started at times of their own, kept in the log and fired by its server."""
+"""Schedules: starts of runs at configured times, stored in the log and triggered by its server."""

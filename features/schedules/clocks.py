@@ -1,9 +1,9 @@
-"""The arithmetic of clocks: equal distances counted from 1970, and what clocks on a wall show while they are changed.
+"""The arithmetic of due times: equal intervals counted from 1970, and local times across changes of the clocks.
 
-Pure, and exact: distances are fractions, moments whole microseconds. An expression that names every hour goes on
-through a change: it is due whenever the clocks show such a time. Any other is due once for each time of the wall, at
-the first of two moments that show it; what the clocks skip is due as soon as they have. Debian's cron(8) does so, and
-tells the two apart by asterisks.
+Pure and exact: intervals are fractions, moments whole microseconds. An expression that names every hour is due whenever
+local clocks show a matching time, also through a change. Any other expression is due once for each local time: at the
+first of two moments that show it, or, for a skipped time, at the moment of the change. Debian's cron(8) does the same,
+but recognises the first kind by asterisks.
 """
 
 import datetime as dt
@@ -23,27 +23,27 @@ HOURS = 24
 _MICROSECOND = dt.timedelta(microseconds=1)
 _SECOND = dt.timedelta(seconds=1)
 _DAY = dt.timedelta(days=1)
-"""Clocks that are changed twice come back no sooner."""
+"""Two changes of the clocks are at least this far apart."""
 
 
 def number_at(moment: dt.datetime, every_s: float) -> int:
-    """Return the number of the latest of equal distances that a moment has reached."""
+    """Return the number of the latest interval that has begun at a moment."""
     passed = (moment - EPOCH) // _MICROSECOND
     return ceil((passed + 1) / _distance(every_s)) - 1
 
 
 def moment_of(number: int, every_s: float) -> dt.datetime:
-    """Return the moment of a number, in UTC: so many distances behind 1970, in whole microseconds."""
+    """Return the moment, in UTC, that is ``number`` intervals after 1970, in whole microseconds."""
     return EPOCH + floor(number * _distance(every_s)) * _MICROSECOND
 
 
 def _distance(every_s: float) -> Fraction:
-    """In microseconds, as it was written: 0.1 is a tenth, and not the next best number of two digits."""
+    """Return an interval in microseconds, as it was written: 0.1 is exactly a tenth, not its binary approximation."""
     return Fraction(repr(every_s)) * 1_000_000
 
 
 def due_after(cron: str, zone: ZoneInfo, moment: dt.datetime) -> dt.datetime:
-    """Return the first moment behind one, in UTC, at which an expression is due.
+    """Return the first moment after another, in UTC, at which an expression is due.
 
     :raises StopIteration: if it is never due
     """
@@ -54,10 +54,10 @@ def due_after(cron: str, zone: ZoneInfo, moment: dt.datetime) -> dt.datetime:
 
 
 def due_between(cron: str, zone: ZoneInfo, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
-    """Return the due moments from ``first``, which is one, to ``until``; of more than ``count`` the latest."""
+    """Return the due moments from ``first``, which is due itself, to ``until``; at most the latest ``count``."""
     looked = count + 1
     while True:
-        # So many times of the wall may be fewer moments where clocks are put forward: then from further back.
+        # When clocks are put forward, several local times are due at one moment: then start further back.
         begin = max(first, _back(cron, zone, until, looked) or first)
         found = deque([first] if begin == first else [], count)
         due = due_after(cron, zone, begin)
@@ -70,7 +70,7 @@ def due_between(cron: str, zone: ZoneInfo, first: dt.datetime, until: dt.datetim
 
 
 def changed(zone: ZoneInfo, begin: dt.datetime, until: dt.datetime) -> dt.datetime | None:
-    """Return the first moment behind ``begin``, up to ``until``, at which clocks are set otherwise than then."""
+    """Return the first moment after ``begin``, up to ``until``, at which the offset from UTC has changed."""
     offset, low = begin.astimezone(zone).utcoffset(), begin
     while low < until:
         high = min(low + _DAY, until)
@@ -89,8 +89,8 @@ def _names_every_hour(cron: str) -> bool:
 
 
 def _shown_after(cron: str, zone: ZoneInfo, begin: dt.datetime) -> dt.datetime:
-    """The first moment behind a whole second at which clocks show a time of an expression."""
-    # From a change on, what is shown at that very moment counts, too.
+    """Return the first moment after a whole second at which clocks show a time of an expression."""
+    # After a change, the time shown at that very moment counts, too.
     since, shown, sought = begin, _wall(begin, zone), _wall(begin, zone)
     while True:
         due = since + (next(CronSim(cron, sought)) - shown)
@@ -101,21 +101,21 @@ def _shown_after(cron: str, zone: ZoneInfo, begin: dt.datetime) -> dt.datetime:
 
 
 def _first_at(wall: dt.datetime, zone: ZoneInfo) -> dt.datetime:
-    """The first moment at which clocks show a time, or have skipped it."""
+    """Return the first moment at which clocks show a time, or have skipped it."""
     found = wall.replace(tzinfo=zone).astimezone(UTC)
     if _wall(found, zone) == wall:
         return found
-    # Skipped: as the clocks were set before, it comes behind their change, and as they are then, before it.
+    # Skipped: with the offset before the change it is after the change, with the offset after it, before.
     return changed(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found) or found
 
 
 def _back(cron: str, zone: ZoneInfo, until: dt.datetime, count: int) -> dt.datetime | None:
-    """A moment so many times of the wall before one; None if there are not as many."""
+    """Return the moment ``count`` matching local times before another; None if there are fewer."""
     earlier: Iterator[dt.datetime] = CronSim(cron, _wall(until, zone) + _SECOND, reverse=True)
     wall = next(islice(earlier, count - 1, None), None)
     return None if wall is None else _first_at(wall, zone)
 
 
 def _wall(moment: dt.datetime, zone: ZoneInfo) -> dt.datetime:
-    """What clocks show."""
+    """Return the local time that clocks show."""
     return moment.astimezone(zone).replace(tzinfo=None, fold=0)

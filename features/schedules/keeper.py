@@ -1,6 +1,6 @@
-"""The keeper of schedules: acts on the ticks of the server's clocks. Each worker has one; a tick comes to one of them.
+"""The keeper of schedules: acts on the ticks of the server's clocks. Each worker has one, and each tick goes to one.
 
-A tick that is acted on twice (its keeper died half way) starts nothing twice: the run of a due time has one id.
+A tick that is handled twice, because its keeper crashed, starts no second run: a due time determines the run's id.
 """
 
 import datetime as dt
@@ -28,18 +28,18 @@ QUEUE = "schedules"
 """The durable consumer of all ticks, which all workers read together."""
 
 ON_TIME_S = 60.0
-"""A due time that is acted on so late, beyond its jitter, was not missed: a server or a worker was only restarted."""
+"""A due time handled at most this late, after its jitter, counts as on time: the server or a worker was restarted."""
 
 ON_TIME_MAX = int(ON_TIME_S / EVERY_MIN_S) + 1
-"""Due times that are on time at once, at most."""
+"""Maximum number of due times that are on time at once."""
 
 TICKS_AT_ONCE = 16
 LOOK_AGAIN_S = 5.0
-"""How soon to look again whether the run before has ended."""
+"""How soon to check again whether the previous run has ended."""
 
 RETRY_S = 1.0
 RETRY_MAX_S = 60.0
-"""How soon a tick that could not be acted on comes again, at first and at most."""
+"""The first and the longest pause before a failed tick is delivered again."""
 
 
 class Keeper:
@@ -56,32 +56,34 @@ class Keeper:
         self._acting = anyio.CapacityLimiter(TICKS_AT_ONCE)
 
     async def run(self) -> None:
-        """Act on ticks until cancelled; return at once if the stream has none to be read."""
+        """Act on ticks until cancelled; return at once if the stream cannot deliver any."""
         log, ticks = self._log, [self._log.subjects.ticks()]
         try:
             await attend(
                 log.nc, log.requests, log.stream, QUEUE, ticks, self._take, self._outbox.send, self._ack_wait_s
             )
         except NoAnswer as error:
-            # Busy, without a leader, or made by a version that knew no schedules: runs are performed all the same.
-            logger.warning("schedules are not acted on as yet", error=str(error))
+            # The stream is busy, has no leader, or is from a version without schedules: runs must work all the same.
+            logger.warning("cannot read the ticks of schedules; schedules start no runs", error=str(error))
 
     async def _take(self, delivery: Delivery) -> None:
         try:
             async with self._acting:
                 await self._act(delivery)
         except Refused:
-            # It has been changed meanwhile, and its clock with it.
+            # The schedule has been changed, which has also set its clock.
             delivery.ack()
         except (NoAnswer, Full) as error:
             logger.warning("a schedule waits for the log", subject=delivery.subject, error=str(error))
             delivery.nak(RETRY_S)
         except (ValueError, RecursionError) as error:
-            # No clock of ours says that: it would come again for ever.
-            logger.error("no tick of a schedule, passed over", subject=delivery.subject, error=str(error))
+            # Not published by a schedule's clock: it would be delivered again without end.
+            logger.error(
+                "skipped a message that is not a tick of a schedule", subject=delivery.subject, error=str(error)
+            )
             delivery.ack()
         except Exception:
-            # One schedule must not keep the others from being acted on.
+            # One schedule must not block the others.
             logger.exception("a schedule could not be acted on", subject=delivery.subject)
             delivery.nak(min(RETRY_S * delivery.deliveries, RETRY_MAX_S))
         else:
@@ -94,7 +96,7 @@ class Keeper:
         if kept is None or kept.schedule.paused or kept.schedule.removed or kept.schedule.version != tick.version:
             return
         schedule = kept.schedule
-        # The server's clock says so: ours may be behind.
+        # The server decides what is due: the local clock may be late.
         now = max(self._now(), schedule.when.put_off(tick.due, name))
         wanted, following = self._due_times(schedule, tick, now)
         last, skipped, begun = tick.last, tick.skipped, False
@@ -103,7 +105,9 @@ class Keeper:
                 if schedule.overlap != "skip":
                     await self._look_again(tenant, kept, Tick(tick.version, due, last, skipped, queued=True))
                     return
-                logger.info("the run before goes on: passed over", schedule=name, due=due.isoformat(), run=last)
+                logger.info(
+                    "due time skipped: the previous run has not ended", schedule=name, due=due.isoformat(), run=last
+                )
                 skipped += 1
                 continue
             await self._start(tenant, schedule, due)
@@ -112,12 +116,12 @@ class Keeper:
         await self._store.set_clock(tenant, kept, Tick(tick.version, following, last, skipped), moment)
 
     def _due_times(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
-        """The due times to start a run for, those on time and those missed that are made up for; and the next one."""
+        """Return the due times to start runs for (on time, or missed and to be caught up), and the next due time."""
         queued = [tick.due] if tick.queued else []
         passed = schedule.when.passed(tick.due, now, schedule.catch_up + ON_TIME_MAX)
         passed = [due for due in passed if due not in queued]
         late = [(now - schedule.when.put_off(due, schedule.name)).total_seconds() for due in passed]
-        # What is put off beyond now waits, and so does what comes behind it.
+        # A due time whose jitter has not passed waits, and so do all later ones.
         ready = next((i for i, late_s in enumerate(late) if late_s < 0), len(passed))
         following = passed[ready] if ready < len(passed) else schedule.when.after(now)
         passed, late = passed[:ready], late[:ready]
@@ -127,14 +131,14 @@ class Keeper:
         return [*queued, *(passed[-count:] if count else [])], following
 
     async def _is_free(self, tenant: str, schedule: Schedule, last: str, begun: bool) -> bool:
-        """Whether nothing stands against another run; the run before is cancelled if it is to give way.
+        """Whether another run may start; with overlap ``cancel``, cancel a previous run that has not ended.
 
-        ``begun`` says that it was started just now: its log may have nothing yet.
+        ``begun`` says that the previous run was started just now: its log may still be empty.
         """
         if schedule.overlap == "allow" or not last:
             return True
         event = await self._log.last(RunRef(tenant, last))
-        # One that is quarantined goes on as little as one that has ended.
+        # A quarantined run does not continue either.
         if event.event.type in ev.AT_REST if event is not None else not begun:
             return True
         if schedule.overlap == "cancel":

@@ -1,7 +1,7 @@
-"""Prospects: whether a worker is running that can start what a schedule publishes.
+"""Prospects: whether a running worker can start the runs of a schedule.
 
-A scheduled start that is rejected is answered to nobody, so whoever adds the schedule is warned beforehand. Workers say
-that they are running on a plain subject (`callboard.runtime.cluster.membership`).
+The rejection of a scheduled start has no caller to go to, so the caller that adds the schedule is warned beforehand.
+Running workers publish heartbeats on a plain subject (`callboard.runtime.cluster.membership`).
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.runtime.cluster.membership import BEAT_S, Beat
 
 HEARING_S = BEAT_S + 0.5
-"""Every worker says within this time that it is running."""
+"""Every running worker publishes a heartbeat within this time."""
 
 
 async def prospects(log: JetStreamLog, *, needs_model: bool) -> list[Problem]:
-    """Return warnings about starts that nobody would perform; ``needs_model`` says that they need a default model.
+    """Return warnings about starts that no running worker can perform; with ``needs_model``, they need a default model.
 
-    It returns as soon as a worker that can perform them has been heard.
+    It returns as soon as a suitable worker has been heard.
     """
     heard: dict[str, Beat] = {}
     enough = anyio.Event()
@@ -42,9 +42,9 @@ async def prospects(log: JetStreamLog, *, needs_model: bool) -> list[Problem]:
     inbox = log.nc.new_inbox()
     answers = await log.nc.subscribe(inbox, cb=take)
     try:
-        # The server answers if nobody listens there. "bye" of a worker that nobody knows changes nothing.
+        # The server reports if no worker is subscribed. A "bye" of an unknown worker has no effect.
         await log.nc.publish(log.subjects.beat(), msgspec.json.encode(Beat("", "bye")), reply=inbox)
-        # Subscribed afterwards: our own subscription would be the one that listens.
+        # Subscribed only now: otherwise this subscription would hide that no worker is subscribed.
         beats = await log.nc.subscribe(log.subjects.beat(), cb=take)
         try:
             with anyio.move_on_after(HEARING_S):
@@ -57,7 +57,7 @@ async def prospects(log: JetStreamLog, *, needs_model: bool) -> list[Problem]:
 
 
 def warnings_of(heard: Iterable[Beat], *, needs_model: bool) -> list[Problem]:
-    """Return the warnings that follow from what workers say of themselves."""
+    """Return the warnings that follow from the heartbeats of workers."""
     # A guest performs no schedules.
     loads = [one.load for one in heard if one.load is not None and not one.guest and one.word in ("hello", "here")]
     if not loads:

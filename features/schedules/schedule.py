@@ -1,4 +1,4 @@
-"""A schedule: which start message is published at which times, and what becomes of those that cannot be kept."""
+"""A schedule: a start message, the times at which it is published, and how missed times are handled."""
 
 import datetime as dt
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from callboard.features.schedules.timetable import Timetable
 from callboard.lib.json_types import JSON
 
 NAME_BYTES_MAX = 120
-"""Longest name, as a token: the ids of its runs, and the places of their events, begin with it."""
+"""Longest name, as a token: the ids of its runs and the subjects of their events begin with it."""
 
 CATCH_UP_MAX = 1_000
 
@@ -21,13 +21,13 @@ Overlap = Literal["skip", "queue", "cancel", "allow"]
 
 
 class Schedule(Struct, frozen=True, omit_defaults=True):
-    """A schedule as it is kept on ``cb.schedule.<tenant>.<name>``, where the latest counts.
+    """A schedule as stored on ``cb.schedule.<tenant>.<name>``, where the latest message is in force.
 
-    ``start`` is the start message without a ``run_id``, ``definition`` what the started is called; ``due_field`` names
-    a member of its input that the due time is put into. Of due times that nobody was there for, the latest ``catch_up``
-    are made up for. ``overlap`` says what becomes of a due time while the run before still goes on: ``skip`` it,
-    ``queue`` it until that has ended, ``cancel`` that and then start, or ``allow`` both. ``version`` is another with
-    each change; ``removed`` is its last. ``last`` is the run that had been started last when it was changed.
+    ``start`` is the start message without a ``run_id``, ``definition`` the name of its definition; ``due_field`` names
+    a member of the input that gets the due time. Of due times that were missed because no worker ran, the latest
+    ``catch_up`` are caught up. ``overlap`` decides about a due time while the previous run has not ended: ``skip`` it,
+    ``queue`` it until that run ends, ``cancel`` that run and then start, or ``allow`` both. ``version`` differs after
+    each change; ``removed`` marks the last one. ``last`` is the last run that had been started before the change.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
     last: str = ""
 
     def run_id(self, due: dt.datetime) -> str:
-        """Return the id of the run of a due time: one for each, however often it is started."""
+        """Return the id of the run of a due time; it is the same for every attempt to start it."""
         return f"{self.name}-{due.astimezone(dt.UTC):%Y%m%dT%H%M%SZ}"
 
     def start_of(self, due: dt.datetime) -> dict[str, Any]:
@@ -58,10 +58,10 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
 
 
 class Tick(Struct, frozen=True, omit_defaults=True):
-    """What the server's clock says: the time ``due`` of a schedule of a ``version`` has come.
+    """A message of the server's clock: the time ``due`` of a schedule of a ``version`` has come.
 
-    ``last`` is the run that was started last, ``skipped`` how many due times in a row came to nothing. ``queued`` says
-    that the time came before, and waits for the run before it: however long that takes, it is not missed.
+    ``last`` is the run that was started last, ``skipped`` how many due times in a row were skipped. ``queued`` says
+    that the due time is waiting for the previous run to end: however long that takes, it is not missed.
     """
 
     version: str
@@ -72,21 +72,21 @@ class Tick(Struct, frozen=True, omit_defaults=True):
 
 
 def check(schedule: Schedule) -> list[Problem]:
-    """Return what is wrong with a schedule, apart from its times and its start."""
+    """Return the problems of a schedule, apart from its times and its start."""
     found: list[Problem] = []
     try:
         usable = len(schedule.name) > 0 and len(token(schedule.name)) <= NAME_BYTES_MAX
     except ValueError:
         usable = False
     if not usable:
-        message = f"{schedule.name[:80]!r} cannot be a schedule's name"
+        message = f"invalid name of a schedule: {schedule.name[:80]!r}"
         expected = f"a name of at most {NAME_BYTES_MAX} letters, digits, - and _"
         found.append(Problem("schedule.name", message, "name", expected=expected))
     if not 0 <= schedule.catch_up <= CATCH_UP_MAX:
-        message = f"{schedule.catch_up} due times cannot be made up for"
+        message = f"cannot catch up {schedule.catch_up} due times"
         found.append(Problem("schedule.catch_up", message, "catch_up", expected=f"0 to {CATCH_UP_MAX}"))
     given = schedule.start.get("input")
     if schedule.due_field and not isinstance(given, dict | None):
-        message = "the due time needs an object to be put into, and the input is none"
+        message = "due_field requires an input that is an object"
         found.append(Problem("schedule.due_field", message, "due_field", expected="an input that is an object"))
     return found

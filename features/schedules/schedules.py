@@ -1,4 +1,4 @@
-"""The schedules of a tenant, for those who make and look at them: add, pause, resume, remove, list."""
+"""The schedules of a tenant: add, pause, resume, remove and list them."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from callboard.runtime.admission.versions import find_registration
 from callboard.runtime.run.bundles import with_registered
 
 ROOM_BYTES = 16 * 1024
-"""What a schedule leaves free below the server's largest message: its starts bear headers, and words of their own."""
+"""Bytes that a schedule leaves free below the server's largest message, for headers and members added to its starts."""
 
 REJECTED = "rejected"
 PENDING = "pending"
@@ -41,26 +41,27 @@ PURGED = "purged"
 
 
 class ScheduleUnknown(CallboardError):
-    """There is no schedule of this name."""
+    """No schedule has this name."""
 
     def __init__(self, name: str) -> None:
-        remedy = "`callboard schedule list` lists those that there are."
-        super().__init__("schedule.unknown", f"there is no schedule {name!r}", remedy=remedy)
+        remedy = "List the schedules with `callboard schedule list`."
+        super().__init__("schedule.unknown", f"unknown schedule: {name!r}", remedy=remedy)
 
 
 class ScheduleChanged(CallboardError):
-    """Somebody else has changed the schedule at the same moment."""
+    """Another caller has changed the schedule at the same moment."""
 
     def __init__(self, name: str) -> None:
-        message = f"schedule {name!r} was changed by somebody else meanwhile"
-        super().__init__("schedule.changed", message, remedy="Look at it, and try again.")
+        message = f"schedule {name!r} was changed by another caller at the same time"
+        super().__init__("schedule.changed", message, remedy="Check the schedule, and try again.")
 
 
 class ScheduleRow(Struct, frozen=True, omit_defaults=True):
-    """A schedule as it is told: ``next`` is its next due time, ``last`` the run that it started last, with its status.
+    """A schedule as shown to callers: ``next`` is its next due time, ``last`` the run that it started last.
 
-    ``last_problems`` say why the start of the last run was rejected. ``skipped`` is how many due times in a row, up to
-    the last, came to nothing because a run before them went on. ``warnings`` are for whoever adds the schedule.
+    ``last_status`` and ``last_problems`` are the status of that run, and why its start was rejected. ``skipped`` is how
+    many due times in a row, up to the last, were skipped because a previous run had not ended. ``warnings`` are for the
+    caller that adds the schedule.
     """
 
     name: str
@@ -78,7 +79,7 @@ class ScheduleRow(Struct, frozen=True, omit_defaults=True):
 
 
 class Schedules:
-    """What one tenant has scheduled."""
+    """The schedules of one tenant."""
 
     def __init__(self, log: JetStreamLog, tenant: str, *, now: Callable[[], dt.datetime] | None = None) -> None:
         self._log = log
@@ -87,10 +88,10 @@ class Schedules:
         self._now = now or log.now
 
     async def add(self, wanted: Schedule, definitions: Definitions) -> ScheduleRow | list[Problem]:
-        """Keep a schedule, in place of one of the same name, or say what is wrong with it.
+        """Store a schedule, replacing one of the same name, or return its problems.
 
-        :raises ScheduleChanged: if somebody else does the same at once
-        :raises Full: if there is no room
+        :raises ScheduleChanged: if another caller does the same at once
+        :raises Full: if the store is full
         :raises NoAnswer: if the stream does not answer
         """
         problems = [*check(wanted), *timetable.problems(wanted.when)]
@@ -106,21 +107,21 @@ class Schedules:
         return msgspec.structs.replace(kept, warnings=last_of_each_kind(warnings))
 
     async def pause(self, name: str) -> ScheduleRow:
-        """Let nothing be due until the schedule is resumed. Raises as `remove`."""
+        """Suspend the schedule until it is resumed. Raises as `remove`."""
         before = await self._require_schedule(name)
         return await self._put(_change_schedule(before.schedule, paused=True), before)
 
     async def resume(self, name: str) -> ScheduleRow:
-        """Let a paused schedule go on with its next due time; those in between are not made up for. As `remove`."""
+        """Resume a paused schedule at its next due time, without catching up on earlier ones. Raises as `remove`."""
         before = await self._require_schedule(name)
         return await self._put(_change_schedule(before.schedule, paused=False), before)
 
     async def remove(self, name: str) -> None:
         """End a schedule; its runs stay.
 
-        :raises ScheduleUnknown: if there is none of this name
-        :raises ScheduleChanged: if somebody else changes it at once
-        :raises Full: if there is no room
+        :raises ScheduleUnknown: if no schedule has this name
+        :raises ScheduleChanged: if another caller changes it at once
+        :raises Full: if the store is full
         :raises NoAnswer: if the stream does not answer
         """
         before = await self._require_schedule(name)
@@ -137,7 +138,7 @@ class Schedules:
     async def row(self, name: str) -> ScheduleRow:
         """Return one schedule.
 
-        :raises ScheduleUnknown: if there is none of this name
+        :raises ScheduleUnknown: if no schedule has this name
         :raises NoAnswer: if the stream does not answer
         """
         return await self._row(await self._require_schedule(name))
@@ -146,7 +147,7 @@ class Schedules:
         try:
             found = await self._store.get(self._tenant, name)
         except ValueError:
-            found = None  # a name that no subject takes
+            found = None  # the name is not valid in a subject
         if found is None or found.schedule.removed:
             raise ScheduleUnknown(name)
         return found
@@ -186,7 +187,7 @@ class Schedules:
         )
 
     async def _outcome(self, run: str) -> tuple[str, list[Problem]]:
-        """What has become of the start of a run: the status, and why the start was rejected if it was."""
+        """Return the status of a run, and the problems for which its start was rejected."""
         ref = RunRef(self._tenant, run)
         found = await self._log.last(ref)
         if found is None:
@@ -211,14 +212,14 @@ class Schedules:
         size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES
         if size <= largest:
             return []
-        message = f"the schedule, with its whole start, has {size} bytes"
-        expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by its name"
+        message = f"the schedule with its start message has {size} bytes"
+        expected = f"at most {largest} bytes; register the definition (`callboard push`), and schedule it by name"
         return [Problem("schedule.too_large", message, "start", expected=expected)]
 
     async def _plan_start(self, wanted: Schedule, definitions: Definitions) -> Plan[Any] | list[Problem]:
-        """Make the plan of the start of a next due time, or say what is wrong with it."""
+        """Return the plan for the start at the next due time, or the problems."""
         if "run_id" in wanted.start:
-            message = "each run of a schedule has an id of its own, made of its name and the due time"
+            message = "the ids of scheduled runs are derived from the schedule's name and the due time"
             return [Problem("schedule.run_id", message, "start.run_id", expected="a start without a run_id")]
         message = wanted.start_of(wanted.when.after(self._now()))
         size = len(msgspec.json.encode(message))

@@ -1,4 +1,4 @@
-"""The store of schedules: what is kept of each in the stream, and the server's clock that is set for it."""
+"""The store of schedules: the message of each schedule in the stream, and its clock in the server."""
 
 import datetime as dt
 from typing import TypeVar
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Kept(Struct, frozen=True):
-    """A schedule, where it is in the stream, and what its clock is set to; None if that has just gone off."""
+    """A stored schedule, its sequence in the stream, and the tick its clock is set to; None if that has just fired."""
 
     schedule: Schedule
     sequence: int
@@ -38,11 +38,11 @@ class ScheduleStore:
         self._subjects = log.subjects
 
     async def get(self, tenant: str, name: str) -> Kept | None:
-        """Return a schedule, and be it one that is removed; None if there never was one of that name.
+        """Return a schedule, even a removed one; None if there never was one of that name.
 
-        What somebody else has put in its place, and cannot be read, counts as removed.
+        A message of another program that cannot be read counts as a removed schedule.
 
-        :raises NoAnswer: if no answer came
+        :raises NoAnswer: if the stream does not answer
         """
         found = await self._log.last_message(self._subjects.schedule(tenant, name))
         if found is None:
@@ -55,7 +55,7 @@ class ScheduleStore:
     async def names(self, tenant: str) -> list[str]:
         """Return the names of all schedules that a tenant has or had, in order.
 
-        :raises NoAnswer: if no answer came
+        :raises NoAnswer: if the stream does not answer
         """
         prefix = self._subjects.schedule(tenant, "x").removesuffix("x")
         answer = await api(self._log.requests, f"STREAM.INFO.{self._log.stream}", {"subjects_filter": f"{prefix}*"})
@@ -65,11 +65,11 @@ class ScheduleStore:
         return sorted(name_of(subject.removeprefix(prefix)) for subject in subjects)
 
     async def put(self, tenant: str, schedule: Schedule, after: int, tick: Tick | None) -> None:
-        """Keep a schedule, and set its clock if it has a next time.
+        """Store a schedule, and set its clock if it has a next time.
 
-        :raises Refused: if ``after`` is not the sequence of what was kept last under its name, 0 for nothing
-        :raises Full: if there is no room
-        :raises NoAnswer: if no answer came
+        :raises Refused: if ``after`` is not the sequence of the last message under its name, 0 for none
+        :raises Full: if the store is full
+        :raises NoAnswer: if the stream does not answer
         """
         subject = self._subjects.schedule(tenant, schedule.name)
         message = Message(subject, msgspec.json.encode(schedule), guarded(after, subject))
@@ -82,9 +82,9 @@ class ScheduleStore:
     async def set_clock(self, tenant: str, kept: Kept, tick: Tick, moment: dt.datetime) -> None:
         """Set the clock of a schedule.
 
-        :raises Refused: if the schedule has been changed meanwhile
-        :raises Full: if there is no room
-        :raises NoAnswer: if no answer came
+        :raises Refused: if the schedule has been changed since it was read
+        :raises Full: if the store is full
+        :raises NoAnswer: if the stream does not answer
         """
         message = self._clock(tenant, kept.schedule, tick, moment)
         message.headers |= guarded(kept.sequence, self._subjects.schedule(tenant, kept.schedule.name))
@@ -96,9 +96,9 @@ class ScheduleStore:
 
 
 def _read(stored: Stored, shape: type[T]) -> T | None:
-    """What a message says; None if it does not say such a thing."""
+    """Decode a message; None if it does not have the shape."""
     try:
         return decode_json(stored.data, type=shape)
     except JSON_ERRORS as error:
-        logger.warning("what is kept of a schedule cannot be read", sequence=stored.sequence, error=str(error))
+        logger.warning("cannot read a stored schedule or tick", sequence=stored.sequence, error=str(error))
         return None

@@ -1,1 +1,1 @@
-"""The cluster: which worker has which share of the work, and who leads."""
+"""The cluster: how workers share the partitions, and which process leads."""

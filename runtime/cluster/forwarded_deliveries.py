@@ -1,6 +1,6 @@
-"""Forwarding: a delivery on its way from the worker that read it to the one that it concerns, on a plain subject.
+"""Forwarding: pass a delivery from the worker that read it to the worker that has its run, on a plain subject.
 
-Whoever gets it acknowledges it, in place of the one that read it. If it is lost on the way it is delivered again.
+The receiving worker acknowledges the delivery. If the message is lost on the way, the server delivers it again.
 """
 
 from nats.aio.msg import Msg
@@ -13,7 +13,7 @@ _KEPT = (REPLY_HEADER, WORKER_HEADER, TOLD_HEADER, TRACEPARENT, TRACESTATE)
 """Headers that are passed on with the body."""
 
 _ACKNOWLEDGED = "$JS.ACK."
-"""How the subject begins on which a delivery is acknowledged."""
+"""Prefix of the subjects on which deliveries are acknowledged."""
 
 
 def headers_of(delivery: Delivery) -> dict[str, str]:
@@ -32,7 +32,7 @@ def headers_of(delivery: Delivery) -> dict[str, str]:
 def delivery_of(message: Msg, send: Replies) -> Delivery:
     """Return the delivery that was passed on.
 
-    :raises KeyError, ValueError: if it is none
+    :raises KeyError, ValueError: if the message is not a forwarded delivery
     """
     headers = message.headers or {}
     if not headers["Cb-Reply"].startswith(_ACKNOWLEDGED):

@@ -1,4 +1,4 @@
-"""Leadership: work that one process does at a time, though any number of them offer to do it."""
+"""Leadership: work that one process at a time performs, elected among all processes that offer to."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,25 +21,25 @@ RETRY_PAUSE_S = 0.25
 RETRY_PAUSE_MAX_S = 30.0
 
 GRACE_S = 1.0
-"""How long a holder that has to stop may take to finish what it has in hand."""
+"""How long a holder that has to stop may take to finish its current work."""
 
 
 class Leader(Protocol):
-    """Work that one process does at a time, such as an exporter; `Leadership` runs it where it falls to this one."""
+    """Work that one process at a time performs, such as an exporter; `Leadership` runs it in the elected process."""
 
     async def run(self, orphaned: bool) -> None:
-        """Serve until cancelled. ``orphaned``: whoever served before is gone, and may have left things half done."""
+        """Serve until cancelled. ``orphaned``: the previous holder is gone, and may have left work half done."""
         ...
 
     def hurry(self) -> None:
-        """What is in hand may be finished within `GRACE_S`; a cancellation follows."""
+        """Finish the current work within `GRACE_S`; a cancellation follows."""
         ...
 
 
 class Leadership:
-    """Held by one of the processes that stand for it, chosen by rendezvous hashing over those that live.
+    """Held by one of the candidate processes, chosen by rendezvous hashing over the live ones.
 
-    Views may differ for a moment, and then two hold it: a holder must be able to stand that.
+    While their views differ, two processes may hold it at once: a holder must tolerate that.
     """
 
     def __init__(self, nc: Client, subject: str, name: str, holder: Leader, store: str = "") -> None:
@@ -53,12 +53,12 @@ class Leadership:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it."""
+        """Whether this process is the leader."""
         return self._serving is not None
 
     async def run(self) -> None:
-        """Stand for election, and lead whenever it is ours, until cancelled."""
-        # The others learn that we are gone only after we have finished what we had in hand.
+        """Be a candidate until cancelled, and serve while this process is the leader."""
+        # The other processes learn that this one has left only after it has finished its current work.
         members = anyio.CancelScope(shield=True)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_within, members, self._membership.run)
@@ -99,23 +99,23 @@ async def _within(scope: anyio.CancelScope, body: Callable[[], Awaitable[None]])
 
 
 async def persistently(what: str, body: Callable[[], Awaitable[None]]) -> None:
-    """Run something that should never end, again whenever it fails: what only watches must not break the rest."""
+    """Run a task that should never end, and restart it after each failure: an observer must not break the process."""
     failed = 0
     while True:
         started = anyio.current_time()
         try:
             await body()
         except Exception:
-            logger.exception("failed and starts again", what=what)
+            logger.exception("task failed and is restarted", what=what)
         failed = 1 if anyio.current_time() - started > RETRY_PAUSE_MAX_S else failed + 1
         await anyio.sleep(backoff_s(failed, RETRY_PAUSE_S, RETRY_PAUSE_MAX_S))
 
 
 @asynccontextmanager
 async def holding(nc: Client, holders: Mapping[str, Leader], store: str) -> AsyncGenerator[None]:
-    """Offer to lead for the length of the block; the holders stand by the subjects on which it is settled who does.
+    """Be a candidate for the length of the block; the keys of ``holders`` are the subjects of the elections.
 
-    ``store`` is the mark of the stream that the work is about.
+    ``store`` identifies the stream that the work is about.
     """
     me = uuid4().hex
     error: Exception | None = None

@@ -1,10 +1,10 @@
-"""Membership: which workers live, and which of them reads which partition.
+"""Membership: which workers are alive, and which of them reads which partition.
 
-Workers say that they live on a plain subject, once every `BEAT_S`; who is new says hello and is answered at once. The
-owner of a partition is the live worker with the highest hash of (worker, partition). Views may differ for a moment:
-that is harmless, since the guard of the log decides who may write.
+Every `BEAT_S` a worker publishes a heartbeat on a plain subject; a new worker says hello and is answered at once. The
+owner of a partition is the live worker with the highest hash of (worker, partition). The workers' views may differ for
+a moment. That is harmless, since the guard of the log decides which worker may write.
 
-A **guest** is a worker that came for runs of its own: it has a share only where nobody else is there to have one.
+A **guest** is a worker that joined only for the runs it started: it gets partitions only if there is no other worker.
 """
 
 from collections.abc import Callable
@@ -25,28 +25,30 @@ from callboard.runtime.cluster.code_hosts import CodeHosts
 log = structlog.get_logger(__name__)
 
 STRANGERS_MAX = 100
-"""Other streams that are told apart: each is logged once."""
+"""How many other streams are remembered, so that each is logged only once."""
 
 BEAT_S = 1.0
 LOST_AFTER_S = 3.5
-"""A worker that has not been heard of for so long is taken for dead."""
+"""A worker without a heartbeat for this long is considered dead."""
 
 HELLO_WAIT_S = 0.05
 HELLO_WAIT_BUSY_S = 0.2
-"""How long a new worker listens for others before it takes partitions: longer if somebody holds commands, who would
-lose them to it."""
+"""How long a new worker listens for others before it takes partitions: longer if another worker holds commands, which
+the new one would take from it."""
 
 ALL_BACK_S = RECONNECT_PAUSE_S + 0.05
-"""How soon after a server came up whoever had been connected to the one before is connected to it."""
+"""How soon after a restart of the server its earlier clients are connected again."""
 
 HELLO_WAIT_GUEST_S = 0.6
-"""How long a guest listens then: whoever holds them may be about to connect anew to a server that was restarted."""
+"""How long a guest listens in that case: the holder may be about to reconnect to a restarted server."""
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a worker has to do: the runs at it and the effects that it carries out, each with the most there may be, and
-    the partitions that it reads; how full the ``store`` is, 1 if it is full, if the worker knows that; and whether it
-    ``has_model``, a default one for starts that name none."""
+    """The load of a worker: its runs and running effects, each with its limit, and the partitions that it reads.
+
+    ``store`` is the fill level of the store (1 is full), None if unknown. ``has_model`` says whether the worker has a
+    default model for starts that name none.
+    """
 
     runs: int
     runs_max: int
@@ -64,10 +66,10 @@ class Beat(msgspec.Struct, frozen=True):
 
     guest: bool = False
     load: Load | None = None
-    """Of a worker that performs runs."""
+    """Set by workers that perform runs."""
 
     store: str = ""
-    """The mark of the stream that it works on; empty of an older version."""
+    """Identifies the stream that the worker works on; empty for older versions."""
 
     code: dict[str, list[str]] = {}
     """The entry points of the code that it was given, with their `short_code` digests."""
@@ -92,7 +94,7 @@ class Membership:
         store: str = "",
         hosts: CodeHosts | None = None,
     ) -> None:
-        """``store`` is the mark of the stream that this worker works on: those of another one are not members."""
+        """``store`` identifies the stream of this worker; workers on another stream are not members."""
         self._hosts = hosts or CodeHosts(worker, dict)
         self.code_changed = False
         """Whether another worker has reported other code than before. Whoever acts on it resets it."""
@@ -110,30 +112,30 @@ class Membership:
         self._word = "here"
 
     def live(self) -> set[str]:
-        """The workers that live and take something, this one included."""
+        """The live workers that accept work, this one included."""
         return {self._worker, *self._heard} - self._leaving
 
     def sharing(self, workers: set[str]) -> set[str]:
-        """Those of some workers among whom the partitions are shared: the guests only if there is nobody else."""
+        """Those of some workers that share the partitions: guests only if there are no other workers."""
         return workers - self._guests or workers
 
     def guests(self) -> set[str]:
-        """The guests among all that have been heard of."""
+        """All known guests."""
         return self._guests
 
     def leaving(self) -> set[str]:
-        """The workers that take nothing more and still perform what they have."""
+        """The workers that accept no more work and finish the runs they have."""
         return self._leaving & self._heard.keys()
 
     async def leave(self) -> None:
-        """Take no partitions any more; others forward to this worker what concerns the runs that it still performs."""
+        """Give up all partitions; other workers forward the commands of this worker's remaining runs."""
         self._word = "leaving"
         await self._say("leaving")
 
     async def run(self, hello_wait_s: float = HELLO_WAIT_S, alone_wait_s: float = inf) -> None:
-        """Beat and listen until cancelled; then say good-bye.
+        """Send and receive heartbeats until cancelled, then say good-bye.
 
-        Others are waited for ``hello_wait_s``, or ``alone_wait_s`` if the server knows that nobody listens.
+        Wait ``hello_wait_s`` for other workers, or ``alone_wait_s`` if the server reports no subscriber.
         """
         alone = await self._nobody_listens() if alone_wait_s < hello_wait_s else anyio.Event()
         subscription = await self._nc.subscribe(self._subject, cb=self._take)
@@ -149,7 +151,7 @@ class Membership:
                 if self._nc.is_connected:
                     self._forget_the_lost()
                 else:
-                    # Who hears nobody cannot say who is lost.
+                    # Without a connection no heartbeat arrives, which does not mean that the workers are lost.
                     self._heard = dict.fromkeys(self._heard, anyio.current_time())
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(1.0):
@@ -157,7 +159,7 @@ class Membership:
                 await subscription.unsubscribe()
 
     async def _nobody_listens(self) -> anyio.Event:
-        """Say hello before listening oneself; what is returned is set when the server answers that nobody heard it."""
+        """Say hello before subscribing; the returned event is set when the server reports that no worker heard it."""
         alone = anyio.Event()
 
         async def told(message: Msg) -> None:
@@ -171,11 +173,11 @@ class Membership:
         return alone
 
     async def beat(self) -> None:
-        """Say that this worker lives."""
+        """Publish a heartbeat."""
         await self._say(self._word)
 
     async def _say(self, word: str) -> None:
-        # The server is away and the client's buffer is full: not heard of is what we are then, and no reason to die.
+        # The server is away and the client's buffer is full: the heartbeat is lost, which must not end the worker.
         with suppress(OutboundBufferLimitError):
             await self._nc.publish(self._subject, msgspec.json.encode(self._beat(word)))
 
@@ -188,7 +190,7 @@ class Membership:
             return
         if self._is_strange(beat):
             if beat.word == "hello":
-                # So that it reports us as well.
+                # So that it reports this worker as well.
                 await self._say(self._word)
             return
         if beat.word == "bye":
@@ -214,16 +216,16 @@ class Membership:
             self._changed()
 
     def _is_strange(self, beat: Beat) -> bool:
-        """Whether a worker works on another stream, as it does in another JetStream domain of the same account.
+        """Whether a worker works on another stream, such as one in another JetStream domain of the same account.
 
-        Both streams store what is published, so that runs are performed twice. Shared with that worker, partitions of
-        this stream would be read by nobody.
+        Both streams store all published messages, so runs are performed twice. That worker must not be a member: no
+        worker would read the partitions of this stream that are assigned to it.
         """
         if not (beat.store and self._store) or beat.store == self._store:
             return False
         if beat.store not in self._strangers and len(self._strangers) < STRANGERS_MAX:
             self._strangers.add(beat.store)
-            remedy = "Give all workers the same JetStream domain (nats_domain), or each domain a prefix of its own."
+            remedy = "Give all workers the same JetStream domain (nats_domain), or each domain a different prefix."
             log.error(
                 "a worker with the same prefix uses another stream: runs may be performed twice",
                 worker=beat.worker, subject=self._subject, store=self._store, other_store=beat.store, remedy=remedy,

@@ -1,1 +1,1 @@
-"""Settings: the configuration of a process, from its file, the environment and flags, and what follows from it."""
+"""Settings: the configuration of a process, from a file, the environment and flags."""

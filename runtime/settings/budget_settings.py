@@ -1,4 +1,4 @@
-"""The settings of budgets: the table ``budgets``, of what the runs of a tenant or a definition may use together.
+"""The settings of budgets: the table ``budgets`` of limits for all runs of a tenant or a definition together.
 
 In the environment, ``CALLBOARD_BUDGETS`` is the same table in JSON.
 """
@@ -15,7 +15,7 @@ _SHAPE = TypeAdapter(dict[str, dict[str, Any]], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:
-    """Return the table as it was given, if there is nothing wrong with it."""
+    """Return the table as it was given; None if it is invalid."""
     table = reading.shaped(_SHAPE, given)
     for name, one in (table or {}).items():
         try:
@@ -26,7 +26,7 @@ def _read(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:
 
 
 BUDGETS = Table(
-    "a table by `tenant` or `tenant/definition`, each with `tokens`, `usd` or `turns`, and perhaps `per` (hour, day, "
+    "a table by `tenant` or `tenant/definition`, each with `tokens`, `usd` or `turns`, optionally `per` (hour, day, "
     "month) and `then` (refuse, pause)",
     _read,
 )

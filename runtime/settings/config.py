@@ -1,7 +1,8 @@
-"""The configuration: every setting with its default, read from a file, the environment and flags, each value traced.
+"""The configuration: every setting with its default, read from a file, the environment and flags, with its source.
 
-A flag beats the environment, which beats the file, which beats the default. In the file (``callboard.toml``) a setting
-has its name, in the environment ``CALLBOARD_`` and its name in capitals: ``nats_url``, ``CALLBOARD_NATS_URL``.
+A flag overrides the environment, which overrides the file, which overrides the default. In the file
+(``callboard.toml``) a setting has its name, in the environment ``CALLBOARD_`` and the name in capitals: ``nats_url``,
+``CALLBOARD_NATS_URL``.
 """
 
 import difflib
@@ -46,14 +47,14 @@ FILE_NAME = "callboard.toml"
 ENV_PREFIX = "CALLBOARD_"
 UNKNOWN = "config.unknown"
 WORKERS_MAX = 4
-"""Worker processes that one command keeps, unless it is told how many."""
+"""Default limit of the worker processes of one command."""
 
 ANTHROPIC_DEFAULT = "anthropic"
-"""The model when there is a key for it: this provider's own default."""
+"""The default model if its API key is set: the default of this provider."""
 
 _SECRETS = ("nats_password", "nats_token", "nats_nkey_seed", "mcp_token", "http_token", "credentials_key")
 _HIDDEN = (*_SECRETS, "fetch_auth")
-"""Settings whose values no message repeats."""
+"""Settings whose values never appear in messages."""
 
 _BACKENDS = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "METRICS_", "LOGS_"))
 """Variables that name a backend for OpenTelemetry."""
@@ -62,17 +63,17 @@ _OF_A_SERVER = (
     *("nats_user", "nats_password", "nats_token", "nats_nkey_seed", "nats_creds", "nats_ca", "nats_cert", "nats_key"),
     "nats_domain",
 )
-"""Settings that are about a server of one's own."""
+"""Settings for an external server."""
 
 _EMBEDDED = {"nats_inbox_prefix": "_INBOX", "nats_tenant_accounts": "off"}
-"""What such settings are at an embedded server."""
+"""Values of further such settings with an embedded server."""
 
 _PATHS = ("data_dir", "nats_creds", "nats_ca", "nats_cert", "nats_key", "credentials_key_file")
 _FOLDERS = ("prompt_folders",)
 
 
 def _words(value: Any) -> Any:
-    """In the environment a list is words with commas between them."""
+    """Split a list from the environment, where its words are separated by commas."""
     return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
 
@@ -83,25 +84,32 @@ Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Config(BaseModel):
-    """Every setting, validated. Units are in the names; ``explain`` says where each value came from."""
+    """Every setting, validated. Units are in the names; ``explain`` returns the source of each value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    nats_url: Name | None = Field(None, description="NATS server or servers; none: an embedded one")
+    nats_url: Name | None = Field(
+        None, description="NATS server, or several separated by commas; none: an embedded one"
+    )
     nats_user: Name | None = Field(None, description="user at the NATS server")
     nats_password: SecretStr | None = Field(None, description="password at the NATS server")
     nats_token: SecretStr | None = Field(None, description="token for the NATS server")
     nats_nkey_seed: SecretStr | None = Field(None, description="nkey seed for the NATS server")
     nats_creds: Path | None = Field(None, description="credentials file for the NATS server")
     nats_ca: Path | None = Field(None, description="certificate authority of the NATS server")
-    nats_cert: Path | None = Field(None, description="our certificate for the NATS server")
-    nats_key: Path | None = Field(None, description="the key of our certificate")
-    nats_domain: Name | None = Field(None, pattern=r"^[^\s.*>]+$", description="JetStream domain that is meant")
+    nats_cert: Path | None = Field(None, description="client certificate for the NATS server")
+    nats_key: Path | None = Field(None, description="key of the client certificate")
+    nats_domain: Name | None = Field(None, pattern=r"^[^\s.*>]+$", description="JetStream domain to use")
     nats_tenant_accounts: Literal["auto", "on", "off"] = Field(
-        "auto", description="whether requests of runs go to accounts of their tenants; auto: the server tells"
+        "auto",
+        description="send requests of runs in the account of their tenant; auto: depends on the connection's account",
     )
-    nats_inbox_prefix: str = Field("_INBOX", pattern=r"^[^\s*>]+$", description="where answers of the server go")
-    nats_context: Name | None = Field(None, description="context of the tool `nats`, or its file, with all of this")
+    nats_inbox_prefix: str = Field(
+        "_INBOX", pattern=r"^[^\s*>]+$", description="prefix of the subjects for answers of the server"
+    )
+    nats_context: Name | None = Field(
+        None, description="context of the tool `nats`, or its file, with the settings of the server"
+    )
     data_dir: Path = Field(Path(".callboard"), description="where the embedded server keeps its store")
     sync: str = Field(
         "always",
@@ -109,124 +117,141 @@ class Config(BaseModel):
         description="when the embedded server syncs to disk: always, or every 100ms, 2s …",
     )
     prefix: str = Field("cb", pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", description="first token of all subjects")
-    tenant: Name = Field("default", description="tenant of what is started here")
-    partitions: int = Field(16, ge=1, le=1024, description="partitions of the commands; fixed with the stream")
-    replicas: int = Field(1, ge=1, le=5, description="copies of the stream in a cluster; taken when it is created")
+    tenant: Name = Field("default", description="tenant of the runs that commands start and control")
+    partitions: int = Field(
+        16, ge=1, le=1024, description="partitions of the commands; fixed when the stream is created"
+    )
+    replicas: int = Field(1, ge=1, le=5, description="copies of the stream in a cluster; fixed when it is created")
     workers: int | None = Field(
         None, ge=1, le=64, description="worker processes of `up` and `worker`; none: as many as cores, at most 4"
     )
-    runs_active_max: int = Field(1000, ge=1, description="runs that one worker keeps in memory at once")
-    effects_active_max: int = Field(256, ge=1, description="effects that one worker carries out at once")
+    runs_active_max: int = Field(1000, ge=1, description="maximum number of runs that one worker keeps in memory")
+    effects_active_max: int = Field(
+        256, ge=1, description="maximum number of effects that one worker carries out at once"
+    )
     park_linger_s: float = Field(5.0, ge=0, le=3600, description="how long a waiting run stays in memory")
     clock_skew_max_s: float = Field(
-        300.0, gt=0, le=24 * 3600, description="how far a worker's clock may be from the server's"
+        300.0, gt=0, le=24 * 3600, description="largest difference between a worker's clock and the server's"
     )
-    ack_wait_s: Seconds = Field(30.0, description="after this silence a command goes to another worker")
-    inline_bytes_max: int = Field(INLINE_BYTES_MAX, ge=1024, le=512 * 1024, description="larger payloads are split off")
+    ack_wait_s: Seconds = Field(30.0, description="silence after which a command goes to another worker")
+    inline_bytes_max: int = Field(
+        INLINE_BYTES_MAX,
+        ge=1024,
+        le=512 * 1024,
+        description="large parts of payloads above this size are stored separately",
+    )
     group_commit: Literal["auto", "on", "off"] = Field("auto", description="merge the appends of many runs")
     always_replay: bool = Field(False, description="replay every run after each outcome: a test of replay itself")
     model: Name | None = Field(None, description="default model, as provider:model")
     endpoints: dict[str, EndpointSettings] = Field(
-        default_factory=dict[str, EndpointSettings], description="addresses that speak as a provider does; a table"
+        default_factory=dict[str, EndpointSettings],
+        description="addresses that offer the API of a model provider; a table",
     )
     model_turns_max: dict[str, Annotated[int, Field(ge=1)]] = Field(
-        default_factory=dict[str, int], description="turns of a provider that one worker has under way at once; a table"
+        default_factory=dict[str, int],
+        description="maximum number of concurrent turns of a provider in one worker; a table",
     )
     model_wait_max_s: float = Field(
-        WAIT_MAX_S, ge=0, le=7 * 86_400, description="longest wait that a run makes for a provider that asks for one"
+        WAIT_MAX_S, ge=0, le=7 * 86_400, description="longest wait of a run for a provider that asks for one"
     )
     prices: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="what models cost, where not what the list says; a table"
+        default_factory=dict[str, Any], description="prices of models that override the shipped list; a table"
     )
     budgets: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="what runs of a tenant or definition may use together; a table"
+        default_factory=dict[str, Any], description="limits for all runs of a tenant or definition together; a table"
     )
     embedding: Name | None = Field(
-        None, description="what embeds texts of memories, as provider or provider:model; none: words are counted"
+        None, description="model that embeds texts of memories, as provider or provider:model; none: words are counted"
     )
-    vectors: VectorSettings = Field(VectorSettings(), description="where texts of memories are kept; a table")
+    vectors: VectorSettings = Field(VectorSettings(), description="store for texts of memories; a table")
     allow_scripts: bool = Field(False, description="accept runs with a scripted model (default with embedded server)")
-    tools_allow_python: Patterns | None = Field(None, description="dotted paths that may serve as tools; none: all")
+    tools_allow_python: Patterns | None = Field(
+        None, description="patterns of the Python functions that may serve as tools; none: all"
+    )
     tools_allow_mcp_commands: Patterns | None = Field(
-        None, description="programs that may be started as MCP servers; none: all"
+        None, description="patterns of the programs that may be started as MCP servers; none: all"
     )
     tools_allow_nats: AllowedSubjects | None = Field(
-        None, description="NATS subjects on which runs may ask, as a list or by tenant; none: all that are not reserved"
+        None,
+        description="NATS subjects for requests of runs, as a list or by tenant; none: all that are not reserved",
     )
     shared: Literal["auto", "on", "off"] = Field(
-        "auto", description="whether runs are of others, who get of the environment only what `tenants` says"
+        "auto", description="whether untrusted tenants share the server: they get only the variables in `tenants`"
     )
     tenants: dict[str, TenantSettings] = Field(
         default_factory=dict[str, TenantSettings],
-        description="variables that definitions of a tenant may use, and where they may go; a table",
+        description="variables that definitions of a tenant may use, and hosts they may be sent to; a table",
     )
     code: Literal["isolated", "bounded", "off"] = Field(
-        "isolated", description="run code of definitions where the kernel isolates it, with bounds alone, or not at all"
+        "isolated", description="run code of definitions only isolated by the kernel, with limits alone, or not at all"
     )
     prompt_folders: Folders = Field((), description="folders of the prompts that definitions refer to by name")
     tool_timeout_s: float = Field(
         TOOL_TIMEOUT_S,
         gt=0,
         le=TOOL_TIMEOUT_MAX_S,
-        description="how long a tool's call may take that says nothing of it",
+        description="timeout of a tool's call, if the tool sets none",
     )
     offline: bool = Field(False, description="fetch no sources from the web, whatever a start says")
     fetch_auth: dict[str, SecretStr] = Field(
         default_factory=dict[str, SecretStr], description="bearer tokens for sources, by host"
     )
-    providers: ProviderSettings = Field(ProviderSettings(), description="what providers of flows may do; a table")
-    mcp_token: SecretStr | None = Field(None, description="bearer token that requests to `callboard mcp --http` bring")
+    providers: ProviderSettings = Field(
+        ProviderSettings(), description="additional providers of flows, and what providers may do; a table"
+    )
+    mcp_token: SecretStr | None = Field(None, description="bearer token that `callboard mcp --http` expects")
     http_token: SecretStr | None = Field(None, description="bearer token of the operator of `callboard http`")
     http_listen: str = Field(
         "127.0.0.1:8723",
         pattern=r"^(off|(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})$",
-        description="where `callboard up` serves HTTP and the page, or a free port beside; or off",
+        description="where `callboard up` serves HTTP and the page (another port if it is in use), or off",
     )
     http_url: Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")] | None = Field(
-        None, description="where people reach `callboard http`: links begin so; none: messages have none"
+        None, description="public address of `callboard http`, for links in messages; none: no links"
     )
-    http_rate_per_s: float = Field(
-        50.0, gt=0, le=100_000, description="requests that one key, or one person, may make in a second"
+    http_rate_per_s: float = Field(50.0, gt=0, le=100_000, description="requests per second of one API key or person")
+    http_burst: int = Field(
+        200, ge=1, le=1_000_000, description="requests that one API key or person may send in a burst"
     )
-    http_burst: int = Field(200, ge=1, le=1_000_000, description="requests that they may make at once")
-    oidc: OidcSettings | None = Field(None, description="the identity provider whose tokens are taken; a table")
+    oidc: OidcSettings | None = Field(None, description="identity provider whose tokens are accepted; a table")
     webhooks: dict[str, WebhookSecrets] = Field(
-        default_factory=dict[str, WebhookSecrets], description="secrets of senders, by definition/trigger; a table"
+        default_factory=dict[str, WebhookSecrets],
+        description="secrets that authenticate senders of webhooks, by definition/trigger; a table",
     )
-    credentials_key: SecretStr | None = Field(None, description="key, or keys, that credentials are encrypted with")
-    credentials_key_file: Path | None = Field(None, description="file with those keys, instead of them")
+    credentials_key: SecretStr | None = Field(None, description="key or keys that encrypt credentials")
+    credentials_key_file: Path | None = Field(None, description="file with the keys that encrypt credentials")
     oauth: dict[Provider, OAuthSettings] = Field(
         default_factory=dict[Provider, OAuthSettings],
         description="applications that connect accounts; a table",
     )
     notify: dict[str, NotifyRule] = Field(
-        default_factory=dict[str, NotifyRule], description="who is told of what, as rules by name; a table"
+        default_factory=dict[str, NotifyRule], description="who gets which notices, as rules by name; a table"
     )
     retention: dict[str, RetentionRule] = Field(
         default_factory=dict[str, RetentionRule],
-        description="which runs go out of the log, as rules by name; none: nothing expires; a table",
+        description="which runs are removed from the log, as rules by name; none: nothing expires; a table",
     )
     retention_every_s: float = Field(
-        3600.0, ge=1, le=7 * 24 * 3600, description="how often the rules of retention are carried out"
+        3600.0, ge=1, le=7 * 24 * 3600, description="time between two applications of the rules of retention"
     )
-    otel: bool = Field(False, description="export to OpenTelemetry (default when one of its variables names where)")
+    otel: bool = Field(False, description="export to OpenTelemetry (default if its variables name a backend)")
     metrics_listen: Annotated[str, Field(pattern=r"^\S+:\d{1,5}$")] | None = Field(
-        None, description="address at which a worker tells its figures to Prometheus; none: nowhere"
+        None, description="address at which a worker serves its figures for Prometheus; none: not served"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
-    log_format: Literal["console", "json"] = Field("console", description="how it is logged, to stderr")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
+    log_format: Literal["console", "json"] = Field("console", description="format of the log on stderr")
 
     _sources: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
     _warnings: list[Problem] = PrivateAttr(default_factory=list[Problem])
 
     @property
     def embedded(self) -> bool:
-        """Whether the server is one of ours."""
+        """Whether Callboard starts the server itself."""
         return self.nats_url is None
 
     @property
     def warnings(self) -> list[Problem]:
-        """What looks like a mistake in the environment."""
+        """Warnings about likely mistakes in the environment."""
         return list(self._warnings)
 
     def explain(self) -> list[tuple[str, str, str]]:
@@ -234,16 +259,16 @@ class Config(BaseModel):
         return [(name, self._shown(name), self._sources.get(name, "default")) for name in type(self).model_fields]
 
     def values(self) -> dict[str, Any]:
-        """Return every setting as JSON has it, in order; secrets are masked."""
+        """Return every setting as a JSON value, in order; secrets are masked."""
         url = without_secrets(self.nats_url) if self.nats_url is not None else None
         return {**self.model_dump(mode="json"), "nats_url": url}
 
     def at(self, url: str) -> Self:
-        """Return a copy that speaks to an embedded server which stands: its URL has all that it asks for."""
+        """Return a copy for a running embedded server, which needs nothing but its URL."""
         return self.model_copy(update={**dict.fromkeys(_OF_A_SERVER), "nats_url": url, **_EMBEDDED})
 
     def credentials(self) -> Credentials:
-        """Return what `callboard.bus.nats.connection.connect` presents to the server."""
+        """Return the credentials with which `callboard.bus.nats.connection.connect` signs in to the server."""
         return Credentials(
             user=self.nats_user,
             password=_revealed(self.nats_password),
@@ -256,15 +281,15 @@ class Config(BaseModel):
         )
 
     def price_table(self) -> Prices:
-        """Return what models cost: as configured, and otherwise as the list has it."""
+        """Return the prices of models: the configured ones, otherwise those of the shipped list."""
         return Prices(read_prices(self.prices)[0], list_prices()) if self.prices else list_prices()
 
     def allowances(self) -> Allowances:
-        """Return the budgets of tenants and definitions, of which nothing has been used yet."""
+        """Return the budgets of tenants and definitions, still unused."""
         return Allowances(msgspec.convert(self.budgets, dict[str, Allowance], strict=False), self.price_table())
 
     def worker_processes(self) -> int:
-        """Return how many worker processes `callboard up` and `callboard worker` are to keep."""
+        """Return the number of worker processes of `callboard up` and `callboard worker`."""
         return self.workers or min(cores(), WORKERS_MAX)
 
     def fetch_tokens(self) -> dict[str, str]:
@@ -282,7 +307,7 @@ class Config(BaseModel):
         return [secret for secret in found if secret]
 
     def traced(self, sources: Mapping[str, str], warnings: Sequence[Problem]) -> Self:
-        """Return a copy that knows where its values came from."""
+        """Return a copy that records the sources of its values."""
         copy = self.model_copy()
         copy._sources = dict(sources)
         copy._warnings = list(warnings)
@@ -315,9 +340,10 @@ def load(
     env: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
 ) -> Config:
-    """Read the configuration; a flag that is None was not given, nor such an argument, as programs have them.
+    """Read the configuration; ``flags`` and ``arguments`` with the value None count as not given.
 
-    ``file`` None means ``callboard.toml`` in ``cwd``, if there is one. Paths in the file are relative to the file.
+    ``flags`` come from the command line, ``arguments`` from a Python caller. With ``file`` None, read
+    ``callboard.toml`` in ``cwd`` if it exists. Paths in the file are relative to the file.
 
     :raises ConfigInvalid: with every problem of every source at once
     """
@@ -366,14 +392,14 @@ _TABLES: Mapping[str, Table[Any]] = {
     "notify": NOTIFY,
     "retention": RETENTION,
 }
-"""Settings that are tables, with how they are read."""
+"""Settings that are tables, with their readers."""
 
 Values = dict[str, tuple[Any, str]]
 """Settings by name, each with its source."""
 
 
 def _defaults(env: Mapping[str, str]) -> Values:
-    """Return the defaults that hang on variables which others have named."""
+    """Return the defaults that depend on variables of other programs."""
     found: Values = {}
     if env.get("ANTHROPIC_API_KEY"):
         found["model"] = (ANTHROPIC_DEFAULT, "ANTHROPIC_API_KEY is set")
@@ -383,12 +409,12 @@ def _defaults(env: Mapping[str, str]) -> Values:
 
 
 def _from_others(said: Values, env: Mapping[str, str]) -> Values:
-    """Return the server that the environment names for all NATS programs; whoever names a store means that."""
+    """Return the server in ``NATS_URL``, unless ``data_dir`` is set: that asks for an embedded server."""
     return {"nats_url": (env["NATS_URL"], "NATS_URL")} if env.get("NATS_URL") and "data_dir" not in said else {}
 
 
 def _from_context(said: Values, env: Mapping[str, str], problems: list[Problem]) -> Values:
-    """Return what the context says that somebody has named, here or (unless a store is named) to the tool `nats`."""
+    """Return the settings of the context in ``nats_context``, or in ``NATS_CONTEXT`` unless ``data_dir`` is set."""
     others = env.get("NATS_CONTEXT") if "data_dir" not in said else None
     given, source = said.get("nats_context", (others, "NATS_CONTEXT"))
     if not isinstance(given, str) or not given:
@@ -404,9 +430,9 @@ def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> 
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if given is not None:
-            problems.append(Problem("config.file", "there is no such file", str(path)))
+            problems.append(Problem("config.file", "the file does not exist", str(path)))
         return {}
-    except (OSError, ValueError) as error:  # what tomllib and the decoding raise are ValueErrors; they name the line
+    except (OSError, ValueError) as error:  # syntax and encoding errors are ValueErrors that name the line
         problems.append(Problem("config.file", str(error), str(path)))
         return {}
     found: Values = {}
@@ -437,19 +463,19 @@ def _from_env(env: Mapping[str, str]) -> Values:
     return {name: (env[variable], variable) for name, variable in names.items() if env.get(variable)}
 
 
-def _given(settings: Mapping[str, Any], problems: list[Problem], told: Callable[[str], str]) -> Values:
-    """Return the settings that somebody gives by name; ``told`` says how the name was written."""
+def _given(settings: Mapping[str, Any], problems: list[Problem], written: Callable[[str], str]) -> Values:
+    """Return the settings of a caller; ``written`` returns the form in which the caller wrote a name."""
     found: Values = {}
     for name, value in settings.items():
         if name not in Config.model_fields:
-            problems.append(_unknown(name, told(name)))
+            problems.append(_unknown(name, written(name)))
         elif value is not None:
-            found[name] = (value, told(name))
+            found[name] = (value, written(name))
     return found
 
 
 def strangers(env: Mapping[str, str]) -> list[Problem]:
-    """Return a warning for each variable with our prefix that is no setting of ours; it may be somebody else's."""
+    """Return a warning for each variable with Callboard's prefix that is not a setting: it may be a mistake."""
     names = [name for name in env if name.startswith(ENV_PREFIX)]
     unknown = [
         name
@@ -465,7 +491,7 @@ def strangers(env: Mapping[str, str]) -> list[Problem]:
 def _unknown(name: str, source: str) -> Problem:
     near = difflib.get_close_matches(name, Config.model_fields, n=1)
     expected = f"{near[0]!r}" if near else f"one of {', '.join(Config.model_fields)}"
-    return Problem(UNKNOWN, f"there is no setting {name!r}", source, expected=expected)
+    return Problem(UNKNOWN, f"unknown setting {name!r}", source, expected=expected)
 
 
 def _invalid(details: ErrorDetails, values: Values) -> Problem:

@@ -1,4 +1,4 @@
-"""Cores: how many this process may use, by its affinity and by the quota of its control group, as in a container."""
+"""Cores: how many this process may use, by its CPU affinity and the quota of its control group."""
 
 import math
 import os
@@ -10,14 +10,14 @@ OURS = Path("/proc/self/cgroup")
 
 
 def cores(cgroups: Path = CGROUPS, ours: Path = OURS) -> int:
-    """Return how many cores we may keep busy: a part of one counts as one."""
+    """Return how many cores this process may keep busy; a part of a core counts as one."""
     found = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     quota = _quota(cgroups, ours)
     return found if quota is None else max(1, min(found, math.ceil(quota)))
 
 
 def _quota(cgroups: Path, ours: Path) -> float | None:
-    """The smallest quota of our group and those above it, in cores; None if there is none."""
+    """Return the smallest quota of this process's group and its parents, in cores; None without a quota."""
     try:
         lines = ours.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -35,13 +35,13 @@ def _quota(cgroups: Path, ours: Path) -> float | None:
 
 
 def _upwards(root: Path, path: str) -> list[Path]:
-    """A group's folder and those above it; in a container the group's own is the root, whatever its path says."""
+    """Return the folders of a group and its parents. In a container the group's own folder is the root."""
     parts = [part for part in path.split("/") if part and part != ".."]
     return [root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 def _second(folder: Path) -> float | None:
-    """The quota of a group of version 2: ``cpu.max`` has quota and period, or ``max``."""
+    """Return the quota of a group of version 2: ``cpu.max`` has quota and period, or ``max``."""
     match _words(folder / "cpu.max"):
         case [quota, period] if quota.isdecimal() and period.isdecimal() and int(period):
             return int(quota) / int(period)
@@ -50,7 +50,7 @@ def _second(folder: Path) -> float | None:
 
 
 def _first(folder: Path) -> float | None:
-    """The quota of a group of version 1; a negative one is none."""
+    """Return the quota of a group of version 1; a negative value means unlimited."""
     match _words(folder / "cpu.cfs_quota_us"), _words(folder / "cpu.cfs_period_us"):
         case [quota], [period] if quota.isdecimal() and period.isdecimal() and int(period):
             return int(quota) / int(period)

@@ -1,4 +1,4 @@
-"""The settings of endpoints: the table ``endpoints`` of the configuration, by the names that models are asked by.
+"""The settings of endpoints: the table ``endpoints`` of the configuration, by the names that models give as provider.
 
 In the environment, ``CALLBOARD_ENDPOINTS`` is the same table in JSON.
 """
@@ -12,7 +12,7 @@ from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 
 class EndpointSettings(BaseModel):
-    """One endpoint. ``key`` is the key itself, or ``${VARIABLE}`` for the one that the environment holds."""
+    """One endpoint. ``key`` is the key itself, or ``${VARIABLE}`` for the value of a variable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -22,7 +22,7 @@ class EndpointSettings(BaseModel):
     model: str = ""
 
     def endpoint(self) -> Endpoint:
-        """Return it as the catalog of models takes it."""
+        """Return the endpoint for the catalog of models."""
         return Endpoint(self.api, self.base_url, self.key.get_secret_value(), self.model)
 
     def __str__(self) -> str:
@@ -35,10 +35,10 @@ _SHAPE = TypeAdapter(dict[Name, EndpointSettings], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, EndpointSettings] | None:
-    found = reading.shaped(_SHAPE, reading.with_secrets(given, "key", "is asked without a key"))
+    found = reading.shaped(_SHAPE, reading.with_secrets(given, "key", "is used without a key"))
     for name in sorted((found or {}).keys() & PROVIDERS.keys()):
-        reading.wrong("a provider has this name already", name)
+        reading.wrong("is the name of a provider; choose another one", name)
     return found
 
 
-ENDPOINTS = Table("a table of endpoints by name, each with `api` and `base_url`, and perhaps `key` and `model`", _read)
+ENDPOINTS = Table("a table of endpoints by name, each with `api` and `base_url`, optionally `key` and `model`", _read)

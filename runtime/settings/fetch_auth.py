@@ -1,8 +1,8 @@
-"""Tokens for fetching: which host gets which bearer token, from what a configuration says.
+"""Tokens for fetching: the bearer token for each host, from the configuration.
 
-A value is the token, or ``${VARIABLE}`` for the one that the environment holds. Where that variable is not set,
-``CALLBOARD_FETCH_TOKEN`` or ``SWENY_FETCH_TOKEN`` stands in; neither is ever sent to a host that is not listed
-(workflow specification, *Sources*).
+A value is the token, or ``${VARIABLE}`` for the value of a variable. If the variable is not set,
+``CALLBOARD_FETCH_TOKEN`` or ``SWENY_FETCH_TOKEN`` is used instead; neither is ever sent to an unlisted host (workflow
+specification, *Sources*).
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, cast
 from callboard.runtime.settings.tables import Reading, Table, variable_of
 
 FALLBACKS = ("CALLBOARD_FETCH_TOKEN", "SWENY_FETCH_TOKEN")
-"""Variables whose value stands in for one that is not set, the first one first."""
+"""Variables that replace one that is not set, in order of precedence."""
 
 EXPECTED = "a table of hosts, or host=value pairs separated by commas"
 
@@ -24,9 +24,9 @@ _ASSUMED = ("80", "443")
 def host_tokens(
     given: Any, reading: Reading, *place: str, fallbacks: Sequence[str] = FALLBACKS
 ) -> dict[str, str] | None:
-    """Read a table of tokens by host, as the ``Host`` header has it; None if it is no table."""
+    """Read a table of tokens by host, as in the ``Host`` header; None if it is not a table."""
     if not isinstance(given, Mapping):
-        reading.wrong("is none", *place, expected=EXPECTED)
+        reading.wrong("not a table", *place, expected=EXPECTED)
         return None
     found: dict[str, str] = {}
     for name, value in cast("Mapping[Any, Any]", given).items():
@@ -40,8 +40,8 @@ def _host(name: str, reading: Reading, place: tuple[str, ...]) -> str:
     match = _HOST.fullmatch(host)
     if match is not None and match[1] not in _ASSUMED:
         return host
-    expected = "a host, with its port if that is not the scheme's own: docs.example.com, wiki.example.com:8443"
-    what = f"{host!r} names the scheme's own port" if match else "a name in it is no host"
+    expected = "a host, with its port unless that is the default: docs.example.com, wiki.example.com:8443"
+    what = f"{host!r} names a default port" if match else "a name in it is not a valid host"
     reading.wrong(what, *place, expected=expected)
     return ""
 
@@ -51,16 +51,18 @@ def _token(host: str, given: Any, reading: Reading, place: tuple[str, ...], fall
     if variable := variable_of(token):
         token = next((reading.env[one] for one in (variable, *fallbacks) if reading.env.get(one)), "")
         if not token:
-            reading.unset(variable, "is asked without a token", *place, host)
+            reading.unset(variable, "is used without a token", *place, host)
             return ""
     if _TOKEN.fullmatch(token) and "${" not in token:
         return token
-    reading.wrong(f"{host} has no token", *place, expected="a token in printable ASCII characters, or ${VARIABLE}")
+    reading.wrong(
+        f"{host} has no valid token", *place, expected="a token in printable ASCII characters, or ${VARIABLE}"
+    )
     return ""
 
 
 def _pairs(text: str) -> dict[str, str] | None:
-    """Read ``host=value`` pairs separated by commas; None if a word is no pair."""
+    """Read ``host=value`` pairs separated by commas; None if a word is not a pair."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not all("=" in word for word in words):
         return None

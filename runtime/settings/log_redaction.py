@@ -36,7 +36,7 @@ class LogRedaction:
         """Replace these values from now on, and those of variables whose names say that they are secret."""
         named = (value for name, value in env.items() if _NAMES.search(name))
         found = {value for value in (*secrets, *named) if len(value) >= SECRET_CHARS_MIN}
-        # Of two that overlap the longer one first: what is left of it would be shown.
+        # Longer values first: replacing a part of one would leave the rest visible.
         self._values = tuple(sorted({*self._values, *found}, key=len, reverse=True))
 
     def line(self, text: str) -> str:
@@ -50,4 +50,4 @@ class LogRedaction:
 
 
 redaction = LogRedaction()
-"""That of this process; `callboard.runtime.settings.logs` applies it to each line."""
+"""The redaction of this process; `callboard.runtime.settings.logs` applies it to each line."""

@@ -1,7 +1,7 @@
-"""The structured log: configured once, to stderr, for our own lines and those of the libraries alike.
+"""The structured log: configured once, to stderr, for Callboard and its libraries.
 
-Lines carry the run and the node they belong to (`bound`), through whatever is called inside. Nothing is ever written to
-stdout: that belongs to the programs we run and to what a command prints.
+Lines carry the run and the node they belong to (`bound`), in all functions called inside. The log never writes to
+stdout, which is for the output of commands and their child programs.
 """
 
 import io
@@ -34,7 +34,7 @@ CHATTY = (
     "asyncio",
     "uvicorn.access",
 )
-"""Libraries of which only warnings are shown, unless we debug."""
+"""Libraries of which only warnings are shown, except at level debug."""
 
 TOLD = frozenset(
     {
@@ -42,8 +42,9 @@ TOLD = frozenset(
         *("code", "why", "tool", "server", "actor", "path", "restart", "sequence", "subject", "stack"),
     }
 )
-"""Members of a line that stay where an encrypted run is at hand: who, where, and which error. Texts that may quote what
-a run says belong into others; ``why`` is for those that never do."""
+"""Members of a line that stay visible while an encrypted run is handled: identity, place and error code.
+
+Texts that may quote the contents of a run belong in other members; ``why`` is for texts that never do."""
 
 _HANDLER = "callboard"
 
@@ -59,7 +60,7 @@ class _Redacting(structlog.stdlib.ProcessorFormatter):
 
 
 def configure(level: Level = "info", format: Format = "console", stream: TextIO | None = None) -> None:
-    """Send structlog and the standard library's logging to ``stream`` (None: stderr); again replaces what was."""
+    """Send structlog and the standard library's logging to ``stream`` (None: stderr); it may be called again."""
     target = sys.stderr if stream is None else stream
     number = getattr(logging, level.upper())
     shared: list[Processor] = [
@@ -103,7 +104,7 @@ def keep_out(secrets: Iterable[str]) -> None:
 
 
 def unconfigure() -> None:
-    """Take our handler off the standard library's root again, and structlog back to its defaults."""
+    """Remove Callboard's handler from the standard library's root logger, and reset structlog."""
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if handler.get_name() == _HANDLER]:
         root.removeHandler(handler)
@@ -120,7 +121,7 @@ def bound(*, run: str | None = None, node: str | None = None) -> AbstractContext
 
 
 def _traced(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Mark a line with the span that it is logged in, if it is in one."""
+    """Add the current span to a line, if there is one."""
     context = tracecontext.current()
     if context is not None:
         line["trace_id"], line["span_id"] = context.trace_id, context.span_id
@@ -128,12 +129,12 @@ def _traced(_logger: object, _method: str, line: EventDict) -> EventDict:
 
 
 def _discreet(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Take the words out of a line where an encrypted run is at hand."""
+    """Hide the texts of a line while an encrypted run is handled."""
     if not discreet():
         return line
     told: EventDict = {name: value for name, value in line.items() if name in TOLD or name.startswith("_")}
     if line.get("_from_structlog") is False:
-        told["event"] = HIDDEN  # a library's, which says anything there
+        told["event"] = HIDDEN  # a library's message may contain any text
     error = _error(line.get("exc_info"))
     if error is not None:
         hidden = Exception(f"{type(error).__name__}: {HIDDEN}")
@@ -142,7 +143,7 @@ def _discreet(_logger: object, _method: str, line: EventDict) -> EventDict:
 
 
 def _error(exc_info: object) -> BaseException | None:
-    """The exception that a line tells of, in whichever form."""
+    """Return the exception of a line, in any of its forms."""
     match exc_info:
         case BaseException():
             return exc_info
@@ -162,7 +163,7 @@ def _rendering(format: Format, stream: TextIO) -> list[Processor]:
 
 
 def _harmless(_logger: object, _method: str, line: EventDict) -> EventDict:
-    """Spell out what a terminal would obey: what a line quotes comes from runs and tools."""
+    """Escape control characters: a line may quote texts of runs and tools, which must not control the terminal."""
     return {name: value if name.startswith("_") else _spelled(value) for name, value in line.items()}
 
 

@@ -1,4 +1,4 @@
-"""The setting of turns: the table ``model_turns_max``, of how many turns of a provider are under way at once.
+"""The setting of turns: the table ``model_turns_max`` of the maximum number of concurrent turns by provider.
 
 In the environment, ``CALLBOARD_MODEL_TURNS_MAX`` is the same table in JSON.
 """

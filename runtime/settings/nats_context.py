@@ -1,4 +1,4 @@
-"""NATS contexts: what the tool `nats` keeps under a name of how to reach a server, as settings of ours."""
+"""NATS contexts: the named server connections of the tool `nats`, as settings of Callboard."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from callboard.bus.events import Problem
 from callboard.lib.json_errors import JSON_ERRORS
 
 URL = "nats://127.0.0.1:4222"
-"""Where the tool goes if a context has no address."""
+"""Default address of the tool for a context without one."""
 
 SETTINGS: Mapping[str, str] = {
     "url": "nats_url",
@@ -25,28 +25,28 @@ SETTINGS: Mapping[str, str] = {
     "jetstream_domain": "nats_domain",
     "inbox_prefix": "nats_inbox_prefix",
 }
-"""What a context's members are called here; ``nkey`` is a file with the seed."""
+"""Settings by the names of a context's members; its ``nkey``, a file with the seed, is handled separately."""
 
 NEEDED = ("nsc", "user_jwt", "user_seed", "socks_proxy", "jetstream_api_prefix", "tls_first")
-"""Members without which the server would not be reached, and that there is no setting for."""
+"""Members that are needed to reach the server, but have no setting."""
 
 _FILES = ("creds", "ca", "cert", "key", "nkey")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def read_context(given: str, env: Mapping[str, str], source: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the settings in a context, by its name or its file, and what is wrong."""
+    """Return the settings of a context, given by its name or file, and the problems."""
     path = _path(given, env)
     if path is None:
-        return {}, [_problem(f"{given!r} is no name of a context", source)]
+        return {}, [_problem(f"invalid name of a context: {given!r}", source)]
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except FileNotFoundError:
-        return {}, [_problem(f"there is no {path}", source)]
+        return {}, [_problem(f"{path} does not exist", source)]
     except (OSError, *JSON_ERRORS) as error:
         return {}, [_problem(f"{path} cannot be read: {error}", source)]
     if wanting := [name for name in NEEDED if found.get(name)]:
-        return {}, [_problem(f"{path} has {', '.join(wanting)}, for which there is no setting", source)]
+        return {}, [_problem(f"{path} has {', '.join(wanting)}, which Callboard does not support", source)]
     members = {name: str(value) for name, value in found.items() if value}
     members |= {name: str(_home(members[name], env)) for name in _FILES if name in members}
     settings: dict[str, Any] = {SETTINGS[name]: value for name, value in members.items() if name in SETTINGS}

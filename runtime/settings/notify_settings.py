@@ -1,6 +1,6 @@
 """The settings of notices: the table ``notify`` of the configuration, rules by name.
 
-A rule says on what, and to whom: a ``webhook``, ``slack``, a ``slack_channel`` or ``email``.
+A rule names the occasions and the receiver: a ``webhook``, ``slack``, a ``slack_channel`` or ``email``.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -12,12 +12,12 @@ from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Questi
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 SECRET_CHARS_MIN = 8
-"""Shorter ones can be guessed."""
+"""Shorter secrets can be guessed."""
 
 On = Literal["completed", "failed", "cancelled", "expired", "quarantined", "diverged", "budget", "rejected", "waiting"]
 
 _LENT = ("webhook", "slack", "secret")
-"""Members that may be drawn from the environment."""
+"""Members that may refer to a variable of the environment."""
 
 
 class NotifyRule(BaseModel):
@@ -41,35 +41,35 @@ class NotifyRule(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if sum(map(bool, (self.webhook is not None, self.slack is not None, self.slack_channel, self.email))) != 1:
-            raise ValueError("it needs one of webhook, slack, slack_channel and email")
+            raise ValueError("expected exactly one of webhook, slack, slack_channel and email")
         if "waiting" in self.on and len(self.on) > 1:
-            raise ValueError("waiting stands alone: make another rule of what else it is on")
+            raise ValueError("waiting cannot be combined with other occasions: move them to another rule")
         if ("waiting" in self.on) != (self.longer_than is not None):
-            raise ValueError("longer_than belongs to on = 'waiting', and that needs it")
+            raise ValueError("longer_than and on = 'waiting' require each other")
         if "rejected" in self.on and self.where:
-            raise ValueError("where asks about runs, and a start that was rejected is not a run: make two rules")
+            raise ValueError("where does not apply to rejected starts, which are not runs: make two rules")
         if self.secret is not None and self.webhook is None:
-            raise ValueError("secret belongs to a webhook")
+            raise ValueError("secret requires a webhook")
         for name, address in (("webhook", self.webhook), ("slack", self.slack)):
             if address is not None and not _is_address(address.get_secret_value()):
-                raise ValueError(f"{name} is no address that begins with https:// or http://")
+                raise ValueError(f"{name} must begin with https:// or http://")
         if self.secret is not None and 0 < len(self.secret.get_secret_value()) < SECRET_CHARS_MIN:
             raise ValueError(f"secret has fewer than {SECRET_CHARS_MIN} characters")
         return self
 
     @property
     def wait_s(self) -> float:
-        """How long something has to wait until it is told."""
+        """How long an event has to wait before it is reported, in seconds."""
         return seconds_of(self.longer_than) if self.longer_than is not None else 0.0
 
     @property
     def to(self) -> str:
-        """How it is told."""
+        """The kind of the receiver."""
         return "webhook" if self.webhook is not None else "email" if self.email else "slack"
 
     @property
     def complete(self) -> bool:
-        """Whether all is there that the environment was to lend."""
+        """Whether all referenced variables are set."""
         return all(one is None or one.get_secret_value() for one in (self.webhook, self.slack, self.secret))
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ _SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULE
 
 def _read(given: Any, reading: Reading) -> dict[str, NotifyRule] | None:
     for member in _LENT:
-        given = reading.with_secrets(given, member, "tells nobody")
+        given = reading.with_secrets(given, member, "sends no notices")
     return reading.shaped(_SHAPE, given)
 
 

@@ -1,4 +1,4 @@
-"""The settings of applications that accounts are connected by (OAuth 2): the table ``oauth``, by provider.
+"""The settings of the applications through which accounts are connected (OAuth 2): the table ``oauth``, by provider.
 
 In the environment, ``CALLBOARD_OAUTH`` is the same table in JSON.
 """
@@ -14,9 +14,9 @@ Provider = Literal["github", "google_calendar", "notion", "slack"]
 
 
 class OAuthSettings(BaseModel):
-    """One application. What is left out of its addresses is as the provider has it.
+    """One application. Addresses that are left out default to those of the provider.
 
-    ``redirect_url`` is where the provider sends people back to, if it takes no address of their own machine.
+    ``redirect_url`` is where the provider redirects people, if it does not allow an address of their own machine.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -39,4 +39,4 @@ def _read(given: Any, reading: Reading) -> dict[Provider, OAuthSettings] | None:
     return reading.shaped(_SHAPE, reading.with_secrets(given, "client_secret", "has no client_secret"))
 
 
-OAUTH = Table("a table of applications by provider, each with `client_id`, and perhaps `client_secret`", _read)
+OAUTH = Table("a table of applications by provider, each with `client_id`, optionally `client_secret`", _read)

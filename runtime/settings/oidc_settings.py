@@ -9,16 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from callboard.runtime.settings.tables import Reading, Table
 
-# In the clear only where nobody listens.
+# Unencrypted only on the loopback.
 Url = Annotated[str, Field(pattern=r"^(https://[^\s@]+|http://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]+)?(/[^\s@]*)?)$")]
 Claim = Annotated[str, Field(min_length=1)]
 
 
 class OidcSettings(BaseModel):
-    """Whose tokens are taken. ``jwks_url`` is where its keys are; else its own document says so.
+    """The identity provider. ``jwks_url`` is the address of its keys; by default, its discovery document names it.
 
-    ``subject_claim`` names a person in the log, ``scopes_claim`` has ``callboard:read`` and the like, and
-    ``tenants_claim``, if one is named, the tenants that a token is for.
+    ``subject_claim`` has a person's name for the log, ``scopes_claim`` scopes such as ``callboard:read``, and
+    ``tenants_claim``, if it is set, the tenants for which a token is valid.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -41,4 +41,4 @@ def _read(given: Any, reading: Reading) -> OidcSettings | None:
     return reading.shaped(_SHAPE, given)
 
 
-OIDC = Table("a table with `issuer` and `audience`, and perhaps `jwks_url` and the names of claims", _read)
+OIDC = Table("a table with `issuer` and `audience`, optionally `jwks_url` and the names of claims", _read)

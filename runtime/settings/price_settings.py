@@ -1,4 +1,4 @@
-"""The settings of prices: the table ``prices``, of what models cost here where that is not what the list says.
+"""The settings of prices: the table ``prices`` of models' prices that override the shipped list.
 
 In the environment, ``CALLBOARD_PRICES`` is the same table in JSON.
 """
@@ -14,7 +14,7 @@ _SHAPE = TypeAdapter(dict[str, Any], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, Any] | None:
-    """Return the table as it was given, if there is nothing wrong with it."""
+    """Return the table as it was given; None if it is invalid."""
     table = reading.shaped(_SHAPE, given)
     for place, why in read_prices(table or {})[1].items():
         reading.wrong(why, place)
@@ -22,7 +22,7 @@ def _read(given: Any, reading: Reading) -> dict[str, Any] | None:
 
 
 PRICES = Table(
-    "a table by model: a number of US dollars per million tokens, or `input`, `output` and perhaps `cache_read`, "
+    "a table by model: a number of US dollars per million tokens, or `input`, `output` and optionally `cache_read`, "
     "`cache_write`, `since` (a date), `over` (tokens of input); or several of these in a list",
     _read,
 )

@@ -17,7 +17,7 @@ Bytes = Annotated[int, Field(ge=1, le=256 * 1024 * 1024)]
 LongSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 ENV_LENT = ("PATH", "LANG", "LC_ALL", "TZ")
-"""Variables of the worker that every program gets, unless the operator says which."""
+"""Variables of the worker that every program gets, unless the operator lists others."""
 
 
 class _Table(BaseModel):
@@ -25,7 +25,7 @@ class _Table(BaseModel):
 
 
 class HttpSettings(_Table):
-    """What the ``http`` provider may do. ``tokens`` are bearer tokens, or ``${VARIABLE}``, by host."""
+    """Permissions and limits of the ``http`` provider. ``tokens`` are bearer tokens, or ``${VARIABLE}``, by host."""
 
     tokens: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     allow_hosts: list[Name] = Field(default_factory=list[str])
@@ -34,7 +34,7 @@ class HttpSettings(_Table):
 
 
 class ProcessSettings(_Table):
-    """What the ``process`` provider may run: nothing, unless ``allow`` or ``images`` says so."""
+    """Programs and limits of the ``process`` provider: it runs only those in ``allow`` and ``images``."""
 
     allow: list[Name] = Field(default_factory=list[str])
     images: list[Name] = Field(default_factory=list[str])
@@ -46,7 +46,7 @@ class ProcessSettings(_Table):
 
 
 class ProviderSettings(_Table):
-    """The table ``providers``. ``classes`` are providers and middlewares of one's own, as ``package.module:Class``."""
+    """The table ``providers``. ``classes`` are additional providers and middlewares, as ``package.module:Class``."""
 
     classes: list[Class] = Field(default_factory=list[str])
     entry_points: bool = True
@@ -54,7 +54,7 @@ class ProviderSettings(_Table):
     process: ProcessSettings = ProcessSettings()
 
     def __str__(self) -> str:
-        """What differs from the defaults, for people; secrets are masked."""
+        """Return the values that differ from the defaults, for people; secrets are masked."""
         text = self.model_dump_json(exclude_defaults=True)
         return "" if text == "{}" else text
 
@@ -65,7 +65,7 @@ _SHAPE = TypeAdapter(ProviderSettings)
 def _read(given: Any, reading: Reading) -> ProviderSettings | None:
     match given:
         case {"http": {"tokens": tokens, **http_rest}, **rest}:
-            # What stands in for sources does not stand in here.
+            # The fallback tokens for sources do not apply here.
             found = host_tokens(tokens, reading, "http", "tokens", fallbacks=())
             given = {**rest, "http": {**http_rest, "tokens": found or {}}}
         case _:

@@ -1,4 +1,4 @@
-"""The settings of retention: the table ``retention`` of the configuration, rules by name, of which runs are to go."""
+"""The settings of retention: the table ``retention`` of the configuration, rules by name that select runs to remove."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,15 +10,17 @@ from callboard.runtime.settings.rule_settings import RULES_MAX, Duration, Questi
 from callboard.runtime.settings.tables import DEFERRED, Reading, Table
 
 AGE_MIN_S = 1.0
-"""A run that has just ended is about to be looked at."""
+"""Shortest age: a run that has just ended is likely to be read."""
 
 Status = Literal["completed", "failed", "cancelled", "expired"]
 Word = Annotated[str, Field(min_length=1)]
 
 
 class RetentionRule(BaseModel):
-    """Which runs go: those that ended longer ago than ``age``, of these statuses (all, if there are none), of this
-    definition, and for which the question ``where`` holds. They are written to ``archive_to`` before."""
+    """Selects runs to remove: those older than ``age``, with one of the statuses and definitions, that match ``where``.
+
+    Empty conditions match all runs. The age counts from a run's end. Runs are written to ``archive_to`` first.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -32,14 +34,14 @@ class RetentionRule(BaseModel):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.age_s < AGE_MIN_S:
-            raise ValueError(f"age is less than {AGE_MIN_S:g} s")
+            raise ValueError(f"age must be at least {AGE_MIN_S:g} s")
         if self.archive_to is not None and not self.archive_to.is_absolute():
-            raise ValueError("archive_to is no absolute path")
+            raise ValueError("archive_to must be an absolute path")
         return self
 
     @property
     def age_s(self) -> float:
-        """How long ago a run has to have ended."""
+        """How long ago a run must have ended, in seconds."""
         return seconds_of(self.age)
 
     def __str__(self) -> str:
@@ -56,6 +58,6 @@ def _read(given: Any, reading: Reading) -> dict[str, RetentionRule] | None:
 
 
 RETENTION = Table(
-    "a table of rules by name, each with `age`, and perhaps `status`, `definition`, `where`, `tenant` and `archive_to`",
+    "a table of rules by name, each with `age`, optionally `status`, `definition`, `where`, `tenant` and `archive_to`",
     _read,
 )

@@ -1,4 +1,4 @@
-"""What the tables of rules in the configuration have in common: names, durations and questions about runs."""
+"""Types shared by the tables of rules in the configuration: names, durations and queries about runs."""
 
 import datetime as dt
 from typing import Annotated, Any
@@ -11,16 +11,16 @@ from callboard.projections.lists.runs import STATUSES
 from callboard.projections.lists.where import Where, WhereInvalid, where
 
 RULES_MAX = 64
-"""Rules of a table."""
+"""Maximum number of rules in a table."""
 
 RuleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
 Duration = Annotated[str, Field(pattern=DURATION)]
 
 
 def question(text: str) -> Where:
-    """Read a question about runs, as of now.
+    """Parse a query about runs, with the current time for relative ones.
 
-    :raises WhereInvalid: if it cannot be understood
+    :raises WhereInvalid: if it is invalid
     """
     return where(text, STATUSES, dt.datetime.now(dt.UTC))
 
@@ -47,4 +47,4 @@ class _Several(BeforeValidator):
 
 
 Several = _Several(_several)
-"""One word may stand for a list of one. It comes after the bounds of the list."""
+"""Accepts a single word for a list of one. Place it after the bounds of the list."""

@@ -1,7 +1,7 @@
-"""The setting ``tools_allow_nats``: on which NATS subjects runs may ask, as patterns, for all tenants or by tenant.
+"""The setting ``tools_allow_nats``: patterns of the NATS subjects on which runs may send requests.
 
-It is a list of patterns for every tenant, or a table of lists by tenant, in which ``*`` holds for each tenant that the
-table does not name. In the environment the list is words with commas between them, the table is JSON.
+It is a list of patterns for every tenant, or a table of lists by tenant, in which ``*`` applies to each tenant that the
+table does not name. In the environment, the list is separated by commas and the table is JSON.
 """
 
 from typing import Annotated, Any

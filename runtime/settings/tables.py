@@ -1,7 +1,7 @@
-"""Settings that are tables: read with every problem at once, and no message repeats a value, which may be a secret.
+"""Settings that are tables: all problems are reported at once, and messages never repeat a value, which may be secret.
 
-In the file such a setting is a table, in the environment mostly the same table in JSON. What is secret in it is the
-secret itself, or ``${VARIABLE}`` for the one that the environment holds.
+In the file such a setting is a table, in the environment usually the same table in JSON. A secret in it is the secret
+itself, or ``${VARIABLE}`` for the value of a variable.
 """
 
 import re
@@ -18,13 +18,13 @@ from callboard.lib.json_errors import JSON_ERRORS
 T = TypeVar("T")
 
 DEFERRED = ConfigDict(defer_build=True)
-"""Of the shape of a table: it is built when somebody gives one, which takes milliseconds that most starts can spare."""
+"""Builds the validator of a table on first use: it takes milliseconds, and most processes do not need it."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Reading:
-    """The reading of one table: what it is called, where it stands, and what has been found to be wrong, or odd."""
+    """The reading of one table: its name and source, and the problems and warnings found."""
 
     def __init__(self, name: str, expected: str, env: Mapping[str, str], source: str) -> None:
         self.env = env
@@ -35,17 +35,17 @@ class Reading:
         self._source = source
 
     def wrong(self, what: str, *place: object, expected: str | None = None) -> None:
-        """Say what is wrong, and in which member of the table."""
+        """Add a problem of a member of the table."""
         message = f"{self._called(place)}: {what}"
         self.problems.append(Problem("config.value", message, self._source, expected=expected or self._expected))
 
     def unset(self, variable: str, what: str, *place: object) -> None:
-        """Say what becomes of something whose variable is not set."""
+        """Add a warning about a variable that is not set; ``what`` describes the effect."""
         message = f"{self._called(place)} {what}: {variable} is not set"
         self.warnings.append(Problem("config.unset", message, self._source, severity="warning"))
 
     def secret(self, given: str, without: str, *place: object) -> str:
-        """Return a secret; one whose variable is not set is empty, and ``without`` says what becomes of its table."""
+        """Resolve a secret; if its variable is not set, warn with the effect ``without``, and return an empty text."""
         variable = variable_of(given)
         if not variable:
             return given
@@ -54,7 +54,7 @@ class Reading:
         return self.env.get(variable, "")
 
     def with_secret(self, given: Any, member: str, without: str, *place: object) -> Any:
-        """Return a table with the secret itself in its member, if it has one."""
+        """Return a table with the secret of a member resolved, if it has one."""
         if isinstance(given, Mapping):
             table = cast("Mapping[str, Any]", given)
             if isinstance(secret := table.get(member), str):
@@ -62,14 +62,14 @@ class Reading:
         return given
 
     def with_secrets(self, given: Any, member: str, without: str) -> Any:
-        """Return a table of tables with the secrets themselves, as `with_secret`."""
+        """Return a table of tables with the secrets resolved, as `with_secret`."""
         if isinstance(given, Mapping):
             table = cast("Mapping[str, Any]", given)
             return {name: self.with_secret(one, member, without, name) for name, one in table.items()}
         return given
 
     def shaped(self, shape: TypeAdapter[T], given: Any) -> T | None:
-        """Return what is given in its shape, None if it does not have it."""
+        """Validate a value and return the result; None, with problems added, if it is invalid."""
         try:
             return shape.validate_python(given)
         except ValidationError as error:
@@ -83,32 +83,32 @@ class Reading:
 
 
 class Table(Struct, Generic[T], frozen=True):
-    """How a table is read: what it is made of, None if that is wrong, out of what is given; ``decode`` reads a text."""
+    """How a table is read: ``decode`` parses a text, ``read`` validates the value and returns None if it is invalid."""
 
     expected: str
     read: Callable[[Any, Reading], T | None]
     decode: Callable[[str], Any] = decode_json
 
     def of(self, name: str, given: Any, env: Mapping[str, str], source: str) -> tuple[T | None, Reading]:
-        """Return the setting, with what is wrong and what looks wrong."""
+        """Return the setting, with the problems and warnings."""
         reading = Reading(name, self.expected, env, source)
         if isinstance(given, str):
             try:
                 given = self.decode(given)
             except JSON_ERRORS as error:
-                reading.wrong(f"is no JSON: {error}")
+                reading.wrong(f"not valid JSON: {error}")
                 return None, reading
         return self.read(given, reading), reading
 
 
 def variable_of(value: str) -> str:
-    """The name of the variable that a value such as ``${VARIABLE}`` stands for; empty if it is none."""
+    """Return the name in a value such as ``${VARIABLE}``; empty if the value is not such a reference."""
     reference = _REFERENCE.fullmatch(value)
     return reference[1] if reference else ""
 
 
 def secrets_in(value: Any) -> Iterator[str]:
-    """Yield what is secret in a setting, however deep it stands."""
+    """Yield all secrets in a setting, at any depth."""
     match value:
         case SecretStr():
             yield value.get_secret_value()

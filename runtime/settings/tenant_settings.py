@@ -1,6 +1,7 @@
-"""The settings of tenants: the table ``tenants`` of the configuration, by the tenants' names; ``*`` is every other one.
+"""The settings of tenants: the table ``tenants`` of the configuration, by the tenants' names; ``*`` is for all others.
 
-It says which variables of the workers' environment the definitions of a tenant may use, and where their values may go.
+It lists the variables of the workers' environment that the definitions of a tenant may use, with the hosts to which
+their values may be sent.
 """
 
 from typing import Annotated, Any
@@ -22,8 +23,10 @@ TenantName = Annotated[str, Field(min_length=1)]
 
 
 class TenantSettings(BaseModel):
-    """One tenant. ``env`` has variables, each with the hosts that its value may go to in a header; programs that the
-    tenant may start get it in any case. ``allow_hosts`` may have addresses that are not public."""
+    """One tenant. ``env`` has variables, each with the hosts to which its value may be sent in a header.
+
+    Programs that the tenant may start get all of these variables. ``allow_hosts`` may have private addresses.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -42,7 +45,7 @@ def _read(given: Any, reading: Reading) -> dict[str, TenantSettings] | None:
     for tenant, settings in (found or {}).items():
         for variable in settings.env:
             if is_reserved(variable, reserved_patterns()):
-                reading.wrong("is a variable of the runtime itself, which no definition gets", tenant, "env", variable)
+                reading.wrong("is a variable of the runtime, which definitions never get", tenant, "env", variable)
     return found
 
 

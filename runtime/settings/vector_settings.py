@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, model
 from callboard.runtime.settings.tables import Reading, Table
 
 SCHEMES = {"qdrant": ("http://", "https://"), "pgvector": ("postgresql://", "postgres://")}
-"""How the address of a store begins."""
+"""Prefixes of a store's address."""
 
 
 class VectorSettings(BaseModel):
-    """Where texts of memories are, with their vectors. ``key`` is the key or password itself, or ``${VARIABLE}``."""
+    """The store of memories' texts and their vectors. ``key`` is the key or password itself, or ``${VARIABLE}``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -26,11 +26,11 @@ class VectorSettings(BaseModel):
     def _fits(self) -> "VectorSettings":
         schemes = SCHEMES.get(self.store)
         if schemes is None and (self.url or self.key.get_secret_value()):
-            raise ValueError(f"{self.store} has neither url nor key: it is beside the log")
+            raise ValueError(f"{self.store} takes neither url nor key, since it is part of the NATS server")
         if schemes is not None and not self.url.startswith(schemes):
-            raise ValueError(f"the url of {self.store} begins with {' or '.join(schemes)}")
+            raise ValueError(f"the url of {self.store} must begin with {' or '.join(schemes)}")
         if "password=" in self.url or ("@" in self.url and self.store != "pgvector"):
-            raise ValueError("what is secret is not in the url: it is the key")
+            raise ValueError("the url must not contain a secret: set it as key")
         return self
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ _SHAPE = TypeAdapter(VectorSettings)
 
 
 def _read(given: Any, reading: Reading) -> VectorSettings | None:
-    return reading.shaped(_SHAPE, reading.with_secret(given, "key", "are asked for without a key"))
+    return reading.shaped(_SHAPE, reading.with_secret(given, "key", "are used without a key"))
 
 
-VECTORS = Table("a table with `store` and, unless that is jetstream, `url`, and perhaps `key`", _read)
+VECTORS = Table("a table with `store` and, unless that is jetstream, `url`, optionally `key`", _read)

@@ -1,1 +1,1 @@
-"""Schemas: what is said over the bus and written in files, as JSON Schema, for programs and editors of others."""
+"""Schemas: the messages of the bus and the formats of files as JSON Schema, for other programs and editors."""

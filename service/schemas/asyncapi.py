@@ -1,4 +1,4 @@
-"""The AsyncAPI document: every subject that one says something on, or hears something on, with what is said there."""
+"""The AsyncAPI document: every subject of the bus, with the messages that clients send or receive on it."""
 
 from importlib.metadata import version
 from typing import Any
@@ -13,9 +13,9 @@ from callboard.service.api.verbs import Verbs
 from callboard.service.schemas.messages import REF, components
 
 _PAYLOAD = ":payload"
-"""Behind the name of a message whose shape is that of the payload of an event."""
+"""Suffix of the names of messages whose shape is that of an event's payload."""
 
-_TOKEN = "as a token of a subject: letters, digits, - and _ stand for themselves, every other byte is =XX"
+_TOKEN = "as a token of a subject: letters, digits, - and _ are unchanged, every other byte is =XX"
 
 
 def document() -> dict[str, Any]:
@@ -24,20 +24,20 @@ def document() -> dict[str, Any]:
     book.says("start", "cb.start.{tenant}", StartRun, reply=Verdict, about="Start a run.")
     for verb, shape in TELLS.items():
         address = f"cb.tell.{{tenant}}.{{run}}.{verb}"
-        book.says(f"tell_{verb}", address, shape, reply=Verdict, about=f"Tell a run: {verb}.")
+        book.says(f"tell_{verb}", address, shape, reply=Verdict, about=f"Send the command {verb} to a run.")
     for verb, shape in REQUESTS.items():
         about = _about(getattr(Verbs, verb))
         book.says(f"api_{verb}", f"cb.api.{{tenant}}.{verb}", shape, reply=answer_of(verb), about=about)
     for name, payload in TYPES.items():
         address = f"cb.run.{{tenant}}.{{run}}.{{definition}}.{name}"
         book.hears(f"run_{name.replace('.', '_')}", address, payload, about=_about(payload), event=True)
-    book.hears("reject", "cb.reject.{tenant}.{id}", RunRejected, about="What was refused, and why.")
+    book.hears("reject", "cb.reject.{tenant}.{id}", RunRejected, about="A refused start or command, with its problems.")
     return {
         "asyncapi": "3.0.0",
         "info": {
             "title": "Callboard",
             "version": version("callboard"),
-            "description": f"Everything is JSON. What is stored is in the stream {stream_of(Subjects())}.",
+            "description": f"All messages are JSON. Stored messages are in the stream {stream_of(Subjects())}.",
         },
         "defaultContentType": "application/json",
         **book.parts(),
@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
 
 
 class _Book:
-    """Gathers channels and operations, and the shapes that they name."""
+    """Collects channels and operations, and the shapes of their messages."""
 
     def __init__(self) -> None:
         self._channels: dict[str, Any] = {}
@@ -53,7 +53,7 @@ class _Book:
         self._shapes: dict[str, Any] = {}
 
     def says(self, name: str, address: str, shape: Any, *, reply: Any, about: str) -> None:
-        """Somebody says something to Callboard, and is answered."""
+        """Add a message that clients send to Callboard, and its reply."""
         self._shapes |= {name: shape, f"{name}_reply": reply}
         self._channels[name] = _channel(address, name)
         self._channels[f"{name}_reply"] = {"address": None, "messages": _messages(f"{name}_reply")}
@@ -66,7 +66,7 @@ class _Book:
         }
 
     def hears(self, name: str, address: str, shape: Any, *, about: str, event: bool = False) -> None:
-        """Callboard says something; of an ``event`` that is the payload of its envelope."""
+        """Add a message that Callboard sends; for an ``event``, ``shape`` is that of its payload."""
         self._shapes[f"{name}{_PAYLOAD}" if event else name] = shape
         self._channels[name] = _channel(address, name)
         self._operations[name] = {"action": "send", "channel": {"$ref": f"#/channels/{name}"}, "summary": about}
@@ -105,7 +105,7 @@ def _about(what: Any) -> str:
 
 
 def _moved(value: Any) -> Any:
-    """Have what refers to a schema find it among the components."""
+    """Return a value whose references to schemas point to the components."""
     if isinstance(value, dict):
         return {name: _moved(one) for name, one in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The catalog of schemas: what each is called, and what makes it."""
+"""The catalog of schemas: their names, and the functions that build them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -36,18 +36,18 @@ OURS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "config": _config,
     "asyncapi": _asyncapi,
 }
-"""Those that no language has."""
+"""The schemas that belong to no language."""
 
 
 def names() -> list[str]:
-    """What there are schemas of."""
+    """Return the names of all schemas."""
     return [*OURS, *(name for name in kits() if authoring(name).schema is not None)]
 
 
 def schema_named(name: str) -> dict[str, Any]:
     """Return a schema by its name.
 
-    :raises KeyError: if there is none of that name
+    :raises KeyError: if no schema has this name
     """
     if name in OURS:
         return described(published(OURS[name]()), descriptions_of(name)) if name != "asyncapi" else OURS[name]()
@@ -58,5 +58,5 @@ def schema_named(name: str) -> dict[str, Any]:
 
 
 def descriptions_of(name: str) -> Mapping[str, str]:
-    """Return what is said of the members in a schema, beside what their classes say."""
+    """Return the descriptions of a schema's members that their classes do not have."""
     return DESCRIPTIONS.get(name, {}) if name in OURS else authoring(name).descriptions

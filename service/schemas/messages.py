@@ -1,4 +1,4 @@
-"""The schemas of messages: every event, a start, what runs are told; of the structs that read them."""
+"""The schemas of messages: events, starts and commands, generated from the structs that decode them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +15,10 @@ REF = "#/$defs/{name}"
 
 
 def events_schema() -> dict[str, Any]:
-    """Return the schema of an event as it stands in the log.
+    """Return the schema of an event in the log.
 
-    An event of a type that is not there, and a member that is not, are a newer version's. Where parts of a payload are
-    stored beside it (``blobs``), markers stand in their places, and nothing is said of it.
+    Unknown event types and members are allowed, since a newer version may add them. The payload of an event with parts
+    stored separately (``blobs``) contains markers in their places, and is not checked.
     """
     (envelope,), defs = components([Event])
     payloads, more = components(list(TYPES.values()))
@@ -50,16 +50,16 @@ def start_schema() -> dict[str, Any]:
 
 
 def tells_schema() -> dict[str, Any]:
-    """Return the schemas of what runs are told, by verb."""
+    """Return the schemas of the commands to runs, by verb."""
     schemas, defs = components(list(TELLS.values()))
     named = {"properties": dict(zip(TELLS, schemas, strict=True)), "additionalProperties": False}
-    return {"$schema": DIALECT, "title": "What runs are told, by verb", "type": "object", **named, "$defs": defs}
+    return {"$schema": DIALECT, "title": "Commands to runs, by verb", "type": "object", **named, "$defs": defs}
 
 
 def components(types: Sequence[Any], ref: str = REF) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the schemas of types, and those that they refer to; ``ref`` is how they do.
+    """Return the schemas of types, and those that they refer to; ``ref`` is the template of references.
 
-    What tells the members of a union apart (`discriminator`) is no keyword of JSON Schema, and said by a constant.
+    The keyword `discriminator` is removed: it is not part of JSON Schema, and constants tag the members of a union.
     """
     schemas, defs = msgspec.json.schema_components(types, ref_template=ref)
     defs, named = unique(defs)
@@ -76,7 +76,7 @@ def components(types: Sequence[Any], ref: str = REF) -> tuple[list[dict[str, Any
 
 
 def _in_one_line(schema: Any) -> Any:
-    """Have descriptions without the line breaks of docstrings."""
+    """Return a schema whose descriptions have no line breaks."""
     if isinstance(schema, list):
         return [_in_one_line(one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,12 +1,12 @@
-"""Schemas as they are published: what msgspec and pydantic make, in the form that validators and generators accept.
+"""Published schemas: the output of msgspec and pydantic in a form that validators and code generators accept.
 
-- `items: false` beside `prefixItems` becomes the schema of the items, since `maxItems` says already that there are no
-  more. Generators take no boolean there.
-- Arrays and objects say what they hold, if that is anything.
-- `default: null` is left out: generators take a member with a default for one that is always there.
-- What is required is among the properties, and there are no formats that pydantic alone knows.
-- Bounds that pydantic leaves under its own names get those of JSON Schema.
-- Two definitions of one name are told apart by their modules.
+- `items: false` beside `prefixItems` becomes the schema of the items, since `maxItems` already forbids
+  more. Generators accept no boolean there.
+- Arrays and objects without restrictions say explicitly that they accept any members.
+- `default: null` is left out: generators treat a member with a default as always present.
+- Required members are also listed as properties, and formats specific to pydantic are removed.
+- Bounds under pydantic's names get those of JSON Schema.
+- Definitions with the same name are distinguished by their modules.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Schema = dict[str, Any]
 
 _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords with schemas by names, which are not keywords."""
+"""Keywords whose members are schemas under arbitrary names."""
 
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _ONES = frozenset(
@@ -30,7 +30,7 @@ _SHAPES = ("$ref", "allOf", "anyOf", "oneOf")
 
 
 def each(schema: Any, change: Callable[[Schema], Schema]) -> Any:
-    """Return a schema with a change made to it and to every schema in it, the innermost first."""
+    """Return a schema with a change applied to it and to every schema in it, the innermost first."""
     if not isinstance(schema, dict):
         return schema
     found = cast("Schema", schema)
@@ -48,20 +48,20 @@ def each(schema: Any, change: Callable[[Schema], Schema]) -> Any:
 
 
 def published(schema: Schema) -> Schema:
-    """Return a schema in the form that is published."""
+    """Return a schema in its published form."""
     return cast("Schema", each(schema, _corrected))
 
 
 def described(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Schema:
-    """Return a schema with a description of every member that has none, for editors to show.
+    """Return a schema with a description of every member that has none, for editors.
 
-    ``texts`` are by ``Owner.member`` or ``member``; ``owner`` is the definition, or the member, that it belongs to.
+    ``texts`` are keyed by ``Owner.member`` or ``member``; ``owner`` is the definition or member that contains it.
     """
     made: Schema = {}
     for name, value in schema.items():
         if name == "properties" and isinstance(value, dict):
             members = cast("Schema", value)
-            # An empty schema may be a member that takes anything, or, in a condition, one that has to be there.
+            # An empty schema is a member of any type or, in a condition, a required member.
             takes = schema.get("type") == "object"
             made[name] = {one: _named(texts, owner, one, inner, takes) for one, inner in members.items()}
         elif name in _MAPS and isinstance(value, dict):
@@ -86,9 +86,9 @@ def _named(texts: Mapping[str, str], owner: str, member: str, schema: Any, takes
 
 
 def without_defaults(schema: Schema) -> Schema:
-    """Return a schema whose members say in words what they are if they are left out.
+    """Return a schema whose members mention their defaults in the description instead of a keyword.
 
-    Generators take a member with a default for one that has to be given, and that is always there in an answer.
+    Generators treat a member with a default as required in requests, and as always present in answers.
     """
     return cast("Schema", each(schema, _told))
 
@@ -105,9 +105,9 @@ def _told(schema: Schema) -> Schema:
 
 
 def unique(components: Mapping[str, Schema]) -> tuple[dict[str, Schema], dict[str, str]]:
-    """Return components under names that differ in their last part too, and the new names by the old ones.
+    """Return components under unique short names, and the new names by the old ones.
 
-    msgspec calls two classes of one name by their whole paths, and leaves both the same title.
+    msgspec names two classes with the same name by their full paths, but gives both the same title.
     """
     named = {name: _short(name) if "." in name else name for name in components}
     assert len(set(named.values())) == len(named), "two modules of one name have a class of one name"
@@ -124,7 +124,7 @@ def _corrected(schema: Schema) -> Schema:
     if found.get("default", 0) is None:
         del found["default"]
     if found.get("format") == "path":
-        # pydantic's own.
+        # Specific to pydantic.
         del found["format"]
     if missing := [name for name in found.get("required", []) if name not in found.get("properties", {})]:
         found["properties"] = {**found.get("properties", {}), **{name: {} for name in missing}}

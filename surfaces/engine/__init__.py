@@ -1,1 +1,1 @@
-"""Workflow Engine V2's own HTTP interface, by its design document: the same runs and definitions, in its words."""
+"""The HTTP interface of Workflow Engine V2, by its design document: the same runs and definitions, in its terms."""

@@ -1,4 +1,4 @@
-"""Asking: how requests of the engine's interface are read, and answered when they come to nothing."""
+"""Requests of the engine's interface: how they are read, and how errors are answered."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,14 +28,16 @@ Handler = Callable[[Request], Awaitable[Any]]
 
 
 def said(error: ApiError) -> str:
-    """An error in one text, with its problems."""
+    """Return the text of an error, with its problems."""
     problems = "; ".join(f"{one.where}: {one.message}" if one.where else one.message for one in error.problems)
     return f"{error.message}: {problems}" if problems else error.message
 
 
 def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request], Awaitable[Response | Live]]:
-    """Answer requests of who has a scope with what a handler returns, as far as there are places; errors are
-    ``{"detail": …}``."""
+    """Wrap a handler: check the caller's scope and the limit of concurrent requests, and answer its result as JSON.
+
+    Errors are answered as ``{"detail": …}``.
+    """
 
     async def handle(request: Request) -> Response | Live:
         try:
@@ -63,52 +65,52 @@ def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request
 def run_of(request: Request) -> str:
     """Read the id of an execution in the path.
 
-    :raises ApiError: if nothing can be called so
+    :raises ApiError: if it is not a valid id
     """
     run: str = request.path_params["id"]
     if not is_name(run):
-        raise ApiError(404, "run.unknown", f"there is no execution {run[:80]!r}")
+        raise ApiError(404, "run.unknown", f"unknown execution: {run[:80]!r}")
     return run
 
 
 def subject_of(request: Request) -> Subject:
-    """Who makes a request."""
+    """Return the authenticated caller of a request."""
     return request.state.subject
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """Read the body of a request: a JSON object, empty if there is none.
+    """Read the body of a request: a JSON object, empty without a body.
 
-    :raises ApiError: if it is none, too large or too slow
+    :raises ApiError: if it is not a JSON object, too large or too slow
     """
     try:
         found = decode_json(await receive_body(request, START_BYTES_MAX) or b"{}")
     except JSON_ERRORS as error:
-        raise ApiError(400, "api.malformed", f"the body is no JSON: {error}") from None
+        raise ApiError(400, "api.malformed", f"the body is not valid JSON: {error}") from None
     if not isinstance(found, dict):
-        raise ApiError(400, "api.malformed", "the body is no JSON object")
+        raise ApiError(400, "api.malformed", "the body is not a JSON object")
     return found
 
 
 def number_in(request: Request, name: str, default: int, most: int) -> int:
-    """Read a number of the query, from 0 to a bound.
+    """Read a number of the query, at least 0; larger values are reduced to ``most``.
 
-    :raises ApiError: if it is none
+    :raises ApiError: if it is not a number
     """
     given = request.query_params.get(name)
     if given is None:
         return default
     if not given.isascii() or not given.isdigit() or len(given) > 15:
-        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be a number from 0")
+        raise ApiError(400, "api.malformed", f"{name} must be a number of at least 0, not {given[:40]!r}")
     return min(int(given), most)
 
 
 def truth_in(request: Request, name: str, default: bool) -> bool:
-    """Read a truth of the query.
+    """Read a boolean of the query.
 
-    :raises ApiError: if it is none
+    :raises ApiError: if it is not a boolean
     """
     given = request.query_params.get(name, "").lower()
     if given not in ("", "true", "1", "false", "0"):
-        raise ApiError(400, "api.malformed", f"{name} is {given[:40]!r}, and must be true or false")
+        raise ApiError(400, "api.malformed", f"{name} must be true or false, not {given[:40]!r}")
     return given in ("true", "1") if given else default

@@ -1,4 +1,4 @@
-"""Executions: starting them, answering what they ask, cancelling them, and looking at them."""
+"""Executions: the handlers that start, answer, cancel and show them."""
 
 import time
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from callboard.surfaces.http.access import check_sees
 from callboard.surfaces.http.request_body import Gone, while_there
 
 CHANNEL = "api"
-"""How answers come: past the filter for messages that may not be meant as one."""
+"""The channel of answers: those of ``api`` skip the filter for messages that may not be answers."""
 
 LISTED = 50
 LISTED_MAX = 100
@@ -53,13 +53,13 @@ START: Fields = {
 """Members of a request to execute; those of `OPTIONS` are options of the start."""
 
 UNKNOWN_MAX = 20
-"""How many members without an effect a request is warned of."""
+"""Limit of the warnings about members of a request that have no effect."""
 
 ENDED = ("SUCCESS", "ERROR", "CANCELED", "TIMEOUT")
 
 
 class Inline(Struct, frozen=True):
-    """Of ``POST /v2/execute``: the workflow that stands in the request; the rest is as with a registered one."""
+    """Part of ``POST /v2/execute``: the workflow in the request; the other members are as for a registered one."""
 
     workflow: dict[str, Any]
 
@@ -75,7 +75,7 @@ class Executions:
         self._client = Client(log, tenant)
         self._folding = Folding()
 
-    # -- starting -----------------------------------------------------------------------------------------------------
+    # -- starts -------------------------------------------------------------------------------------------------------
 
     async def execute(self, request: Request) -> Any:
         """``POST /v2/workflows/{id}/execute``: start a registered workflow."""
@@ -86,7 +86,7 @@ class Executions:
         return await self._start_run(request, name, {"name": name}, await object_of(request))
 
     async def execute_inline(self, request: Request) -> Any:
-        """``POST /v2/execute``: start a workflow that stands in the request."""
+        """``POST /v2/execute``: start a workflow given in the request."""
         body = await object_of(request)
         try:
             workflow = msgspec.convert(body, Inline).workflow
@@ -127,10 +127,10 @@ class Executions:
         error = {} if success else {"error": _reason(execution)}
         return {"success": success, "execution_id": run, "execution": execution, **error, **warned}
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     async def resume(self, request: Request) -> Any:
-        """``POST /v2/executions/{id}/resume``: answer what an execution asks, or what it waits for."""
+        """``POST /v2/executions/{id}/resume``: answer the question of an execution, or send the signal it awaits."""
         run = run_of(request)
         body = await object_of(request)
         execution = await self._execution(run)
@@ -150,11 +150,11 @@ class Executions:
         return told
 
     async def milestone(self, request: Request) -> Any:
-        """``POST /v2/executions/{id}/milestone``: tell something of an execution that its log is to have."""
+        """``POST /v2/executions/{id}/milestone``: record a milestone in the log of an execution."""
         run = run_of(request)
         body = await object_of(request)
         if not isinstance(body.get("message"), str):
-            raise ApiError(400, "api.malformed", "message is missing, or no text")
+            raise ApiError(400, "api.malformed", "message is missing or not a text")
         await self._execution(run)
         told = {name: body[name] for name in ("message", "user_message", "data") if body.get(name) is not None}
         await self._tell(run, "signal", {"name": MILESTONE, "data": told, **_signature_members(request)})
@@ -171,7 +171,7 @@ class Executions:
         return {"success": True, "message": "Execution cancelled", "execution_id": run}
 
     async def _question(self, run: str, node: Any, key: str | None) -> Question | None:
-        """Return the open question that is meant, None if none is.
+        """Return the open question that a request answers, None if it answers none.
 
         :raises ApiError: if a ``key`` is given, and that question is not open
         """
@@ -184,9 +184,9 @@ class Executions:
         return chosen[0] if chosen else None
 
     async def _awaited_node(self, run: str, body: Mapping[str, Any]) -> str:
-        """The node that waits for a signal.
+        """Return the node that waits for a signal.
 
-        :raises ApiError: if nothing waits there
+        :raises ApiError: if no node of the request waits
         """
         shown = await self._ask_service("show", {"run_id": run})
         waiting = [_node(one.path) for one in shown.open if one.type == "signal.awaited"]
@@ -194,13 +194,13 @@ class Executions:
         chosen = [one for one in waiting if node in (None, one)]
         if not chosen:
             where = f"node {node!r}" if node is not None else "the execution"
-            raise ApiError(409, "answer.no_question", f"{where} waits for nothing")
+            raise ApiError(409, "answer.no_question", f"{where} is not waiting")
         return chosen[0]
 
     async def _told_before(self, request: Request, run: str, verb: str) -> bool:
-        """Whether a request with this idempotency key has told the run something before.
+        """Whether an earlier request with this idempotency key has reached the run.
 
-        :raises ApiError: if the run did not follow it then
+        :raises ApiError: if the run refused it
         """
         key = request.headers.get("idempotency-key", "")
         if await find_command_of_id(self._log, RunRef(self._tenant, run), verb, key) is None:
@@ -215,18 +215,18 @@ class Executions:
     async def _ask_service(self, verb: str, asked: dict[str, Any]) -> Any:
         found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
         if isinstance(found, ApiError):
-            # What the run does not follow is a conflict, whoever of us finds out.
+            # A command that the run refuses is a conflict, whether the run or the interface detects it.
             raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, said(found))
         return found
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     async def show(self, request: Request) -> Any:
         """``GET /v2/executions/{id}``: an execution."""
         return await self._execution(run_of(request))
 
     async def progress(self, request: Request) -> Any:
-        """``GET /v2/executions/{id}/progress``: how far it has come."""
+        """``GET /v2/executions/{id}/progress``: the progress of an execution."""
         run = run_of(request)
         execution = await self._execution(run)
         nodes: dict[str, Any] = execution["node_executions"]
@@ -236,12 +236,12 @@ class Executions:
         return {"execution_id": run, "progress": told}
 
     async def listed(self, request: Request) -> Any:
-        """``GET /v2/workflows/{id}/executions``: the newest first."""
+        """``GET /v2/workflows/{id}/executions``: the executions of a workflow, newest first."""
         limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
         of = {"definition": request.path_params["id"]}
         found = await self._ask_service("runs", {**of, "limit": limit})
         executions = [_head(await self._execution(row.run)) for row in found.runs]
-        # Those that have been started since the list was read are counted too, and none that is listed is missing.
+        # Counted after the list was read: the total includes every listed execution, and possibly newer ones.
         total = (await self._ask_service("count", of)).count if found.more else len(executions)
         return {"executions": executions, "total_count": total, "has_more": found.more}
 
@@ -250,7 +250,7 @@ class Executions:
         assert view is not None
         events = await self._client.events(run)
         execution = msgspec.to_builtins(await self._folding.fold(view.result(), events))
-        # Of a fork the first event is read with a time of its origin.
+        # The first event of a fork has the time of its origin.
         created = execution["start_time"] if origin_of(events[0]) else _ms(events[0].time)
         return {**execution, "created_at": created, "updated_at": _ms(events[-1].time)}
 
@@ -271,7 +271,7 @@ def _unknown_members(body: Mapping[str, Any]) -> list[Problem]:
 
 
 def _failure_answer(error: str) -> dict[str, Any]:
-    """How starts come to nothing: with an answer that says so."""
+    """Return the answer to a start that failed."""
     return {"success": False, "execution_id": "", "error": error}
 
 
@@ -301,6 +301,6 @@ def _ms(time: Any) -> int:
 
 
 def _signature_members(request: Request) -> dict[str, str]:
-    """The members of a tell that say who sends it, and by which key the same request is recognised."""
+    """Return the members of a command that name its sender and the idempotency key of the request."""
     named = {"by": subject_of(request).name, "id": request.headers.get("idempotency-key", "")}
     return {member: value for member, value in named.items() if value}

@@ -1,4 +1,4 @@
-"""Health: whether the engine can do its work, which is to say whether its log answers. For everybody."""
+"""Health: whether the engine can work, which depends on its log. Any caller may ask."""
 
 import time
 
@@ -17,7 +17,7 @@ PATIENCE_S = 2.0
 """How long the log may take to answer."""
 
 FRESH_S = 1.0
-"""How long an answer of the log counts: whoever asks more often is told the same, and the log is not asked."""
+"""How long an answer of the log is cached; requests in this time do not reach the log."""
 
 
 class Health:
@@ -36,7 +36,7 @@ class Health:
         self._problem: str | None = None
 
     async def serve(self, _request: Request) -> Response:
-        """Say whether the log answers: 200 ``healthy``, or 503 ``unhealthy`` with what is wrong."""
+        """Report whether the log answers: 200 ``healthy``, or 503 ``unhealthy`` with the problem."""
         problem = await self._fresh_problem()
         uptime_s = int(time.monotonic() - self._began)
         told = {
@@ -57,9 +57,9 @@ class Health:
 
 
 async def problem_of(log: JetStreamLog, tenant: str, patience_s: float = PATIENCE_S) -> str | None:
-    """Ask the log for something; return why it does not answer, None if it does."""
+    """Read from the log; return why it does not answer, None if it does."""
     if not log.nc.is_connected:
-        return "there is no connection to the NATS server"
+        return "not connected to the NATS server"
     try:
         with anyio.fail_after(patience_s):
             await log.last_message(log.subjects.events(tenant))

@@ -1,4 +1,4 @@
-"""Logs: what has happened in an execution, entry by entry, in pages and as it happens."""
+"""Logs: the log entries of an execution, in pages and as a live stream."""
 
 import time
 from collections import Counter
@@ -27,7 +27,7 @@ LOGS = 100
 LOGS_MAX = 5_000
 
 Kind = Literal["log", "info", "complete"]
-"""What is told as it happens: an entry; that no more is told, though the execution goes on; that it has ended."""
+"""Events of the stream: an entry; the end of the stream while the execution continues; the end of the execution."""
 
 
 class Logs:
@@ -41,7 +41,7 @@ class Logs:
         self._following = 0
 
     async def pages(self, request: Request) -> Any:
-        """``GET /v2/workflows/executions/{id}/logs``: what an execution logged."""
+        """``GET /v2/workflows/executions/{id}/logs``: the log entries of an execution."""
         run = run_of(request)
         limit, offset = number_in(request, "limit", LOGS, LOGS_MAX), number_in(request, "offset", 0, 10**9)
         since, until = number_in(request, "start_time", 0, 10**15), number_in(request, "end_time", 10**15, 10**15)
@@ -57,7 +57,7 @@ class Logs:
         return {"execution_id": run, "logs": page, "total_count": len(entries), "pagination": told}
 
     async def summary(self, request: Request) -> Any:
-        """``GET /v2/executions/{id}/logs/summary``: how many entries there are, by what."""
+        """``GET /v2/executions/{id}/logs/summary``: the number of entries by level, event and node."""
         run = run_of(request)
         entries = await self._entries(run)
         counts = {
@@ -72,13 +72,13 @@ class Logs:
         return await self._folding.fold(ExecutionLog(), await self._client.events(run))
 
     async def stream(self, request: Request) -> Live:
-        """``GET /v2/executions/{id}/logs/stream``: the entries as server-sent events, ``follow`` until it ends."""
+        """``GET /v2/executions/{id}/logs/stream``: the log entries as server-sent events."""
         run = run_of(request)
         frames = partial(self._frames, RunRef(self._tenant, run), truth_in(request, "follow", True))
         if await self._log.last(RunRef(self._tenant, run)) is None:
             raise UnknownRun(RunRef(self._tenant, run))
         if self._following >= LIVE_MAX:
-            raise ApiError(503, "api.busy", f"{LIVE_MAX} readers follow already")
+            raise ApiError(503, "api.busy", f"{LIVE_MAX} readers are connected already; try again later")
         self._following += 1
         return Live(self._log, frames, partial(request.state.may, "read"), self._leave)
 
@@ -105,10 +105,10 @@ class Logs:
         yield _frame(ref.run, "info", {"total_count": told})
 
     async def _recorded_events(self, ref: RunRef, follow: bool) -> AsyncGenerator[Recorded]:
-        """A run's events, and if it is to be followed those that come."""
+        """Yield the events of a run, and with ``follow`` also the new ones."""
         after = 0
         for recorded in await read_run(self._log, ref):
-            # What a fork has of its origin is older than its first event.
+            # The events that a fork takes from its origin have lower sequences than its first one.
             after = max(after, recorded.sequence)
             yield recorded
         if follow:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the engine's interface, made of its routes: ``/v2/openapi.json``."""
+"""The OpenAPI document of the engine's interface, generated from its routes: ``/v2/openapi.json``."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from callboard.service.schemas.published import published
 from callboard.surfaces.engine.engine_requests import Handler
 
 Fields = Mapping[str, str]
-"""Names, each with a type of JSON Schema; one that has to be there has an asterisk behind it."""
+"""Types of JSON Schema by name; a required name ends with an asterisk."""
 
 
 class Operation(Struct, frozen=True):
-    """A request of a ``method`` to a ``path`` is answered by a handler, for who has the ``scope``.
+    """An operation: requests of a ``method`` to a ``path`` are answered by a handler, for callers with the ``scope``.
 
-    ``query`` and ``body`` say what it may bring; None: it has no body. ``media`` is the type of the answer.
+    ``query`` and ``body`` have the fields of the request; ``body`` is None without one. ``media`` is the type of the
+    answer.
     """
 
     method: str

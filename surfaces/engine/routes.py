@@ -1,4 +1,4 @@
-"""Routes of the engine's interface, each with the scope that it takes, and with what it may be asked."""
+"""Routes of the engine's interface, each with its scope and its parameters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from callboard.surfaces.http.live import MEDIA_TYPE
 from callboard.surfaces.http.request_body import Places
 
 REQUESTS_MAX = 256
-"""Requests answered at once, executions that are waited for included."""
+"""Requests answered at once, including those that wait for an execution."""
 
 _RESUME: Fields = {"node_id": "string", "interaction_id": "string", "user_response": "", "resume_data": ""}
 _MILESTONE: Fields = {"message*": "string", "user_message": "string", "data": ""}
@@ -33,7 +33,7 @@ _TEMPLATES: Fields = {"category": "string", "node_type": "string", "include_syst
 
 
 def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Operation]:
-    """Return what can be asked below ``/v2``, for the language whose nodes have types."""
+    """Return the operations below ``/v2``, for the language with typed nodes."""
     language = next(kit.name for kit in kits().values() if kit.typed_nodes)
     executions, workflows = Executions(log, tenant, verbs, language), Workflows(log, tenant, verbs, language)
     logs = Logs(log, tenant)
@@ -61,7 +61,7 @@ def operations(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> lis
 
 
 def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> list[Route]:
-    """Return the routes below ``/v2``, and that of the document that describes them."""
+    """Return the routes below ``/v2``, including that of their OpenAPI document."""
     asked, places = operations(log, tenant, verbs), Places(REQUESTS_MAX)
     described = document(asked, VERSION)
 
@@ -75,5 +75,5 @@ def engine_routes(log: JetStreamLog, tenant: str, verbs: Mapping[str, Verb]) -> 
 
 
 def health_route(log: JetStreamLog, tenant: str) -> Route:
-    """Return the route of ``/health``, which is for everybody."""
+    """Return the route of ``/health``, which needs no authentication."""
     return Route("/health", Health(log, tenant).serve, methods=["GET"])

@@ -25,7 +25,7 @@ LISTED = 50
 LISTED_MAX = 200
 
 ABOUT = ("name", "description", "icon_url", "tags", "parent_workflow", "created_by", "version")
-"""What a request says beside the graph itself: it becomes metadata."""
+"""Members of a request beside the graph; they become metadata."""
 
 SHAPE = ("nodes", "connections", "triggers", "variables")
 
@@ -82,7 +82,7 @@ class Workflows:
         return Made(_describe_workflow(id, document))
 
     async def change(self, request: Request) -> Any:
-        """``PUT /v2/workflows/{id}``: register it anew, with what the request says otherwise, as its next version."""
+        """``PUT /v2/workflows/{id}``: register a changed workflow as its next version."""
         id, body = request.path_params["id"], await object_of(request)
         before = await self._document(id)
         if before is None:
@@ -97,7 +97,7 @@ class Workflows:
         return Changed(True, _describe_workflow(id, document), "Workflow updated")
 
     async def delete(self, request: Request) -> Any:
-        """``DELETE /v2/workflows/{id}``: withdraw it; its versions stay in the log, and so do its executions."""
+        """``DELETE /v2/workflows/{id}``: withdraw a workflow; its versions and executions stay in the log."""
         id = request.path_params["id"]
         if await self._document(id) is None:
             raise ApiError(404, "definition.unknown", f"Workflow {id} not found")
@@ -130,7 +130,7 @@ class Workflows:
         return {"workflows": page, "total_count": len(found), "has_more": offset + limit < len(found)}
 
     async def templates(self, request: Request) -> Any:
-        """``GET /v2/workflows/node-templates``: what nodes of each type are configured with."""
+        """``GET /v2/workflows/node-templates``: the parameters of each type of node."""
         system = truth_in(request, "include_system", True)
         types = authoring(self._language).node_types
         assert types is not None
@@ -175,7 +175,7 @@ def _next_version(version: str) -> str:
 
 
 def _triggers(nodes: Any) -> list[Any]:
-    """The ids of all nodes that are triggers, where nobody has said which ones begin."""
+    """Return the ids of all trigger nodes, for a request without ``triggers``."""
     listed = nodes if isinstance(nodes, list) else []
     return [one.get("id") for one in listed if isinstance(one, dict) and one.get("type") == "TRIGGER"]
 

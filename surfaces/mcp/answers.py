@@ -17,9 +17,9 @@ from callboard.projections.run.causes import Cause
 class Workflow(Struct, frozen=True, omit_defaults=True):
     """A definition that can be started: pass ``name`` or ``file``, whichever it has, to start_workflow.
 
-    ``inputs`` are the declared fields of its input; ``arguments`` are the parameters of a flow, whose values go into
-    arguments; ``options`` are the names of those that its language has. ``problems`` counts the errors of one that is
-    not valid.
+    ``inputs`` are the declared fields of its input; ``arguments`` are the parameters of a flow, whose values are passed
+    as arguments; ``options`` are the names of its language's options. ``problems`` is the number of errors if the
+    definition is invalid.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Workflow(Struct, frozen=True, omit_defaults=True):
 
 
 class Workflows(Struct, frozen=True, kw_only=True):
-    """``more`` says that there are more than are listed; name a folder."""
+    """``more`` says that the list is incomplete; name a folder to narrow it."""
 
     workflows: list[Workflow]
     more: bool
@@ -52,7 +52,8 @@ class Validation(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a run waits for. A question is answered with answer_question and ``key``, a ``signal`` with signal_run."""
+    """A question, signal or call that a run waits for. Answer a question with answer_question and ``key``, send a
+    ``signal`` with signal_run."""
 
     type: str
     key: str
@@ -67,7 +68,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class NodeResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a node last stood; ``outcome`` is missing while it goes on."""
+    """The last state of a node; ``outcome`` is missing while the node runs."""
 
     path: str
     iteration: int
@@ -77,11 +78,11 @@ class NodeResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a run stands.
+    """The state of a run.
 
-    ``output`` is the one value that it came to, ``results`` what its language's specification has as a result;
-    until it has ended, ``nodes`` tells what each node has come to. ``path`` is the way it took. ``cause`` is the error
-    with what led to it, and the places.
+    ``output`` is its final value, ``results`` the result in the form of its language's specification. Until the run
+    has ended, ``nodes`` has the result of each node. ``path`` lists the nodes that it passed. ``cause`` is the error
+    with its causes and their places.
     """
 
     run_id: str
@@ -101,21 +102,21 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Runs(Struct, frozen=True, kw_only=True):
-    """The newest first. ``more`` says that older ones match; ask again with ``before``, the last one's ``run``."""
+    """Runs, newest first. ``more`` says that older runs match; to get them, pass the last run's id as ``before``."""
 
     runs: list[RunRow]
     more: bool
 
 
 class Questions(Struct, frozen=True, kw_only=True):
-    """The oldest first; an answer names ``run`` and ``key``. ``more`` says that younger ones match."""
+    """Questions, oldest first; an answer names ``run`` and ``key``. ``more`` says that newer questions match."""
 
     questions: list[Question]
     more: bool
 
 
 class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An event: ``text`` says what happened (brief), ``event`` is the event as the log has it (full)."""
+    """An event: ``text`` describes it (brief), ``event`` is the whole event from the log (full)."""
 
     sequence: int
     type: str
@@ -126,9 +127,9 @@ class Seen(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Page(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Events of a run. Ask again with ``after``: ``next_after``; ``more`` says that there are some already.
+    """Events of a run. Pass ``next_after`` as ``after`` for the next page; ``more`` says that it has events already.
 
-    ``ended`` says that the run's end is in this page or before it; ``status`` is how it ended.
+    ``ended`` says that the run's end is in this page or before it; ``status`` is its final status.
     """
 
     events: list[Seen]
@@ -139,10 +140,10 @@ class Page(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Told(Struct, frozen=True, omit_defaults=True):
-    """What became of something that a run was told.
+    """The result of a command to a run.
 
-    ``verdict`` is accepted, or pending: the command is durable, and what the run makes of it is not known yet.
-    ``recorded`` is the number of the event in the run's log, if there is one by now; ``text`` says what it is.
+    ``verdict`` is accepted, or pending: the command is stored, but the run has not handled it yet. ``recorded`` is the
+    number of the resulting event in the run's log, if there is one yet; ``text`` describes the result.
     """
 
     run_id: str
@@ -153,7 +154,7 @@ class Told(Struct, frozen=True, omit_defaults=True):
 
 
 def schema_of(answer: type[Struct]) -> dict[str, Any]:
-    """Return the JSON Schema of an answer: an object at its root, as MCP wants it."""
+    """Return the JSON Schema of an answer: an object at its root, as MCP requires."""
     _references, components = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
     root = components.pop(answer.__name__)
     return {**root, "$defs": components} if components else root

@@ -1,4 +1,4 @@
-"""Arguments: what each tool takes. What a model sends is checked against these, every problem at once."""
+"""Arguments: the input models of the tools. A call is checked against them, and all problems are reported at once."""
 
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ LISTED_MAX = 200
 """Runs in one answer."""
 
 SEQUENCE_MAX = 2**53
-"""Sequences of the stream stay below what every JSON reader keeps exactly."""
+"""Limit of sequences: the largest integer that every JSON parser reads exactly."""
 
 
 def _name(value: str) -> str:
@@ -28,40 +28,40 @@ def _name(value: str) -> str:
 Name = Annotated[str, Field(min_length=1), AfterValidator(_name)]
 RunId = Annotated[
     str,
-    Field(min_length=1, description="The run's id, as start_workflow and list_runs give it."),
+    Field(min_length=1, description="The run's id, as returned by start_workflow and list_runs."),
     AfterValidator(_name),
 ]
 Wait = Annotated[float, Field(ge=0, le=WAIT_MAX_S)]
-By = Annotated[str | None, Field(description="Who says so; recorded with it.")]
+By = Annotated[str | None, Field(description="The person who sends this; recorded with it.")]
 
 
 class Arguments(BaseModel):
-    """What all have in common: closed and strict, so that a mistake is told and not swallowed."""
+    """Base of all arguments: unknown members and wrong types are errors, so that mistakes are not ignored."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ListWorkflows(Arguments):
-    folder: str | None = Field(None, description="Look for files in this folder only (one of the server's, or below).")
+    folder: str | None = Field(None, description="List only files in this folder (one of the server's, or one below).")
 
 
 class Chosen(Arguments):
-    """Which definition: exactly one of the three."""
+    """The chosen definition: exactly one of name, file and source."""
 
     name: Name | None = Field(
         None,
-        description="A registered definition, by name, as list_workflows gives it; NAME@HASH: one version.",
+        description="The name of a registered definition, as returned by list_workflows; NAME@HASH for one version.",
     )
-    file: str | None = Field(None, min_length=1, description="A definition's file, as list_workflows gives it.")
-    source: str | None = Field(None, min_length=1, description="A definition's text, YAML or JSON.")
+    file: str | None = Field(None, min_length=1, description="The file of a definition, as returned by list_workflows.")
+    source: str | None = Field(None, min_length=1, description="The text of a definition, YAML or JSON.")
     files: dict[str, str] = Field(
         default_factory=dict[str, str],
-        description="With source: the files that it names, path to text. Those of a file are read beside it.",
+        description="With source: its files, text by path. Those of a file are read from its folder.",
     )
 
     arguments: dict[str, Any] = Field(
         default_factory=dict[str, Any],
-        description="Values for the parameters of a flow: `arguments` of list_workflows says which it has.",
+        description="Values for the parameters of a flow; see `arguments` of list_workflows.",
     )
 
     @model_validator(mode="after")
@@ -72,80 +72,84 @@ class Chosen(Arguments):
                 f"{' and '.join(given) or 'no definition'} given; give exactly one of name, file and source"
             )
         if self.files and self.source is None:
-            raise ValueError("files go with source only")
+            raise ValueError("files can only be given with source")
         return self
 
 
 class ValidateWorkflow(Chosen):
-    input: Any = Field(None, description="Check a start with this input too.")
+    input: Any = Field(None, description="Also check a start with this input.")
 
 
 class StartWorkflow(Chosen):
-    input: Any = Field(None, description="The run's input: for a workflow an object with what its inputs declare.")
+    input: Any = Field(None, description="The run's input: for a workflow, an object with its declared inputs.")
     wait_s: Wait = Field(
         0.0,
-        description="Wait so many seconds for the end. A run that takes longer goes on: see get_run and watch_run.",
+        description="Seconds to wait for the end. A run that takes longer continues: see get_run and watch_run.",
     )
-    run_id: Name | None = Field(None, description="The run's id; a second start with the same id is the same run.")
-    model: str | None = Field(None, min_length=1, description="The model, as provider:model; the worker has a default.")
+    run_id: Name | None = Field(None, description="The run's id; a second start with the same id returns the same run.")
+    model: str | None = Field(
+        None, min_length=1, description="The model, as provider:model; by default, that of the worker."
+    )
     script: dict[str, Any] | None = Field(None, description="Answers of a scripted model, for rehearsals.")
     options: dict[str, Any] = Field(
         default_factory=dict[str, Any],
-        description="Options of the definition's language: `options` of list_workflows says which it has.",
+        description="Options of the definition's language; see `options` of list_workflows.",
     )
-    tags: dict[str, str] = Field(default_factory=dict[str, str], description="Texts by name, to find the run by.")
+    tags: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Texts by name, with which the run can be found."
+    )
     attributes: dict[str, str] = Field(
         default_factory=dict[str, str],
-        description="Paths by name, such as input.customer.id or output.total, to find the run by what stands there.",
+        description="Paths by name, such as input.customer.id or output.total, with whose values the run can be found.",
     )
-    encryption_key: Name | None = Field(None, description="The name of a key that what it says is encrypted with.")
-    dry_run: bool = Field(False, description="Stop where the model would have to choose a way.")
+    encryption_key: Name | None = Field(None, description="The name of the key that encrypts the run's log.")
+    dry_run: bool = Field(False, description="Stop where the model would have to choose a route.")
     offline: bool = Field(False, description="Fetch no sources from the web.")
-    strict: bool = Field(False, description="Take warnings for errors: start nothing that lacks something.")
+    strict: bool = Field(False, description="Treat warnings as errors: do not start an incomplete definition.")
 
 
 class GetRun(Arguments):
     run_id: RunId
-    wait_s: Wait = Field(0.0, description="Wait so many seconds for the end, if it has not come.")
+    wait_s: Wait = Field(0.0, description="Seconds to wait for the end of the run.")
 
 
 class ListRuns(Arguments):
     status: RowStatus | None = Field(
-        None, description="Only runs of this status; waiting is any status that begins so."
+        None, description="Only runs with this status; waiting matches every status that begins with it."
     )
-    definition: str | None = Field(None, description="Only runs of the definition of this name.")
+    definition: str | None = Field(None, description="Only runs of the definition with this name.")
     where: str = Field(
         "",
-        description="Only runs for which this holds, such as status=failed and tag.customer=acme and started<2h, or "
-        "text~'connection refused', which is looked for in inputs, outputs and errors.",
+        description="Only runs that match this query, such as status=failed and tag.customer=acme and started<2h, or "
+        "text~'connection refused', which searches inputs, outputs and errors.",
     )
-    limit: int = Field(20, ge=1, le=LISTED_MAX, description="At most so many, the newest.")
-    before: RunId | None = Field(None, description="Only runs accepted before this one: the last one of a list.")
+    limit: int = Field(20, ge=1, le=LISTED_MAX, description="The maximum number of runs, newest first.")
+    before: RunId | None = Field(None, description="Only runs accepted before this one; pass the last run of a list.")
 
 
 class ListQuestions(Arguments):
-    definition: str | None = Field(None, description="Only those of runs of the definition of this name.")
-    run_id: RunId | None = Field(None, description="Only those of this run.")
-    limit: int = Field(20, ge=1, le=LISTED_MAX, description="At most so many, the oldest.")
+    definition: str | None = Field(None, description="Only questions of runs of the definition with this name.")
+    run_id: RunId | None = Field(None, description="Only questions of this run.")
+    limit: int = Field(20, ge=1, le=LISTED_MAX, description="The maximum number of questions, oldest first.")
 
 
 class WatchRun(Arguments):
     run_id: RunId
     after: int = Field(
-        0, ge=0, le=SEQUENCE_MAX, description="Begin behind this sequence: `next_after` of the last answer."
+        0, ge=0, le=SEQUENCE_MAX, description="Begin after this sequence: `next_after` of the last answer."
     )
-    limit: int = Field(50, ge=1, le=PAGE_EVENTS_MAX, description="At most so many events.")
+    limit: int = Field(50, ge=1, le=PAGE_EVENTS_MAX, description="The maximum number of events.")
     types: list[str] = Field(
         default_factory=list[str],
-        description="Only events of these types: node.exit, run.*, …; all if there are none.",
+        description="Only events of these types: node.exit, run.*, …; empty for all.",
     )
     detail: Literal["brief", "full"] = Field("brief", description="One line per event, or the whole event.")
-    wait_s: Wait = Field(0.0, description="Wait so many seconds for an event, if there is none yet.")
+    wait_s: Wait = Field(0.0, description="Seconds to wait for a new event, if there is none yet.")
 
 
 TellId = Annotated[
     str | None,
-    Field(min_length=1, description="A key of your own: sent again with the same key, it acts once."),
+    Field(min_length=1, description="A key that you choose: a repeated call with the same key has no further effect."),
 ]
 
 
@@ -163,7 +167,7 @@ class AnswerQuestion(Arguments):
 class SignalRun(Arguments):
     run_id: RunId
     name: str = Field(min_length=1, description="The signal's name: `waits_for[].signal` of get_run.")
-    data: Any = Field(None, description="What the signal carries.")
+    data: Any = Field(None, description="The data of the signal.")
     by: By = None
     id: TellId = None
 
@@ -171,15 +175,15 @@ class SignalRun(Arguments):
 class ResumeRun(Arguments):
     run_id: RunId
     variables: dict[str, Any] = Field(
-        default_factory=dict[str, Any], description="Variables to override, in languages that have any."
+        default_factory=dict[str, Any], description="Variables to override, in languages with variables."
     )
-    step: bool = Field(False, description="Go on by one node only, and pause again at the next.")
+    step: bool = Field(False, description="Perform only one node, and pause again at the next.")
     by: By = None
     id: TellId = None
 
 
 class CancelRun(Arguments):
     run_id: RunId
-    reason: str = Field("", description="Why; recorded with it.")
+    reason: str = Field("", description="The reason; recorded with it.")
     by: By = None
     id: TellId = None

@@ -1,4 +1,4 @@
-"""The caller: the client behind a call, what it hears meanwhile, and what the person who sits there can be asked."""
+"""The caller: the client of a call, its progress reports, and the questions to the person who uses it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -17,21 +17,21 @@ from callboard.surfaces.mcp.forms import form_of, response_of
 from callboard.surfaces.mcp.http import subject_of
 
 ANSWER_SCOPE: Scope = "answer"
-"""What it takes to answer a question, by whichever way."""
+"""The scope that is needed to answer a question, in any way."""
 
 TASKS = "io.modelcontextprotocol/tasks"
-"""The extension by which a client takes a task in place of a result."""
+"""The extension of clients that accept a task instead of a result."""
 
 
 class State(Struct, frozen=True, omit_defaults=True):
-    """What a call that was interrupted by a question says when it comes again: its run, and what has been asked."""
+    """The state that a client returns when it repeats a call after a question: the run and the asked questions."""
 
     run_id: str
     asked: list[str] = []
 
 
 class InputNeeded(Exception):
-    """A question has to go out with the answer of the call, which then is called again (protocol 2026-07-28)."""
+    """A question has to be sent as the result of the call, which the client then repeats (protocol 2026-07-28)."""
 
     def __init__(self, question: Question, asked: set[str]) -> None:
         super().__init__(question.key)
@@ -40,11 +40,10 @@ class InputNeeded(Exception):
 
 
 class Caller(Struct):
-    """Who calls: its ``name``, as it introduced itself, whose request it is, whether it ``asks`` and takes ``tasks``.
+    """The caller of a tool: its self-declared ``name`` and subject, whether it ``asks`` its user and accepts ``tasks``.
 
-    Nobody is asked whose answer would not be taken.
-    ``elicit`` puts a form to the person; None where a question goes out with the answer of the call. ``asked`` are the
-    questions that were asked: none is asked twice in one call, whatever came of it.
+    A client whose answers would be refused does not ask. ``elicit`` shows a form to the person; it is None if questions
+    are sent as the result of the call. ``asked`` are the questions so far: each is asked only once in a call.
     """
 
     name: str
@@ -56,16 +55,16 @@ class Caller(Struct):
     asked: set[str] = field(default_factory=set[str])
 
     def known_as(self, said: str | None = None) -> str | None:
-        """Who is recorded as the one who does something: whom the call says, if it may speak for others."""
+        """Return the name to record for a command: the one in the call, if the caller may speak for others."""
         return ((said or self.name) if self.subject.speaks_for_others else self.subject.name) or None
 
     def can_ask(self, question: Question) -> bool:
         return self.asks and name_of(question) not in self.asked and form_of(question) is not None
 
     async def ask(self, question: Question) -> tuple[bool, JSON]:
-        """Ask the person; return whether there is an answer, and it.
+        """Ask the person; return whether the question was answered, and the answer.
 
-        :raises InputNeeded: where the question goes out with the answer of the call
+        :raises InputNeeded: if the question has to be sent as the result of the call
         """
         if self.elicit is None:
             raise InputNeeded(question, self.asked)
@@ -74,29 +73,29 @@ class Caller(Struct):
 
 
 def heard(question: Question, result: ElicitResult) -> tuple[bool, JSON]:
-    """Return whether a question was answered, and how."""
+    """Return whether a question was answered, and the answer."""
     accepted = result.action == "accept"
     return accepted, response_of(question, result.content or {}) if accepted else None
 
 
 def name_of(question: Question) -> str:
-    """What a question is called towards clients: it may be asked under its key more than once."""
+    """Return the name of a question for clients. It has the event's number, since a run may reuse a key."""
     return f"{question.key}@{question.n}"
 
 
 def request_of(question: Question) -> ElicitRequest:
-    """A question as what a client is asked to ask."""
+    """Return the request that makes a client ask a question."""
     form = form_of(question) or {}
     return ElicitRequest(params=ElicitRequestFormParams(message=_message(question), requested_schema=form))
 
 
 def _message(question: Question) -> str:
-    """What the person at the client reads: the question, and what it is about."""
+    """Return the text for the person at the client: the question and its data."""
     return "\n".join([question.question, *data_lines(question.data, question.question)])
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
-    """Say who makes a request."""
+    """Return the caller of a request."""
     session, subject = context.session, subject_of(context.request)
     introduced = session.client_params
     offers = session.client_capabilities
@@ -112,7 +111,9 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         try:
             return await session.elicit_form(message, form, context.request_id)
         except MCPError:
-            return ElicitResult(action="cancel")  # the client cannot ask after all; the question waits for others
+            return ElicitResult(
+                action="cancel"
+            )  # the client cannot ask after all; the question stays open for other ways to answer
 
     forms = offers.elicitation if offers and (modern or session.can_send_request) else None
     extensions: Mapping[str, Any] = (offers.extensions if offers else None) or {}

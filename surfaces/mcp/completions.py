@@ -1,4 +1,4 @@
-"""Completions: what begins as somebody has typed, of names, files and runs, and of an input's choices."""
+"""Completions: names, files, runs and choices of an input that begin with the typed text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from callboard.surfaces.mcp.caller import caller_of
 from callboard.surfaces.mcp.tools import Tools
 
 VALUES_MAX = 100
-"""As many as the protocol has in one answer."""
+"""The protocol's limit of one answer."""
 
 
 class Completions:
@@ -21,7 +21,7 @@ class Completions:
         self._tools = tools
 
     async def complete(self, context: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> CompleteResult:
-        """Return what may stand where somebody types."""
+        """Return the completions of an argument."""
         argument = params.argument
         if isinstance(params.ref, PromptReference):
             values = await self._choices(params.ref.name, argument.name)

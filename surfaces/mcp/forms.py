@@ -1,7 +1,7 @@
-"""Forms: a question of a run as MCP asks people (elicitation), and what they answer as the run's question wants it.
+"""Forms: convert a run's question to a form of MCP (elicitation), and the filled-in form to an answer of the question.
 
-A form is a flat object of text, numbers, yes or no, and choices. A question for which that is not enough is not asked
-this way: it waits for answer_question, as all do where the client asks nobody.
+A form is a flat object of text, numbers, yes or no, and choices. A question that does not fit is not asked this way: it
+waits for answer_question, as all questions do if the client does not support forms.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question
 
 RESPONSE = "response"
-"""The member of a form that has the answer, where the answer is one value."""
+"""The member of a form with the answer, if the answer is a single value."""
 
 _PLAIN = ("string", "number", "integer", "boolean")
 _KEPT = ("type", "title", "description", "minLength", "maxLength", "minimum", "maximum", "default", "enum", "format")
@@ -19,7 +19,7 @@ _FORMATS = ("email", "uri", "date", "date-time")
 
 
 def form_of(question: Question) -> dict[str, Any] | None:
-    """Return the schema of a form, None if there can be none."""
+    """Return the schema of a question's form, None if no form can express it."""
     if question.options:
         labels = [one.label for one in question.options]
         return _form({RESPONSE: {"type": "string", "enum": labels}}) if len(set(labels)) == len(labels) else None
@@ -36,7 +36,7 @@ def form_of(question: Question) -> dict[str, Any] | None:
 
 
 def response_of(question: Question, content: Mapping[str, Any]) -> JSON:
-    """Return what a filled-in form answers."""
+    """Return the answer in a filled-in form."""
     if RESPONSE not in content and not question.options:
         return dict(content)
     answer = content.get(RESPONSE)

@@ -1,7 +1,7 @@
-"""The transport over streamable HTTP: one address, ``/mcp``, for any number of sessions, and who may speak to it.
+"""The transport over streamable HTTP: one address, ``/mcp``, for any number of sessions, with authentication.
 
-Where tokens of an identity provider are taken, clients find out which one gives them from the metadata of a protected
-resource (RFC 9728), to which whoever brings no token is led.
+If tokens of an identity provider are accepted, the metadata of a protected resource (RFC 9728) names the provider. The
+answer to a request without a token refers to it.
 """
 
 import socket
@@ -24,19 +24,19 @@ from callboard.surfaces.http.http_server import serve_app
 PATH = "/mcp"
 
 METADATA = "/.well-known/oauth-protected-resource"
-"""Where the metadata is, with or without the path of what it is about."""
+"""The path of the metadata, with or without the path of the resource appended."""
 
 
 async def serve_http(
     server: Server[Any], bound: socket.socket, host: str, access: Access, issuer: str | None = None
 ) -> None:
-    """Serve until cancelled; ``issuer`` is the identity provider whose tokens ``access`` takes."""
+    """Serve until cancelled; ``issuer`` is the identity provider whose tokens ``access`` accepts."""
     app: ASGIApp = server.streamable_http_app(streamable_http_path=PATH, host=host)
     await serve_app(Door(app, access, issuer), bound)
 
 
 class Door:
-    """In front of the server: lets in whoever is known, and leads others to the identity provider if there is one."""
+    """Authenticates requests in front of the server; refers unknown callers to the identity provider, if any."""
 
     def __init__(self, app: ASGIApp, access: Access, issuer: str | None = None) -> None:
         self._app = app
@@ -67,7 +67,7 @@ class Door:
             "bearer_methods_supported": ["header"],
             "resource_name": "Callboard",
         }
-        # Clients in browsers look it up from pages of their own; it says nothing of anybody's.
+        # Clients in browsers read it from pages of other origins; it contains nothing private.
         return JSONResponse(found, headers={"Access-Control-Allow-Origin": "*"})
 
     def _refusal(self, request: HTTPConnection, refused: ApiError) -> Response:
@@ -80,15 +80,15 @@ class Door:
 
 
 def _owner(subject: Subject) -> AuthenticatedUser:
-    """Whose a session is that is begun with a request: nobody else gets into it, whatever they know of it."""
+    """Return the owner of a session that a request begins: other callers cannot use it, even if they know its id."""
     return AuthenticatedUser(AccessToken(token="", client_id=subject.name, scopes=[], subject=subject.name))
 
 
 def _at(request: HTTPConnection, path: str) -> str:
-    """A path at the address under which the client reaches us, a proxy's in front of us included."""
+    """Return the URL of a path at the address that the client uses, which may be a proxy's."""
     return str(request.base_url.replace(path=path, query=""))
 
 
 def subject_of(request: Any) -> Subject:
-    """Say who makes a request; nobody in particular over stdio."""
+    """Return the caller of a request; an anonymous one over stdio."""
     return request.scope.get("state", {}).get("subject", NOBODY) if isinstance(request, HTTPConnection) else NOBODY

@@ -1,7 +1,7 @@
-"""The library: definitions in the folders that a server was given, and no file outside of them.
+"""The library: definitions in the configured folders of the server, and no file outside of them.
 
-Who asks is a model, and what it asks for may come from anywhere: a path is followed to where it really leads, links
-included, before it is read, and so are those that a definition names.
+A model asks for files, and its requests may be influenced by untrusted text: a path is resolved, including links,
+before the file is read. The same goes for the paths in a definition.
 """
 
 import os
@@ -18,21 +18,21 @@ from callboard.surfaces.mcp.answers import Workflow
 
 SUFFIXES = (".yaml", ".yml", ".json", ".md")
 DEPTH_MAX = 4
-"""How far below a folder definitions are looked for."""
+"""How many levels below a folder are searched for definitions."""
 
 FILES_MAX = 500
-"""Files that are looked at for one list."""
+"""Limit of the files that one list reads."""
 
 FILE_BYTES_MAX = 800 * 1024
-"""A larger file is no definition: it could not be started."""
+"""A larger file is not listed: it could not be started."""
 
 _PASSED_OVER = frozenset({"node_modules", "__pycache__", "venv"})
 
 
 class Library(Struct, frozen=True):
-    """The folders, resolved. Relative paths are looked up in each of them, the first one first.
+    """The folders, resolved. Relative paths are looked up in each of them, in order.
 
-    What lies in the folders ``apart``, such as the store with its token and keys, is none of theirs.
+    Files in the folders ``apart``, such as the store with its token and keys, are excluded.
     """
 
     folders: tuple[Path, ...]
@@ -49,15 +49,15 @@ class Library(Struct, frozen=True):
                 if self._holds(path) and path.is_file():
                     return path
             except (OSError, ValueError, RuntimeError):
-                continue  # a name that no file can have, or a loop of links
+                continue  # not a valid name of a file, or a loop of links
         where = ", ".join(map(str, self.folders))
         if any(part == ".." for part in Path(file).parts) or Path(file).is_absolute():
-            remedy = f"This server reads definitions in {where} only."
+            remedy = f"This server reads only definitions in {where}."
             raise CallboardError("mcp.file_outside", "no definition of this server has that path", file, remedy)
-        raise CallboardError("mcp.file_unknown", f"there is no such file in {where}", file, "See list_workflows.")
+        raise CallboardError("mcp.file_unknown", f"the file does not exist in {where}", file, "See list_workflows.")
 
     def check_named(self, definition: Path, name: str) -> None:
-        """Check that a file which a definition names is in the folders too.
+        """Check that a file that a definition refers to is in the folders, too.
 
         :raises CallboardError: ``mcp.file_outside``
         """
@@ -67,7 +67,12 @@ class Library(Struct, frozen=True):
             inside = False
         if not inside:
             remedy = "Put the file below one of the server's folders, or pass source and files."
-            raise CallboardError("mcp.file_outside", f"the definition names {name}", str(definition), remedy)
+            raise CallboardError(
+                "mcp.file_outside",
+                f"the definition refers to a file outside of the server's folders: {name}",
+                str(definition),
+                remedy,
+            )
 
     def folder(self, name: str) -> Path:
         """Return one of the folders, or a folder below one.
@@ -82,10 +87,12 @@ class Library(Struct, frozen=True):
             except (OSError, ValueError, RuntimeError):
                 continue
         where = ", ".join(map(str, self.folders))
-        raise CallboardError("mcp.folder_unknown", "there is no such folder", name, f"The server has {where}.")
+        raise CallboardError(
+            "mcp.folder_unknown", "the folder does not exist", name, f"The folders of this server are {where}."
+        )
 
     def workflows(self, wanted: str | None) -> tuple[list[Workflow], bool]:
-        """Return the definitions in all folders or one, and whether there may be more than were looked at."""
+        """Return the definitions in all folders or one, and whether there may be more."""
         roots = self.folders if wanted is None else (self.folder(wanted),)
         found: dict[Path, Workflow] = {}
         looked_at = 0
@@ -106,7 +113,7 @@ class Library(Struct, frozen=True):
                 return None  # a pipe might never end
             source = text_of(path)
         except (OSError, CallboardError):
-            return None  # it is not ours to read; whoever starts it is told why
+            return None  # not readable; a start of this file reports the reason
         if isinstance(detect(source), list):
             return None
         return described(source, file=self._show_path(path), fallback=path.stem)
@@ -116,13 +123,13 @@ class Library(Struct, frozen=True):
         return str(path.relative_to(first)) if path.is_relative_to(first) else str(path)
 
     def definition(self, file: str) -> str:
-        """Return the text of a definition's file; a file that is anything else is none of this server.
+        """Return the text of a definition's file; other files are refused.
 
         :raises CallboardError: ``mcp.file_outside``, ``mcp.file_unknown``, or as `text_of`
         """
         source = text_of(self.find(file))
         if isinstance(detect(source), list):
-            raise CallboardError("mcp.file_unknown", "the file is no definition", file, "See list_workflows.")
+            raise CallboardError("mcp.file_unknown", "the file is not a definition", file, "See list_workflows.")
         return source
 
     def _holds(self, path: Path) -> bool:
@@ -137,7 +144,7 @@ def library(folders: Sequence[str | Path], apart: Sequence[Path] = ()) -> Librar
 
 
 def described(source: str, *, name: str | None = None, file: str | None = None, fallback: str = "") -> Workflow:
-    """Say what a definition is, as far as it can be read."""
+    """Return the description of a definition, as far as it can be read."""
     definition = parsed(source)
     if isinstance(definition, list):
         language = detect_nearly(source)
@@ -160,7 +167,7 @@ def described(source: str, *, name: str | None = None, file: str | None = None, 
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the files below a folder that may be definitions, in order; hidden folders are passed over."""
+    """Yield the files below a folder that may be definitions, in order; hidden folders are skipped."""
     for place, folders, files in os.walk(root):
         depth = len(Path(place).relative_to(root).parts)
         folders[:] = sorted(

@@ -1,4 +1,4 @@
-"""Prompts: for every definition one that has the model start it, with its inputs as the prompt's arguments."""
+"""Prompts: one for every definition, which makes the model start it; its inputs are the prompt's arguments."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +24,11 @@ from callboard.surfaces.mcp.answers import Workflow
 from callboard.surfaces.mcp.tools import Tools
 
 WAIT_S = 60
-"""How long the model is told to wait for the end before it looks again."""
+"""The wait for the end of the run in the prompt's call; then the model has to look again."""
 
 
 class Prompts:
-    """A prompt per definition of the tools' tenant and folders; what is not valid has none."""
+    """A prompt for every valid definition of the tools' tenant and folders."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -40,10 +40,10 @@ class Prompts:
         return ListPromptsResult(prompts=[_prompt(name, one) for name, one in (await self._workflows()).items()])
 
     async def get(self, _context: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> GetPromptResult:
-        """Return the prompt of a definition, with what was filled in."""
+        """Return the prompt of a definition, with the given arguments filled in."""
         found = (await self._workflows()).get(params.name)
         if found is None:
-            raise MCPError(INVALID_PARAMS, f"there is no prompt {params.name!r}")
+            raise MCPError(INVALID_PARAMS, f"unknown prompt: {params.name!r}")
         text = _text(found, params.arguments or {})
         message = PromptMessage(role="user", content=TextContent(type="text", text=text))
         return GetPromptResult(description=_describe_arguments(found), messages=[message])
@@ -86,13 +86,15 @@ def _text(workflow: Workflow, filled: Mapping[str, str]) -> str:
     call = msgspec.json.encode({**given, "wait_s": WAIT_S}).decode()
     lines = [f"Start “{workflow.title or workflow.id}” with the tool start_workflow and these arguments: {call}"]
     if missing:
-        lines.append(f"It also has {', '.join(missing)}: fill in what you know, and ask me for what it needs.")
-    lines.append("If it has not ended then, look again with get_run; if it asks something, ask me. Tell me the result.")
+        lines.append(f"It also has {', '.join(missing)}: fill in what you know, and ask me for the rest that it needs.")
+    lines.append(
+        "If it has not ended by then, check again with get_run; if it asks a question, ask me. Report the result."
+    )
     return "\n".join(lines)
 
 
 def _value(text: str, schema: Any) -> Any:
-    """What was filled in as the value that is declared: arguments of prompts are texts."""
+    """Convert an argument, which is always a text in prompts, to its declared type."""
     kind = schema.get("type") if isinstance(schema, Mapping) else None
     if kind in (None, "string"):
         return text

@@ -1,4 +1,4 @@
-"""Remedies: errors as a model gets to see them, with what to do in terms of the tools and not of the command line."""
+"""Remedies: errors as shown to models, with remedies that name tools instead of commands."""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from callboard.service.operations.errors import error_object
 
 REMEDIES: Mapping[str, str] = {
     "run.unknown": "list_runs lists the runs.",
-    "client.no_verdict": "The message waits for a worker; get_run shows the run as soon as one has taken it.",
-    "definition.unknown": "list_workflows lists what is registered; or pass file or source.",
-    "definition.version_unknown": "list_workflows lists what is registered, in the version that is in force.",
+    "client.no_verdict": "The message waits for a worker; get_run shows the run as soon as a worker has accepted it.",
+    "definition.unknown": "list_workflows lists the registered definitions; or pass file or source.",
+    "definition.version_unknown": "list_workflows lists the registered definitions in their current version.",
 }
-"""By the error's code, where the command line has other words."""
+"""Remedies by error code that differ from those of the command line."""
 
-OTHERWISE = "get_run says how a run stands; list_runs and list_workflows say what there is."
-"""In place of a remedy that names a command."""
+OTHERWISE = "get_run shows the state of a run; list_runs and list_workflows list runs and definitions."
+"""The remedy for errors whose own remedy names a command."""
 
 _COMMAND = "`callboard "
 _ASIDE = re.compile(r" \((?:--[a-z-]+|[^()]*`callboard [^()]*)\)")
@@ -28,7 +28,7 @@ _MEMBERS = {"value": "input", "option": "options"}
 
 
 def told(error: CallboardError) -> dict[str, Any]:
-    """Return an error as an object: code, message, where, remedy and problems, as far as it has them."""
+    """Return an error as an object: code, message, where, remedy and problems, without empty members."""
     found = error_object(error)
     remedy = REMEDIES.get(error.code, OTHERWISE if _COMMAND in error.remedy else error.remedy)
     problems: list[Problem] = getattr(error, "problems", [])
@@ -38,7 +38,7 @@ def told(error: CallboardError) -> dict[str, Any]:
 
 
 def in_members(text: str) -> str:
-    """A text about a command's options, in which they are members of a tool's arguments."""
+    """Return a text about a command's options with the names of a tool's arguments instead."""
     return _OPTION.sub(lambda found: _MEMBERS.get(found[1], found[1].replace("-", "_")), text)
 
 

@@ -30,7 +30,7 @@ YAML_TYPE = "application/yaml"
 
 
 class Resources:
-    """What the tools' tenant and folders have to read."""
+    """The resources of the tools' tenant and folders."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -38,7 +38,7 @@ class Resources:
     async def list(
         self, _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        """List the definitions; runs are read by the templates, with the ids that tools give."""
+        """List the definitions; runs are read through the templates, with the ids that tools return."""
         found = (await self._tools.workflows(None)).workflows
         return ListResourcesResult(
             resources=[
@@ -56,7 +56,7 @@ class Resources:
     async def templates(
         self, _context: ServerRequestContext[Any, Any], _params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        """List what URIs there are."""
+        """List the templates of URIs."""
         return ListResourceTemplatesResult(
             resource_templates=[
                 ResourceTemplate(name=kind, uri_template=template, description=text)
@@ -67,17 +67,17 @@ class Resources:
     async def read(
         self, _context: ServerRequestContext[Any, Any], params: ReadResourceRequestParams
     ) -> ReadResourceResult:
-        """Return what stands under a URI."""
+        """Return the content of a URI."""
         address = address_of(params.uri)
         if address is None:
             known = ", ".join(template for template, _text in TEMPLATES.values())
-            raise MCPError(INVALID_PARAMS, f"there is no resource {params.uri!r}; there are {known}")
+            raise MCPError(INVALID_PARAMS, f"unknown resource: {params.uri!r}; expected one of {known}")
         try:
             if address.kind in ("result", "trace"):
                 GetRun.model_validate({"run_id": address.name})
             text, kind = await self._content(address)
         except ValidationError as error:
-            raise MCPError(INVALID_PARAMS, f"{params.uri!r} names no run that there could be") from error
+            raise MCPError(INVALID_PARAMS, f"{params.uri!r} has an invalid run id") from error
         except CallboardError as error:
             raise MCPError(INVALID_PARAMS, error.message, {"uri": params.uri, "error": told(error)}) from error
         if len(text) > ANSWER_BYTES_MAX:

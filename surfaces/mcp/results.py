@@ -1,9 +1,8 @@
-"""Results: what tools answer as MCP has it, and errors in its place.
+"""Results: the answers and errors of tools in the form of MCP.
 
-A tool answers with structured content of its output schema, the same as JSON text, and links to what more there is to
-read. What is refused, unknown or not there is a tool error that a model can read, as JSON text: ``{"error": {"code",
-"message", "where", "remedy", "problems"}}``. It has no structured content: clients hold that against the output schema,
-and drop what does not fit.
+A tool answers with structured content of its output schema, the same as JSON text, and links to related resources. An
+error is a tool error that a model can read, as JSON text: ``{"error": {"code", "message", "where", "remedy",
+"problems"}}``. It has no structured content: clients check that against the output schema, and drop what does not fit.
 """
 
 import msgspec
@@ -24,14 +23,14 @@ from callboard.surfaces.mcp.uris import JSON_TYPE, result_uri, trace_uri
 logger = structlog.get_logger(__name__)
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-"""A larger answer would choke whoever asked; its parts can be had from the log."""
+"""Larger answers would overload the client; their parts can be read from the log."""
 
 
 def answered(answer: Struct) -> CallToolResult:
-    """Return what a tool answers."""
+    """Return the answer of a tool as its result."""
     body = msgspec.json.encode(answer)
     if len(body) > ANSWER_BYTES_MAX:
-        message = f"the answer has {len(body)} bytes, and at most {ANSWER_BYTES_MAX} are sent"
+        message = f"the answer has {len(body)} bytes; the limit is {ANSWER_BYTES_MAX}"
         return failed(CallboardError("mcp.too_large", message, remedy="Read the run event by event with watch_run."))
     content: list[ContentBlock] = [TextContent(type="text", text=body.decode())]
     if isinstance(answer, answers.Run):
@@ -40,9 +39,11 @@ def answered(answer: Struct) -> CallToolResult:
 
 
 def _links(run: answers.Run) -> list[ResourceLink]:
-    rows = [(trace_uri(run.run_id), "trace", f"What {run.run_id} did: nodes, model turns, tool calls, with times.")]
+    rows = [
+        (trace_uri(run.run_id), "trace", f"The trace of {run.run_id}: nodes, model turns and tool calls, with times.")
+    ]
     if run.ended:
-        rows.append((result_uri(run.run_id), "result", f"What {run.run_id} came to."))
+        rows.append((result_uri(run.run_id), "result", f"The result of {run.run_id}."))
     return [
         ResourceLink(type="resource_link", uri=uri, name=f"{run.run_id}-{what}", description=text, mime_type=JSON_TYPE)
         for uri, what, text in rows
@@ -56,7 +57,7 @@ def failed(error: CallboardError) -> CallToolResult:
 
 
 def error_of(error: Exception | BaseExceptionGroup[BaseException]) -> CallboardError:
-    """Return what went wrong as an error of ours."""
+    """Convert any exception to a `CallboardError`."""
     match error:
         case ValidationError():
             return _ill_formed(error)
@@ -74,7 +75,7 @@ def error_of(error: Exception | BaseExceptionGroup[BaseException]) -> CallboardE
 
 
 class IllFormed(CallboardError):
-    """A tool was called with arguments that it does not take; ``problems`` has everything that is wrong."""
+    """A tool was called with invalid arguments; ``problems`` lists all problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
         message = f"the arguments have {len(problems)} problem{'s' if len(problems) != 1 else ''}"
@@ -91,7 +92,7 @@ def _ill_formed(error: ValidationError) -> CallboardError:
 
 
 class FromApi(CallboardError):
-    """What the verbs of the service refuse."""
+    """A refusal of the service's verbs."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.code, error.message, str(error.more.get("where", "")), str(error.more.get("remedy", "")))

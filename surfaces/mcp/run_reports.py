@@ -1,4 +1,4 @@
-"""How a run stands, and what has happened in it, from its events: the answers that need more than one event."""
+"""Reports of a run from its events: its state, and pages of its events."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ PAGE_BYTES_MAX = 256 * 1024
 
 
 def run_of(events: Sequence[Event]) -> Run:
-    """Fold a run's events into what one wants to know of it."""
+    """Return the state of a run from its events."""
     result = result_of(events)
     ended = events[-1].type == ev.RunEnd.type
     by_n = {event.n: event for event in events}
@@ -44,14 +44,14 @@ def run_of(events: Sequence[Event]) -> Run:
         warnings=[Problem(one.code, one.reason, one.where or one.path, severity="warning") for one in result.warnings],
         usage=result.usage,
         path=path_of(events),
-        # The results say the same once there are any.
+        # Once the run has ended, the results contain the same.
         nodes=[] if ended else nodes,
         waits_for=[_waiting(effect, by_n[effect.n]) for effect in result.open if not _at_work(by_n[effect.n])],
     )
 
 
 def _at_work(event: Event) -> bool:
-    """Whether an open effect is one that the worker is busy with itself."""
+    """Whether an open effect is work that the worker performs, rather than something external to wait for."""
     match known(event):
         case ev.ModelCall() | ev.EffectCall() | ev.ToolCall(via="worker"):
             return True
@@ -75,9 +75,9 @@ def _waiting(effect: OpenEffect, event: Event) -> Waiting:
 
 
 async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> Page:
-    """Return a page of a run's events behind a sequence of the stream.
+    """Return a page of a run's events after a sequence of the stream.
 
-    :raises UnknownRun: if there is no such run
+    :raises UnknownRun: if the run does not exist
     """
     last = await client.log.last(ref)
     if last is None:

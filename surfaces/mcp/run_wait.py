@@ -1,4 +1,4 @@
-"""Awaiting: the end of a run, with what it asks on the way put to the person who sits at the client."""
+"""Awaiting: wait for the end of a run, and put its questions to the person at the client."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +29,7 @@ _TOLD = frozenset(
         ev.NodeWarning.type,
     }
 )
-"""Events that those who wait for a run's end are told of."""
+"""Events that are reported to callers that wait for a run's end."""
 
 
 class Awaiting:
@@ -39,9 +39,9 @@ class Awaiting:
         self._client = connection.client
 
     async def run(self, run_id: str, wait_s: float, caller: Caller) -> answers.Run:
-        """Wait for a run's end, with what it asks put to the person at the client; say how the run stands then.
+        """Wait for a run's end, put its questions to the person at the client, and return the run's state.
 
-        :raises ApiError: if the caller may not know
+        :raises ApiError: if the caller may not see the run
         """
         events = await self._client.events(run_id)
         check_sees(caller.subject, events)
@@ -57,7 +57,9 @@ class Awaiting:
         return run_of(events)
 
     async def _heard(self, run_id: str, after: int, wait_s: float, caller: Caller) -> int:
-        """Tell the caller what happens in a run, until it rests, asks something, or time is up; return how far."""
+        """Report a run's events to the caller until it rests, asks a question, or the time is up.
+
+        Return the sequence of the last event."""
         with anyio.move_on_after(wait_s):
             async with self._client.follow(run_id, after=after) as feed:
                 async for recorded in feed:
@@ -71,7 +73,7 @@ class Awaiting:
         return after
 
     async def _put(self, question: Question, caller: Caller) -> None:
-        """Put a question to the person at the client, unless it is closed meanwhile."""
+        """Put a question to the person at the client; withdraw it if the run closes it first."""
         answered, response = False, None
         error: Exception | None = None
 
@@ -97,14 +99,14 @@ class Awaiting:
             await self.answered(question, response, caller)
 
     async def answered(self, question: Question, response: JSON, caller: Caller) -> None:
-        """Answer a question as the person at the client did; whoever was first counts."""
+        """Send the person's answer to the run; if the question has been answered already, the first answer counts."""
         answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):
             await send_command(self._client, question.run, "answer", answer)
 
     async def questions(self, run_id: str) -> Sequence[Question]:
-        """Return what a run asks just now.
+        """Return the open questions of a run.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         return fold(Questions(), await self._client.events(run_id))

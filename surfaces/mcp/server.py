@@ -1,7 +1,8 @@
-"""The server: the table of tools as MCP has it, and whatever else a client may ask for.
+"""The MCP server: the table of tools, and the handlers of all other requests.
 
-A question that a run asks while a call waits for its end is put to the person at the client, if the client offers that:
-at once, or (protocol 2026-07-28) by an answer that asks for input, after which the call comes again.
+If a run asks a question while a call waits for its end, the question is put to the person at the client, if the client
+supports that: at once, or (protocol 2026-07-28) by a result that requests input, after which the client repeats the
+call.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -49,7 +50,7 @@ TOOL_SCOPES: Mapping[str, Scope] = {
     "resume_run": "operate",
     "cancel_run": "operate",
 }
-"""What a tool takes that does more than to look."""
+"""Scopes of the tools that do more than read."""
 
 METHOD_SCOPES: Mapping[str, Scope] = {
     "resources/list": "read",
@@ -61,17 +62,17 @@ METHOD_SCOPES: Mapping[str, Scope] = {
     "tasks/update": ANSWER_SCOPE,
     "tasks/cancel": "operate",
 }
-"""What other requests take."""
+"""Scopes of other requests."""
 
 INSTRUCTIONS = """\
-Callboard runs AI workflows; every run is kept as a log of events. list_workflows says what there is to start, which
-inputs each takes and, of a flow, which arguments; start_workflow starts a run and, with wait_s, returns its result. A
-run goes on by itself: get_run says how it stands and what it waits for, watch_run what happened since you last looked.
-Check a workflow that you have written with validate_workflow before you start it. An error says what to do about it."""
+Callboard runs AI workflows; every run is kept as a log of events. list_workflows lists the workflows with their inputs
+and, for flows, their arguments; start_workflow starts a run and, with wait_s, returns its result. A run continues in
+the background: get_run shows its state and what it waits for, watch_run the events since your last call. Check a
+workflow that you have written with validate_workflow before you start it. Every error contains a remedy."""
 
 
 class Entry(Struct, frozen=True):
-    """A tool: what it takes and answers, who serves it, and what it does to the world."""
+    """A tool: its arguments and answer, its handler, and hints about its effects."""
 
     title: str
     takes: type[arguments.Arguments]
@@ -128,7 +129,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
         if entry is None:
             known = ", ".join(table)
             return failed(
-                CallboardError("mcp.tool_unknown", f"there is no tool {params.name!r}", remedy=f"See {known}.")
+                CallboardError("mcp.tool_unknown", f"unknown tool: {params.name!r}", remedy=f"Use one of {known}.")
             )
         with within(read(params.meta or {})):
             return await outcome(entry, params, caller_of(context))
@@ -139,7 +140,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
             asked = entry.takes.model_validate(params.arguments or {})
             if params.request_state is not None:
                 return answered(await _resume_call(tools, asked, params, caller))
-            # Whoever takes tasks is given one at once, instead of waiting.
+            # A client that accepts tasks gets one at once instead of waiting.
             as_task = isinstance(asked, arguments.StartWorkflow) and caller.tasks and asked.wait_s > 0
             answer = await entry.serve(asked.model_copy(update={"wait_s": 0.0}) if as_task else asked, caller)
             if as_task and isinstance(answer, answers.Run):
@@ -155,7 +156,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
         NAME,
         version=version("callboard"),
         title="Callboard",
-        description="Start AI workflows, watch them, and read what they did.",
+        description="Start AI workflows, watch them, and read their results.",
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -175,22 +176,22 @@ def mcp_server(tools: Tools) -> Server[Any]:
 
 
 async def _check_permission(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Let a request through if whoever makes it may."""
+    """Pass a request on if its caller has the scope it needs."""
     wanted = METHOD_SCOPES.get(ctx.method)
     if wanted is not None and not (subject := subject_of(ctx.request)).may(wanted):
-        raise MCPError(INVALID_REQUEST, f"this takes the scope {wanted!r}, which {subject.name} does not have")
+        raise MCPError(INVALID_REQUEST, f"this request needs the scope {wanted!r}, which {subject.name} does not have")
     return await call_next(ctx)
 
 
 async def _resume_call(
     tools: Tools, asked: arguments.Arguments, params: CallToolRequestParams, caller: Caller
 ) -> answers.Run:
-    """Go on with a call that was interrupted by a question: its run has been started, and may have been answered."""
+    """Continue a call that was interrupted by a question: its run has been started, and may have been answered."""
     try:
         state = msgspec.json.decode(params.request_state or "", type=State)
         arguments.GetRun.model_validate({"run_id": state.run_id})
     except (*JSON_ERRORS, ValidationError) as error:
-        raise CallboardError("mcp.arguments", f"the state of the call is none of ours: {error}") from error
+        raise CallboardError("mcp.arguments", f"invalid state of the call: {error}") from error
     responses = params.input_responses or {}
     if responses:
         check(caller.subject, ANSWER_SCOPE)

@@ -1,7 +1,7 @@
 """The transport over stdin and stdout: one JSON message per line, and nothing else on stdout.
 
-While it stands, file descriptor 1 is stderr and 0 is empty, so that neither a print nor a child process gets into the
-conversation. No thread waits for input or for a slow reader: one could not be left when a signal comes.
+While it is open, file descriptor 1 is stderr and 0 is empty, so that neither a print nor a child process can disturb
+the conversation. No thread blocks on input or on a slow reader, since a signal could not interrupt it.
 """
 
 import os
@@ -17,7 +17,7 @@ from mcp_types import jsonrpc_message_adapter
 READ_BYTES = 64 * 1024
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""A message longer than this ends the conversation: nobody means it."""
+"""A longer message ends the conversation: it cannot be intended."""
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -25,7 +25,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def diverted() -> AsyncGenerator[tuple[int, int]]:
-    """Take stdin and stdout for ourselves for the length of the block: yields descriptors to read and write."""
+    """Reserve stdin and stdout for the length of the block; yield descriptors to read and write."""
     reads, writes = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -41,7 +41,7 @@ async def diverted() -> AsyncGenerator[tuple[int, int]]:
 
 @asynccontextmanager
 async def open_stdio(reads: int, writes: int) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Speak over two descriptors; the incoming stream ends with the input, or when nobody reads the output."""
+    """Exchange messages over two descriptors; the incoming stream ends with the input, or when the output is closed."""
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage]()
     async with anyio.create_task_group() as tasks:
@@ -56,7 +56,7 @@ async def _read(source: int, to_server: MemoryObjectSendStream[SessionMessage | 
     pending = bytearray()
     async with to_server:
         while len(pending) <= LINE_BYTES_MAX:
-            # What cannot be waited for, a file, is always ready.
+            # A regular file cannot be waited for, since it is always ready.
             with suppress(PermissionError):
                 await anyio.wait_readable(source)
             read = os.read(source, READ_BYTES)
@@ -96,5 +96,5 @@ async def _write_all(sink: int, data: bytes) -> None:
     while view:
         with suppress(PermissionError):
             await anyio.wait_writable(sink)
-        # As much as a pipe that is ready takes without blocking us.
+        # As many bytes as a ready pipe accepts without blocking.
         view = view[os.write(sink, view[: select.PIPE_BUF]) :]

@@ -1,7 +1,7 @@
 """Tasks: runs as tasks of MCP (the extension ``io.modelcontextprotocol/tasks`` of protocol 2026-07-28).
 
-A task's id is the id of its run, so that any server over the same log knows it, and after a restart too. What a run
-asks is what its task asks for, once for each question.
+A task's id is the id of its run, so that every server of the same log knows it, even after a restart. The questions of
+a run are the input requests of its task, one for each question.
 """
 
 import datetime as dt
@@ -27,19 +27,19 @@ from callboard.surfaces.mcp.run_reports import run_of
 from callboard.surfaces.mcp.tools import Tools
 
 POLL_MS = 1_000
-"""How often a client is asked to look."""
+"""How often a client is asked to poll."""
 
 _COMPLETE = {"resultType": "complete"}
 
 
 class OfTask(RequestParams):
-    """Which task."""
+    """The id of a task."""
 
     task_id: str
 
 
 class UpdateTask(OfTask):
-    """What the person at the client answers."""
+    """The answers of the person at the client."""
 
     input_responses: InputResponses
 
@@ -51,11 +51,11 @@ class Tasks:
         self._tools = tools
 
     async def created(self, run_id: str) -> dict[str, Any]:
-        """A run as a task in place of a result."""
+        """Return the task of a run instead of its result."""
         return {"resultType": "task", **_task(await self._tools.events(run_id)), "status": "working"}
 
     async def get(self, context: ServerRequestContext[Any, Any], params: OfTask) -> dict[str, Any]:
-        """Say how a task stands, with its result if there is one."""
+        """Return the state of a task, with its result if it has one."""
         caller = _modern(context)
         events = await self._events(params.task_id)
         run = run_of(events)
@@ -73,7 +73,7 @@ class Tasks:
         return {**_COMPLETE, **_task(events), **more}
 
     async def update(self, context: ServerRequestContext[Any, Any], params: UpdateTask) -> dict[str, Any]:
-        """Answer what a task asks; what is not asked, or not any more, is passed over."""
+        """Answer questions of a task; answers to unknown or closed questions are ignored."""
         caller = _modern(context)
         for question in _open(await self._events(params.task_id)):
             result = params.input_responses.get(name_of(question))
@@ -95,7 +95,7 @@ class Tasks:
         try:
             return await self._tools.events(run_id)
         except (CallboardError, ValueError) as error:
-            raise MCPError(INVALID_PARAMS, f"there is no task {run_id!r}") from error
+            raise MCPError(INVALID_PARAMS, f"unknown task: {run_id!r}") from error
 
 
 def _modern(context: ServerRequestContext[Any, Any]) -> Caller:
@@ -105,7 +105,7 @@ def _modern(context: ServerRequestContext[Any, Any]) -> Caller:
 
 
 def _open(events: Sequence[Event]) -> list[Question]:
-    """The questions that are open and have no answer yet: one that has is looked into, and not asked again."""
+    """Return the open questions without an answer: one with an answer is being checked, and is not asked again."""
     replies = (known(event) for event in events if event.type == ev.HumanAnswered.type)
     answers = {reply.interaction for reply in replies if isinstance(reply, ev.HumanAnswered)}
     return [question for question in fold(Questions(), events) if question.key not in answers]
@@ -113,7 +113,7 @@ def _open(events: Sequence[Event]) -> list[Question]:
 
 def _task(events: Sequence[Event]) -> dict[str, Any]:
     first, last = events[0], events[-1]
-    # A fork that has done nothing yet has no time of its own.
+    # A fork without new events has no time of acceptance.
     created = result_of(events).accepted_at or last.time
     times = {"createdAt": _time(created), "lastUpdatedAt": _time(last.time)}
     return {"taskId": first.run, **times, "ttlMs": None, "pollIntervalMs": POLL_MS}

@@ -1,6 +1,6 @@
-"""The tools: what each does, from its checked arguments to its answer, by the same ways as the commands.
+"""The tools: each from its checked arguments to its answer, through the same functions as the commands.
 
-Whatever an asker has to know is raised as a `CallboardError` (with ``problems`` where there are several) or `ApiError`.
+Errors for the caller are raised as `CallboardError` (with ``problems`` if there are several) or `ApiError`.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ from callboard.surfaces.mcp.run_reports import page_of, run_of
 from callboard.surfaces.mcp.run_wait import Awaiting
 
 DEFINITIONS_MAX = 200
-"""Registered definitions in one list."""
+"""Limit of registered definitions in one list."""
 
 
 class Tools:
     """Serves one tenant, with a connection to the runtime and a library of definitions.
 
-    ``performer`` is the worker that is to perform what is started here; empty: whichever does.
+    ``performer`` is the worker that has to perform the runs started here; empty for any worker.
     """
 
     def __init__(self, connection: Connection, library: Library, listings: Listings, performer: str = "") -> None:
@@ -74,7 +74,7 @@ class Tools:
         return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
 
     async def validate_workflow(self, asked: arguments.ValidateWorkflow, _caller: Caller) -> answers.Validation:
-        """Tell everything that is wrong with a workflow, each problem with its line; nothing is started."""
+        """Report all problems of a workflow, each with its line, without starting it."""
         if asked.file is not None:
             path = self.library.find(asked.file)
             source = text_of(path)
@@ -127,7 +127,7 @@ class Tools:
         return message | {name: value for name, value in others.items() if value is not None}, warnings
 
     async def _definition(self, asked: arguments.StartWorkflow) -> tuple[dict[str, Any], Sequence[Problem]]:
-        """Return the part of a start message that says what to run and with what, and what is odd about it."""
+        """Return the definition and input of a start message, and warnings about them."""
         if asked.file is not None:
             path = self.library.find(asked.file)
             request = _order(path, asked, dry_run=asked.dry_run, offline=asked.offline, strict=asked.strict)
@@ -147,37 +147,37 @@ class Tools:
         return message | {name: value for name, value in others.items() if value}, ()
 
     async def get_run(self, asked: arguments.GetRun, caller: Caller) -> answers.Run:
-        """Say how a run stands: status, output and results, error, usage, and what it waits for."""
+        """Return the state of a run: status, output and results, error, usage, and open questions and signals."""
         return await self.awaiting.run(asked.run_id, asked.wait_s, caller)
 
     async def events(self, run_id: str) -> Sequence[Event]:
         """Return all events of a run.
 
-        :raises UnknownRun: if there is no such run
+        :raises UnknownRun: if the run does not exist
         """
         return await self._connection.client.events(run_id)
 
     async def result(self, run_id: str) -> answers.Run:
-        """Say how a run stands. Raises as `events`."""
+        """Return the state of a run. Raises as `events`."""
         return run_of(await self.events(run_id))
 
     async def trace(self, run_id: str) -> Trace:
-        """Return the tree of what a run did. Raises as `events`."""
+        """Return the trace of a run. Raises as `events`."""
         return fold(TraceFold(), await self.events(run_id))
 
     async def list_runs(self, asked: arguments.ListRuns, _caller: Caller) -> answers.Runs:
-        """List runs, the newest first."""
+        """List runs, newest first."""
         body = msgspec.json.encode(asked.model_dump(exclude_none=True))
         found: RunList = await self._verbs.runs(self._tenant, body)
         return answers.Runs(runs=found.runs, more=found.more)
 
     async def list_questions(self, asked: arguments.ListQuestions, _caller: Caller) -> answers.Questions:
-        """List the questions that wait for an answer, of all runs, the oldest first; `schema` is the response's."""
+        """List the open questions of all runs, oldest first; `schema` is the JSON Schema of the response."""
         found = await self._verbs.questions(self._tenant, msgspec.json.encode(asked.model_dump(exclude_none=True)))
         return answers.Questions(questions=found.questions, more=found.more)
 
     async def watch_run(self, asked: arguments.WatchRun, _caller: Caller) -> answers.Page:
-        """Return what has happened in a run behind a sequence, and where to go on from."""
+        """Return the events of a run after a sequence, and the sequence to continue from."""
         client = self._connection.client
         ref = RunRef(self._tenant, asked.run_id)
         until = anyio.current_time() + asked.wait_s
@@ -192,10 +192,10 @@ class Tools:
                     async for _recorded in feed:
                         break
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- commands -----------------------------------------------------------------------------------------------------
 
     async def answer_question(self, asked: arguments.AnswerQuestion, caller: Caller) -> answers.Told:
-        """Answer a question that a run waits for. One that makes no sense is an error, and the question stays open."""
+        """Answer a question that a run waits for. An answer that does not fit is an error; the question stays open."""
         fields = {"interaction": asked.interaction or "", "user_response": asked.response, "response_data": asked.data}
         return await self._tell_run(asked.run_id, "answer", caller, by=asked.by, id=asked.id, channel="mcp", **fields)
 
@@ -206,13 +206,13 @@ class Tools:
         )
 
     async def resume_run(self, asked: arguments.ResumeRun, caller: Caller) -> answers.Told:
-        """Let a paused run go on, or go on by one node."""
+        """Resume a paused run, or let it perform one node."""
         return await self._tell_run(
             asked.run_id, "resume", caller, by=asked.by, id=asked.id, variables=asked.variables, step=asked.step
         )
 
     async def cancel_run(self, asked: arguments.CancelRun, caller: Caller) -> answers.Told:
-        """Cancel a run: what is going on is stopped, clean-up runs, and it ends cancelled."""
+        """Cancel a run: current work is stopped, clean-up is performed, and the run ends as cancelled."""
         return await self._tell_run(asked.run_id, "cancel", caller, by=asked.by, id=asked.id, reason=asked.reason)
 
     async def _tell_run(self, run_id: str, verb: str, caller: Caller, *, by: str | None, **fields: Any) -> answers.Told:
@@ -247,7 +247,7 @@ def _text(given: Any) -> str:
 def _examine_source(
     source: str, asked: arguments.ValidateWorkflow
 ) -> tuple[str, list[Problem], Definition[Any] | list[Problem]]:
-    """Return language, problems and definition of a text that lies in no folder."""
+    """Return language, problems and definition of a text that does not come from a file."""
     definition = parsed(source)
     if isinstance(definition, list):
         return "", definition, definition
@@ -257,6 +257,6 @@ def _examine_source(
     plan = language(definition.language).admit(definition, start)
     if isinstance(plan, Plan):
         return definition.language, list(plan.warnings), definition
-    # Without an input, none can be missed.
+    # Without an input, missing inputs are not problems.
     missed = [problem for problem in plan if asked.input is not None or not problem.where.startswith("input")]
     return definition.language, [*definition.warnings, *missed], definition

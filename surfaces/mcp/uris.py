@@ -1,4 +1,4 @@
-"""URIs: what of Callboard clients can read as resources, each under its address."""
+"""URIs: the addresses of the resources that clients can read."""
 
 import re
 from typing import NamedTuple
@@ -7,21 +7,24 @@ from urllib.parse import quote, unquote
 JSON_TYPE = "application/json"
 
 TEMPLATES = {
-    "definition": ("callboard://definitions/{name}", "A registered definition, as it is in force, by its name."),
-    "file": ("callboard://files/{path}", "A definition's file, by its path in the folders of this server."),
-    "result": ("callboard://runs/{run_id}/result", "How a run stands: status, output, results, error, what it awaits."),
+    "definition": ("callboard://definitions/{name}", "A registered definition in its current version, by name."),
+    "file": ("callboard://files/{path}", "A definition's file, by path in the folders of this server."),
+    "result": (
+        "callboard://runs/{run_id}/result",
+        "The state of a run: status, output, results, error, what it waits for.",
+    ),
     "trace": (
         "callboard://runs/{run_id}/trace",
-        "What a run did: its nodes, model turns and calls, with times.",
+        "The trace of a run: its nodes, model turns and calls, with times.",
     ),
 }
-"""What a URI is of: its template (RFC 6570) and what one reads there."""
+"""Kinds of resources: the template of the URI (RFC 6570) and a description."""
 
 _URI = re.compile(r"callboard://(?:(definitions|files)/([^/?#]+)|runs/([^/?#]+)/(result|trace))")
 
 
 class Address(NamedTuple):
-    """What a URI names: a ``kind`` of `TEMPLATES` and a name."""
+    """The parts of a URI: a ``kind`` of `TEMPLATES` and a name."""
 
     kind: str
     name: str
@@ -44,7 +47,7 @@ def trace_uri(run: str) -> str:
 
 
 def address_of(uri: str) -> Address | None:
-    """Say what a URI names; None if it is none of ours."""
+    """Parse a URI; return None if it matches no template."""
     found = _URI.fullmatch(uri)
     if found is None:
         return None

@@ -67,7 +67,7 @@ def test_the_environment_has_the_table_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("{", "is no JSON"),
+        ("{", "not valid JSON"),
         ("[]", "dict"),
         ('{"x": "sk-secret"}', "endpoints.x"),
         ('{"x": {"api": "openai"}}', "endpoints.x.base_url"),
@@ -76,8 +76,8 @@ def test_the_environment_has_the_table_as_json(tmp_path: Path) -> None:
         ('{"x": {"api": "openai", "base_url": "http://u:sk-secret@h"}}', "endpoints.x.base_url"),
         ('{"x": {"api": "openai", "base_url": "http://h", "kee": "sk-secret"}}', "endpoints.x.kee"),
         ('{"x:y": {"api": "openai", "base_url": "http://h"}}', "endpoints.x:y"),
-        ('{"openai": {"api": "openai", "base_url": "http://h"}}', "endpoints.openai: a provider"),
-        ('{"scripted": {"api": "openai", "base_url": "http://h"}}', "endpoints.scripted: a provider"),
+        ('{"openai": {"api": "openai", "base_url": "http://h"}}', "endpoints.openai: is the name of a provider"),
+        ('{"scripted": {"api": "openai", "base_url": "http://h"}}', "endpoints.scripted: is the name of a provider"),
     ],
 )
 def test_what_is_no_endpoint_is_refused_and_not_repeated(tmp_path: Path, given: str, words: str) -> None:

@@ -273,7 +273,10 @@ def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
     place.write("callboard.toml", '[notify.page]\non = "failed"\nwebhook = "${PAGER_URL}"\nsecret = "${PAGER_KEY}"\n')
     refused = place.here("notify", "test", "page")
     assert refused.exit_code == exits.FAILED
-    assert "notify.page tells nobody: PAGER_URL is not set; notify.page tells nobody: PAGER_KEY is" in refused.stderr
+    assert (
+        "notify.page sends no notices: PAGER_URL is not set; notify.page sends no notices: PAGER_KEY is"
+        in refused.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -284,14 +287,14 @@ def test_a_rule_without_its_variable_names_it(tmp_path: Path) -> None:
         ({"on": "fails", "email": "a@b"}, "input should be 'completed'"),
         ({"on": "waiting", "email": "a@b"}, "longer_than"),
         ({"on": "failed", "longer_than": "5m", "email": "a@b"}, "longer_than"),
-        ({"on": ["waiting", "failed"], "longer_than": "5m", "email": "a@b"}, "waiting stands alone"),
+        ({"on": ["waiting", "failed"], "longer_than": "5m", "email": "a@b"}, "waiting cannot be combined"),
         ({"on": "waiting", "longer_than": "soon", "email": "a@b"}, "longer_than"),
         ({"on": "failed", "where": "custmer=acme", "email": "a@b"}, "unknown field 'custmer'"),
         ({"on": "failed", "email": "a@b", "wheer": "x"}, "wheer"),
         ({"on": "failed", "email": "nobody"}, "email"),
-        ({"on": "failed", "webhook": "ftp://s3cret"}, "webhook is no address"),
+        ({"on": "failed", "webhook": "ftp://s3cret"}, "webhook must begin with https:// or http://"),
         ({"on": "failed", "webhook": "https://h", "secret": "s3cret"}, "secret has fewer"),
-        ({"on": "failed", "email": "a@b", "secret": "s3cret-s3cret"}, "secret belongs to a webhook"),
+        ({"on": "failed", "email": "a@b", "secret": "s3cret-s3cret"}, "secret requires a webhook"),
     ],
 )
 def test_what_is_wrong_with_a_rule_is_said_without_what_is_secret(
@@ -307,7 +310,7 @@ def test_what_is_wrong_with_a_rule_is_said_without_what_is_secret(
 def test_a_rule_whose_address_is_not_set_is_left_out_and_said(tmp_path: Path) -> None:
     config = configured(tmp_path, {"mine": {"on": "failed", "slack": "${OPS}"}})
     assert not config.notify["mine"].complete
-    assert config.warnings[0].message == "notify.mine tells nobody: OPS is not set"
+    assert config.warnings[0].message == "notify.mine sends no notices: OPS is not set"
     assert {name: value for name, value, _ in config.explain()}["notify"] == "mine=failed to slack"
 
 
@@ -337,5 +340,5 @@ async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answ
 
 
 def test_a_rule_on_rejected_starts_asks_nothing_about_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="a start that was rejected is not a run"):
+    with pytest.raises(ConfigInvalid, match="rejected starts, which are not runs"):
         configured(tmp_path, {"r": {"on": "rejected", "where": "definition=w", "webhook": "http://x.example"}})

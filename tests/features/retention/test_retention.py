@@ -187,11 +187,11 @@ def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
     ("members", "wrong"),
     [
         ({}, "age"),
-        ({"age": "0s"}, "age is less than 1 s"),
+        ({"age": "0s"}, "age must be at least 1 s"),
         ({"age": "old"}, "age"),
         ({"age": "1d", "status": "running"}, "status"),
         ({"age": "1d", "where": "status="}, "no value after status="),
-        ({"age": "1d", "archive_to": "here"}, "archive_to is no absolute path"),
+        ({"age": "1d", "archive_to": "here"}, "archive_to must be an absolute path"),
         ({"age": "1d", "keep": "1d"}, "keep"),
     ],
 )

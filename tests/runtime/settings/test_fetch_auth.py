@@ -112,7 +112,7 @@ def test_a_table_that_is_none_is_refused_without_its_value(text: str, tmp_path: 
 
 
 def test_an_unknown_name_beside_it_is_told_as_it_stands(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="there is no setting 'fetch'"):
+    with pytest.raises(ConfigInvalid, match="unknown setting 'fetch'"):
         configured(tmp_path, "[fetch]\nauht = {}\n")
 
 

@@ -137,7 +137,7 @@ async def test_what_is_no_workflow_is_told(house: House) -> None:
     assert "nodes" in (await said(client, "POST", "/v2/workflows", 400, json=nothing))["detail"]
     odd = body({**SORT, "id": "go"})
     assert "go" in (await said(client, "POST", "/v2/workflows", 400, json=odd))["detail"]
-    assert "no JSON object" in (await said(client, "POST", "/v2/workflows", 400, json=[1]))["detail"]
+    assert "not a JSON object" in (await said(client, "POST", "/v2/workflows", 400, json=[1]))["detail"]
 
 
 async def test_templates_are_those_of_the_nodes(house: House) -> None:
@@ -218,7 +218,7 @@ async def test_an_execution_that_asks_is_resumed_once(house: House) -> None:
     run = await begun(house, await made(client, ASK), HumanAsked.type)
     assert (await said(client, "GET", f"/v2/executions/{run}"))["status"] == "WAITING_FOR_HUMAN"
     path = f"/v2/executions/{run}/resume"
-    assert "waits for nothing" in (await said(client, "POST", path, 409, json=_answer("go")))["detail"]
+    assert "is not waiting" in (await said(client, "POST", path, 409, json=_answer("go")))["detail"]
     assert "user_response" in (await said(client, "POST", path, 400, json={"node_id": "approve"}))["detail"]
     [row] = (await said(client, "GET", f"/v2/executions/{run}"))["hil_interactions"]
     other = {"interaction_id": "another", **_answer("approve")}
@@ -380,7 +380,7 @@ async def test_health_is_that_of_the_log(house: House) -> None:
     assert well.status_code == 200
     [alone] = await health_of(Unreachable(connected=False), PATIENCE_S)
     assert (alone.status_code, alone.json()["status"]) == (503, "unhealthy")
-    assert "no connection" in alone.json()["detail"]
+    assert "not connected" in alone.json()["detail"]
     silent = Unreachable(connected=True)
     answers = await health_of(silent, 0.01, times=2)
     assert [(one.status_code, "has not answered" in one.json()["detail"]) for one in answers] == [(503, True)] * 2

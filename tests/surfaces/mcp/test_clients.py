@@ -87,12 +87,12 @@ async def test_definitions_results_and_traces_are_resources(client: Client) -> N
     ("uri", "said"),
     [
         ("callboard://files/..%2Fsecret.md", "no definition of this server has that path"),
-        ("callboard://files/token", "the file is no definition"),
-        ("callboard://files/token.yaml", "the file is no definition"),
+        ("callboard://files/token", "the file is not a definition"),
+        ("callboard://files/token.yaml", "the file is not a definition"),
         ("callboard://definitions/nobody", "no definition 'nobody' is registered"),
         ("callboard://runs/nobody/trace", "there is no run 'nobody'"),
-        (f"callboard://runs/{'x' * 5000}/trace", "names no run that there could be"),
-        ("file:///etc/passwd", "there is no resource"),
+        (f"callboard://runs/{'x' * 5000}/trace", "has an invalid run id"),
+        ("file:///etc/passwd", "unknown resource"),
     ],
 )
 async def test_what_is_no_resource_is_refused(uri: str, said: str, client: Client) -> None:
@@ -108,7 +108,7 @@ async def test_a_prompt_starts_a_workflow(client: Client) -> None:
     assert '{"file":"triage.yaml","input":{"service":"api"},"wait_s":60}' in text
     asked = await client.get_prompt("start:triage.yaml")
     assert "It also has service" in getattr(asked.messages[0].content, "text", "")
-    with pytest.raises(MCPError, match="no prompt"):
+    with pytest.raises(MCPError, match="unknown prompt"):
         await client.get_prompt("start:nobody")
 
 
@@ -209,7 +209,7 @@ async def test_a_run_is_a_task_where_the_client_takes_tasks(served: tuple[Place,
         assert (result.structured_content["run_id"], result.structured_content["status"]) == ("task-1", "completed")
         task = await of_task(client, "tasks/get", "task-1")
         assert (task["status"], task["result"]["structuredContent"]) == ("completed", result.structured_content)
-        with pytest.raises(MCPError, match="there is no task"):
+        with pytest.raises(MCPError, match="unknown task"):
             await of_task(client, "tasks/get", "nobody")
 
 

@@ -430,7 +430,7 @@ async def test_with_a_token_only_those_who_bring_it_get_in(tmp_path: Path) -> No
             assert page["events"][0]["event"]["payload"]["start"]["by"] == "user:ada"
             assert (await refusal(client, "cancel_run", run_id="adas"))["code"] == "http.scope"
         async with speaking(url, provider.token(scope="callboard:start")) as client:
-            with pytest.raises(MCPError, match="takes the scope 'read'"):
+            with pytest.raises(MCPError, match="needs the scope 'read'"):
                 await client.list_resources()
             # Of their own they are told, however often they send it; of others not, whatever they call it.
             for _ in range(2):

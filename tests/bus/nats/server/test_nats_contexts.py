@@ -60,10 +60,10 @@ def test_a_context_has_all_that_is_said_nowhere_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "name", "said"),
     [
-        ({}, "nobody", "there is no"),
-        ({}, "../x", "there is no"),
-        ({}, "a b", "is no name of a context"),
-        ({"nsc": "nsc://o/a/u", "socks_proxy": "x"}, "there", "has nsc, socks_proxy, for which there is no setting"),
+        ({}, "nobody", "does not exist"),
+        ({}, "../x", "does not exist"),
+        ({}, "a b", "invalid name of a context"),
+        ({"nsc": "nsc://o/a/u", "socks_proxy": "x"}, "there", "has nsc, socks_proxy, which Callboard does not support"),
         ({"nkey": "/nowhere/seed"}, "there", "the nkey of"),
     ],
 )
