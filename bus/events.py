@@ -580,6 +580,13 @@ class ClockRead(Fact, frozen=True):
     value: dt.datetime
 
 
+class CodeMarked(Fact, frozen=True):
+    """The code of a workflow passed the marker ``id`` of a change, so the run follows the changed code there."""
+
+    type = "code.marked"
+    id: str
+
+
 class HumanAsked(Intent, frozen=True):
     """A question to a person. ``schema`` is the JSON Schema of the answer; logs of older versions have none."""
 
@@ -708,6 +715,7 @@ Payload = (
     | RunReleased
     | RunDiverged
     | RunAdopted
+    | CodeMarked
 )
 
 TYPES: dict[str, type[Payload]] = {payload.type: payload for payload in get_args(Payload)}

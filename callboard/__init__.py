@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from callboard.languages.python.models import generate
     from callboard.languages.python.runs import (
         ask,
+        changed,
         child,
         log,
         now,
@@ -87,6 +88,7 @@ __all__ = [
     "UsageInvalid",
     "__version__",
     "ask",
+    "changed",
     "child",
     "generate",
     "log",
@@ -132,6 +134,7 @@ _HOMES = {
     "languages.python.models": ("generate",),
     "languages.python.runs": (
         "ask",
+        "changed",
         "child",
         "log",
         "now",

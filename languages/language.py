@@ -257,6 +257,10 @@ class Node(Protocol):
         """Read the unpinned clock; recorded as ``clock.read``, the same on replay."""
         ...
 
+    def mark(self, id: str) -> bool:
+        """Pass a marker of changed code; recorded as ``code.marked``. False if the log predates the marker."""
+        ...
+
     def random(self, slot: str) -> float:
         """Return a number in [0, 1) that depends on the run's seed and the key only."""
         ...

@@ -86,6 +86,21 @@ def run_info() -> ThisRun:
     return ThisRun(info.execution_id, found.workflow.name, found.code.digest, info.input, loop.began)
 
 
+def changed(id: str) -> bool:
+    """Return whether a run follows a change of the code: False if its log predates this marker.
+
+    For a change that runs in flight cannot follow: ``if changed("new-tax"): … else: …``. Remove the old branch and the
+    marker when no run that predates the change is in flight. Outside of a workflow it is True.
+    """
+    loop = current_loop()
+    if loop is None:
+        return True
+    passed: dict[str, bool] = loop.locals.setdefault("changed", {})
+    if id not in passed:
+        passed[id] = loop.stage.root.mark(id)
+    return passed[id]
+
+
 # -- what people see --------------------------------------------------------------------------------------------------
 
 

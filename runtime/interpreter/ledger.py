@@ -56,6 +56,8 @@ class Ledger:
         self._driver = driver
         self._used: set[str] = set()
         self.usage = UsageFold()
+        self.replaying = False
+        """Whether the log holds later events than the one that is being delivered."""
         self.warned = WarnedFold()
 
     def state(self, payload: Payload, path: str, iteration: int, attempt: int) -> Event:
@@ -123,6 +125,16 @@ class Ledger:
         payload = ev.payload_of(recorded)
         assert isinstance(payload, ev.ClockRead)
         return payload.value
+
+    def mark(self, node: Execution, id: str) -> bool:
+        """Return whether the run passes a marker of changed code: if the log has it, or nothing recorded follows."""
+        self._driver.check_alive()
+        recorded = self._journal.take_fact((ev.CodeMarked.type, node.path, node.iteration, node.attempt, id))
+        if recorded is None and not self.replaying:
+            marked = ev.CodeMarked(id)
+            at = (node.path, node.iteration, node.attempt, id, node.source)
+            self._sink.write(marked.type, self._sink.seal(marked), *at)
+        return recorded is not None or not self.replaying
 
     def use(self, key: str) -> None:
         """Use an effect key, once.

@@ -91,6 +91,9 @@ class StageNode(Execution):
     def wall_time(self, slot: str) -> Instant:
         return self._asks.ledger.read_clock(self, self.key(slot))
 
+    def mark(self, id: str) -> bool:
+        return self._asks.ledger.mark(self, id)
+
     def random(self, slot: str) -> float:
         bits = self._asks.random_bits(self.key(slot))
         return (int.from_bytes(bits[:8], "big") >> 11) / _RANDOM_SCALE

@@ -38,6 +38,9 @@ class Admitted(Struct, frozen=True):
     plan: Plan[Any]
 
 
+AROUND = frozenset({"run.claimed", "run.adopted", "run.diverged", "run.parked", "run.released", "run.quarantined"})
+"""Events of a run's activations. They are not replayed."""
+
 LanguageOf = Callable[[str], Language[Any]]
 """Finds a language by its name."""
 
@@ -155,15 +158,15 @@ def replay_in_pieces(
     # A newer version may read the same start message differently; the run continues with the recorded values.
     recorded = stage.info
     plan = replace(admission.plan, input=recorded.input, arguments=recorded.arguments, options=recorded.options)
-    last = events[-1].n
+    last = max((event.n for event in events if event.type not in AROUND), default=started.n)
     # After the last recorded event the interpreter may state new events: a crashed worker may not have stored them.
-    stage.replaying = started.n < last
+    stage.ledger.replaying = started.n < last
     yield from run_to_rest(stage, lambda: stage.begin(admission.language.interpret(plan, stage), started))
     for event in events:
         if event.n > started.n:
-            stage.replaying = event.n < last
+            stage.ledger.replaying = event.n < last
             yield from deliver_in_pieces(stage, event)
-    stage.replaying = False
+    stage.ledger.replaying = False
 
 
 def deliver_in_pieces(stage: Stage, event: Event) -> Iterator[Computation | None]:

@@ -61,7 +61,6 @@ class Stage:
         self.waits = Waits(self.ledger, self.driver)
         self.asks = Asks(info, self.ledger, self.waits, self.driver, run, seed, parting)
         self.cancelling = False
-        self.replaying = False
         self.killed: Failure | None = None
         self.check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
         """Returns the problems of the variables that a resume sets."""
@@ -203,6 +202,10 @@ class Stage:
         entered = StageNode(self.asks, path, iteration, node, event.time, kind)
         self.asks.entered[path, iteration] = entered
         return entered
+
+    @property
+    def replaying(self) -> bool:
+        return self.ledger.replaying
 
     def place(self, path: str, node: str = "") -> StageNode:
         iteration = self._iterations.get(path, 0) + 1

@@ -200,6 +200,7 @@ def _effect(
     | ev.TimerSet
     | ev.TimerFired
     | ev.ClockRead
+    | ev.CodeMarked
     | ev.HumanAsked
     | ev.HumanAnswered
     | ev.HumanClosed
@@ -234,6 +235,8 @@ def _effect(
             return f"timer until {local(payload.due)} ({payload.purpose})"
         case ev.TimerFired():
             return "timer fired"
+        case ev.CodeMarked():
+            return f"follows the change {payload.id}"
         case ev.ClockRead():
             return f"clock read: {payload.value.isoformat()}"
         case ev.HumanAsked():

@@ -113,6 +113,7 @@ EXAMPLES: list[ev.Payload] = [
     ev.RunReleased("w1"),
     ev.RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w1", "0.1.0"),
     ev.RunAdopted("w1", "ab" * 32, "cd" * 32),
+    ev.CodeMarked("new-tax"),
 ]
 
 

@@ -13,6 +13,7 @@ from callboard.bus.events import (
     ChildStart,
     ChildUsage,
     ClockRead,
+    CodeMarked,
     CommandRefused,
     DefinitionRef,
     EffectCall,
@@ -258,6 +259,7 @@ def everything() -> Log:
     log.add(RunReleased("w3"))
     log.add(RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w3", "0.1.0"))
     log.add(RunAdopted("w3", "b" * 64, "a" * 64))
+    log.add(CodeMarked("new-tax"), "", 1, 1, "new-tax")
     log.add(RunQuarantined("log.unreadable", 7, "cb.run.acme.r1.all.node.exit", "no event"))
     log.add(CancelRequested("enough", "ada"))
     log.add(EffectCancelled(ChildStart.type, Failure("cancelled")), "main", 1, 1, "child")

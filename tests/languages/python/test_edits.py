@@ -163,3 +163,32 @@ def test_a_run_continues_with_an_edit_or_waits_for_code(name: str, point: int, d
         assert adopted == (not waits)
         assert len(python_calls.CALLS) == len(set(python_calls.CALLS))
         assert {("measure", "tea"), ("pack", "a"), ("pack", "cover")} <= set(python_calls.CALLS)
+
+
+WITH_A_CHANGE = ORDER.replace(
+    "    name = await label(size)\n",
+    "    if changed('boxed'):\n        await pack('label')\n    name = await label(size)\n",
+).replace("import ask,", "import ask, changed,")
+
+
+@pytest.mark.parametrize("point", range(1, 6))
+def test_a_marked_change_is_followed_by_runs_that_come_to_it_later(point: int, deploy: Callable[[str], str]) -> None:
+    with Scenario() as run:
+        run.start(source=deploy(ORDER), input={"item": "tea"})
+        for step in STEPS[: point - 1]:
+            step(run)
+        deploy(WITH_A_CHANGE)
+        for step in STEPS[point - 1 :]:
+            step(run)
+        assert run.result.status == "completed", run.result.error
+        follows = point == 1
+        assert (("pack", "label") in python_calls.CALLS) == follows
+        assert [event.type for event in run.events].count(ev.CodeMarked.type) == follows
+
+
+def test_a_marked_change_is_the_same_after_every_crash(deploy: Callable[[str], str]) -> None:
+    with Scenario() as run:
+        run.start(source=deploy(WITH_A_CHANGE), input={"item": "tea"})
+        for step in STEPS:
+            step(run)
+        run.crash_everywhere()

@@ -79,6 +79,7 @@ SAMPLES: list[Payload] = [
     ev.RunReleased("w1"),
     ev.RunDiverged("replay.diverged", "event 7 records a, and this replay asks for b", 7, "w1", "0.1.0"),
     ev.RunAdopted("w1", "ab" * 32, "cd" * 32),
+    ev.CodeMarked("new-tax"),
     ev.RunResumed(by="me"),
     ev.CancelRequested("enough", "me"),
     ev.CommandRefused("resume", "resume.not_paused", "the run is not paused"),
