@@ -35,7 +35,7 @@ def archive(
 
 @click.command("import", epilog=exits.EXIT_CODES)
 @click.argument("file", metavar="FILE[#RUN]")
-@click.option("--as", "id", metavar="ID", help="Give the run this id, instead of its own.")
+@click.option("--as", "id", metavar="ID", help="Import the run under this id.")
 @settings_options
 def import_runs(settings: Settings, file: str, id: str | None) -> None:
     """Put the runs of an archive, or one of them, into the store.

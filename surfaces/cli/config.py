@@ -10,10 +10,10 @@ from callboard.surfaces.cli.output import say
 @click.command(epilog=exits.EXIT_CODES)
 @settings_options
 def config(settings: Settings) -> None:
-    """Show every setting with its value and where that came from; secrets are masked.
+    """Show every setting, its value, and where the value comes from; secrets are masked.
 
-    A flag beats the environment (CALLBOARD_NATS_URL), which beats callboard.toml, which beats the default. If a server
-    stands, the last line says what it was measured to do with what runs append.
+    A flag overrides the environment (CALLBOARD_NATS_URL), which overrides callboard.toml, which overrides the default.
+    If a server is running, the last line shows how it stores appends, as measured.
     """
     import anyio
 

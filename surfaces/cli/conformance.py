@@ -23,9 +23,9 @@ def conformance(
 ) -> None:
     """Print the conformance claim of a language; with CORPUS, run its cases too.
 
-    CORPUS is a folder in the layout of the specification's tests/conformance, or one case of it. Every scenario is a
-    run of its own, all at once, on a server and a worker of this process. With --data-dir or --nats the runs are kept
-    for other commands to look at; otherwise nothing is.
+    CORPUS is a folder in the layout of the specification's tests/conformance, or one case of it. Each scenario is a
+    separate run; all run at once, on a server and a worker of this process. With --data-dir or --nats the runs are kept
+    for other commands; otherwise nothing is kept.
     """
     from callboard.surfaces.cli.conformance_action import conform
 

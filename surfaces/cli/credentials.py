@@ -43,10 +43,10 @@ def add(provider: str, user: str, settings: Settings) -> None:
 @user_option
 @settings_options
 def connect(provider: str, user: str, settings: Settings) -> None:
-    """Have someone connect their account at a provider in a browser (OAuth 2); it is renewed by itself from then on.
+    """Connect a person's account at a provider in a browser (OAuth 2); it is then renewed automatically.
 
-    The setting `oauth` names the application that they are asked for. Where it has a redirect_url, the address that the
-    browser is sent to is read from stdin; else it comes back to this machine.
+    The setting `oauth` names the application that the person authorises. If it has a redirect_url, paste the address
+    that the browser was sent to; otherwise the browser returns to this machine.
     """
     import anyio
 

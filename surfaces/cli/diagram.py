@@ -18,7 +18,8 @@ FORMS = ("mermaid", "svg")
 def diagram(settings: Settings, what: str, form: str, output: str | None, direction: str, title: str | None) -> None:
     """Draw a definition, or what a run of it did.
 
-    A definition needs no server. Of a run, each node has the colour of its outcome, and the ways taken stand out.
+    A definition needs no server. In a run, each node has the colour of its outcome, and the edges taken are
+    highlighted.
     """
     from callboard.surfaces.cli.diagram_action import Wanted, draw
 

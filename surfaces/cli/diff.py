@@ -11,11 +11,11 @@ from callboard.surfaces.cli.options import Settings, settings_options
 @click.argument("right", metavar="RUN")
 @settings_options
 def diff(settings: Settings, left: str, right: str) -> None:
-    """Tell what differs between two runs: definition, start, sources, way, nodes and their results, status.
+    """Show the differences between two runs: definition, start, sources, path, nodes and their results, status.
 
-    Durations, tokens and costs are told too, and never make a difference. Of a fork and its origin what lies after
-    their parting is told. Ends as diff(1) does: with 0 if nothing differs, with 1 if something does, with 2 if there is
-    no such run.
+    Durations, tokens and costs are shown too, but never count as a difference. For a fork and its origin, only events
+    after the fork are compared. The exit code is that of diff(1): 0 without a difference, 1 with one, 2 if a run does
+    not exist.
     """
     import anyio
 

@@ -15,8 +15,8 @@ from callboard.surfaces.cli.options import json_option
 def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
     """Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON. Needs no server.
 
-    The braces of a flow's document may stand around it. Without --bindings there is nothing to read but constants;
-    now() and wallTime() are the present. An expression that begins with a minus is told from an option by `--`.
+    The expression may be in the braces of a flow's document. Without --bindings it can only use constants; now() and
+    wallTime() are the current time. Put `--` before an expression that begins with a minus.
 
     \b
     callboard eval '1 + 2'

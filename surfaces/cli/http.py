@@ -18,10 +18,10 @@ from callboard.surfaces.cli.options import Address, Settings, settings_options
 @settings_options
 @click.pass_context
 def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> None:
-    """Serve the runtime over HTTP: start, tell, look, follow.
+    """Serve the runtime over HTTP: start runs, send commands, read and follow.
 
-    Its own process beside the workers: it joins the server that --nats names, or the one that stands over the data
-    directory, and performs nothing itself. /openapi.json says what there is.
+    This process performs no runs. It connects to the server that --nats names, or to the running server of the data
+    directory. /openapi.json describes the interface.
     """
     import anyio
 

@@ -28,8 +28,8 @@ def mcp(
 ) -> None:
     """Serve workflows as tools for agents: list, validate, start, watch, answer.
 
-    Speaks MCP on stdin and stdout, or at http://HOST:PORT/mcp. It joins the server that --nats names, or the one that
-    stands over the data directory; where none does, it runs one of its own, with a worker, for as long as it lives.
+    Speaks MCP on stdin and stdout, or at http://HOST:PORT/mcp. It connects to the server that --nats names, or to the
+    running server of the data directory. Without one it starts its own server and worker for as long as it runs.
 
     \b
     claude mcp add callboard -- callboard mcp --folder workflows --import-from workflows/tools

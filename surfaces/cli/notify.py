@@ -41,7 +41,7 @@ def test(rule: str, settings: Settings) -> None:
 )
 @settings_options
 def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
-    """Show what the rules would have told of what is in the log, all or those named. No one is told."""
+    """Show the notices that all rules, or the named ones, would have sent about the log. Nothing is sent."""
     import anyio
 
     from callboard.surfaces.cli.notify_action import show_preview

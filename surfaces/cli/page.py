@@ -21,10 +21,9 @@ from callboard.surfaces.cli.options import Address, Settings, settings_options
 def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, int]) -> None:
     """Look at the runs of a file of events in a browser.
 
-    FILE is an archive, or has events line by line, as the page exports them, or `callboard trace RUN --format events`
-    prints them. They
-    are only looked at: nothing can be told to these runs, and what is served ends with the command. The page of runs
-    that continue is at the address of `callboard up` or `callboard http`.
+    FILE is an archive, or has one event per line, as the page exports them or `callboard trace RUN --format events`
+    prints them. The runs are read-only, and the server ends with the command. The page of runs in progress is at the
+    address of `callboard up` or `callboard http`.
     """
     import anyio
 

@@ -24,10 +24,10 @@ def purge(
     by: str | None,
     reason: str,
 ) -> None:
-    """Take RUN out of the log, with its child runs: events, large values, what it was started with and told.
+    """Remove RUN from the log, with its child runs: events, large values, its start and its commands.
 
-    It is gone permanently; its id is not used again. Runs that continue stay, and those that forks share. `--where
-    'ended>90d'` is what ended more than 90 days ago.
+    A removed run cannot be restored, and its id is not used again. Runs in progress stay, and so do runs that share
+    events with a fork. `--where 'ended>90d'` selects runs that ended more than 90 days ago.
     """
     if sum((run is not None, question is not None, everything)) != 1:
         raise click.UsageError(NAME_ONE)

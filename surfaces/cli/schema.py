@@ -11,9 +11,9 @@ from callboard.surfaces.cli.output import say
 @click.argument("name", required=False)
 @json_option
 def schema(name: str | None, as_json: bool) -> None:
-    """Print a JSON Schema: of all events, a start, what runs are told, scripts, the configuration, documents.
+    """Print a JSON Schema: of events, a start, commands, scripts, the configuration, documents.
 
-    Without NAME it lists what there is. `asyncapi` is an AsyncAPI document of all subjects.
+    Without NAME it lists the schemas. `asyncapi` is an AsyncAPI document of all subjects.
 
     \b
     callboard schema events > events.json

@@ -13,7 +13,7 @@ from callboard.surfaces.cli.options import Settings, settings_options
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser too, where `callboard up` serves it.")
 @settings_options
 def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> None:
-    """Show how RUN stands: status, nodes, what it waits for, usage, error.
+    """Show the state of RUN: status, nodes, what it waits for, usage, error.
 
     The exit code is about this command, not about the run.
     """

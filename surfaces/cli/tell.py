@@ -51,7 +51,7 @@ def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | N
 @many
 @settings_options
 def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Let RUN come to a stand before its next node."""
+    """Pause RUN before its next node."""
     _tell(settings, whom, "pause", reason=reason, by=by, id=id)
 
 
@@ -76,7 +76,7 @@ def resume(
 @_id
 @settings_options
 def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
-    """Let a paused RUN continue by one node: it stands still again at the next."""
+    """Let a paused RUN perform one node, and pause it again."""
     _tell(settings, run, "resume", variables=_values(variables), by=by, id=id, step=True)
 
 

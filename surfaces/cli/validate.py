@@ -16,10 +16,10 @@ from callboard.surfaces.cli.options import json_option
 def validate(
     ctx: click.Context, file: str, input_text: str | None, arguments_text: str | None, strict: bool, as_json: bool
 ) -> None:
-    """Tell every problem of a definition, each with its line and column. Needs no server.
+    """Report every problem of a definition, with its line and column. Needs no server.
 
-    Files that it names are looked for beside it. Warnings alone leave the exit code at 0, unless `--strict` takes them
-    for errors.
+    Files that it names are looked up beside it. Warnings alone leave the exit code at 0; `--strict` treats them as
+    errors.
     """
     from callboard.surfaces.cli.validate_action import validate_file
 
