@@ -17,6 +17,9 @@ from callboard.projections.projection import Projection
 EVERY_EVENTS = 1_024
 """The initial number of events between keyframes."""
 
+PROJECTIONS = "callboard.projections."
+"""The package whose objects are folds, or parts of folds, and are copied."""
+
 KEPT_MAX = 32
 """The maximum number of keyframes. Above it, every second one is dropped, which doubles the interval."""
 
@@ -68,7 +71,7 @@ def copied(value: V) -> V:
             found = deque((copied(member) for member in value), value.maxlen)
         case Struct() if not value.__struct_config__.frozen:
             found = copy.copy(value)
-        case _ if type(value).__module__.startswith(__package__ or "") and hasattr(value, "__dict__"):
+        case _ if type(value).__module__.startswith(PROJECTIONS) and hasattr(value, "__dict__"):
             found = copy.copy(value)
             for name, member in vars(value).items():
                 setattr(found, name, copied(member))

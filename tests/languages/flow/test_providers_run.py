@@ -218,5 +218,5 @@ def test_settings_that_are_none(tmp_path: Path, text: str, named: str) -> None:
 def test_settings_in_the_environment(tmp_path: Path) -> None:
     env = {"CALLBOARD_PROVIDERS": '{"process": {"allow": ["ls"]}}'}
     assert load(env=env, cwd=tmp_path).providers.process.allow == ["ls"]
-    with pytest.raises(ConfigInvalid, match="no JSON"):
+    with pytest.raises(ConfigInvalid, match="not valid JSON"):
         load(env={"CALLBOARD_PROVIDERS": "ls"}, cwd=tmp_path)
