@@ -26,11 +26,11 @@ LIMITS = {
     "runtime": 30,
     "features": 15,
     "service": 25,
-    "surfaces": 148,
+    "surfaces": 142,
     "callboard": 20,
     "benchmarks": 10,
     "examples": 10,
-    "page": 20,
+    "page": 115,
     "docs": 55,
     "CHANGELOG.md": 25,
 }

@@ -1,4 +1,4 @@
-// The open questions of all runs.
+// The open questions of all runs, for whoever shows them.
 
 import {get, Refused} from './api.js'
 import {Asking} from './asking.js'

@@ -1,4 +1,4 @@
-// Rows: the part of each event that the page keeps. Its content is fetched when it is shown. Pure.
+// Rows: what the page keeps of each event. Its content is fetched when it is looked at. Pure.
 
 /**
  * @typedef {object} Row

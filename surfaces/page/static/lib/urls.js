@@ -1,4 +1,4 @@
-// Addresses: parse and build the addresses of views. Pure.
+// Addresses: what each one shows, and how one is made. Pure.
 
 /**
  * @typedef {object} Place

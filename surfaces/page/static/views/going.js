@@ -1,4 +1,4 @@
-// Navigation between addresses without reloading the page.
+// Going from one address to another without loading the page anew.
 
 /** @type {() => void} */
 let arrived = () => {}
