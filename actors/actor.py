@@ -116,7 +116,7 @@ class Child:
         self.has_ended = False
         self._ended: anyio.Event | None = None
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until the actor is gone."""
         if not self.has_ended:
             self._ended = self._ended or anyio.Event()
@@ -127,7 +127,7 @@ class Child:
         _set(self._ended)
 
     def stop(self) -> None:
-        """Cancel the actor; `ended` returns when it is gone."""
+        """Cancel the actor; `wait_ended` returns when it is gone."""
         self.scope.cancel()
 
 

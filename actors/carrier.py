@@ -16,7 +16,7 @@ from callboard.actors.models.model import Model, ModelFailed, ModelTurn, Provide
 from callboard.actors.models.waits import Waits
 from callboard.actors.permits import EVERYTHING, Permits
 from callboard.actors.tools import lent
-from callboard.actors.tools.failures import shortened
+from callboard.actors.tools.failures import shorten
 from callboard.actors.tools.tool import INPUT_REQUIRED, ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure, McpTools, ModelReply, ToolSource, ToolSpec, Usage
@@ -153,7 +153,7 @@ class Reporter:
     def retrying(self, node: str, retrying: Retrying) -> None:
         """Record that a model is tried again, so that people who watch know why there is no answer yet."""
         failure = retrying.failure
-        why = f"{failure.code} {shortened(' '.join(failure.message.split()), RETRY_REASON_CHARS_MAX)}".rstrip()
+        why = f"{failure.code} {shorten(' '.join(failure.message.split()), RETRY_REASON_CHARS_MAX)}".rstrip()
         message = f"try {retrying.tries} of {retrying.tries_max} failed, again in {retrying.wait_s:.1f} s: {why}"
         data = {"code": failure.code, "tries": retrying.tries, "wait_s": round(retrying.wait_s, 3)}
         self._aside(ev.NodeProgress(node=node, message=message, data=data))
@@ -163,7 +163,7 @@ class Reporter:
         if variables:
             message = ", ".join(f"{one.variable} to {one.to}" for one in variables)
             data = {"lent": [{"variable": one.variable, "to": one.to} for one in variables]}
-            whole = shortened(f"lends {message}", PROGRESS_CHARS_MAX)
+            whole = shorten(f"lends {message}", PROGRESS_CHARS_MAX)
             self._aside(ev.NodeProgress(node=node, message=whole, data=data))
 
     def warn(self, node: str, code: str, reason: str) -> None:
@@ -250,7 +250,7 @@ class Carrier:
             _say(reporter, job, call, error.progress)
             return ev.ModelResult(
                 text=heard.text,
-                error=self._waits.agreed(error.failure),
+                error=self._waits.with_wait(error.failure),
                 usage=error.usage,
                 requests=error.requests,
                 model=model_name(call) if error.usage.tokens else "",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from callboard.actors.lending.addresses import AddressRefused, checked_addresses
-from callboard.actors.trust import trusted
+from callboard.actors.trust import trusted_context
 from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def fetch_text(url: str, rules: FetchRules) -> str:
     try:
         with anyio.fail_after(rules.timeout_s):
             # No proxies from the environment: through a proxy, the checked address would not be the one reached.
-            async with httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=rules.timeout_s) as client:
+            async with httpx.AsyncClient(verify=trusted_context(), trust_env=False, timeout=rules.timeout_s) as client:
                 for pause_s in RETRY_PAUSES_S:
                     try:
                         return await _follow(client, url, rules)

@@ -18,7 +18,7 @@ from callboard.actors.toolboxes import Toolboxes
 from callboard.actors.tools.shared import Shared
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.errors import unexpected
+from callboard.bus.errors import unexpected_failure
 from callboard.bus.events import Payload
 
 log = structlog.get_logger(__name__)
@@ -109,14 +109,14 @@ class NodeActor:
     def _beside(self, body: Callable[[], Awaitable[None]]) -> None:
         """Run a task next to the actor, under its name: if the task fails, the actor has failed."""
 
-        async def watched() -> None:
+        async def run_watched() -> None:
             try:
                 await body()
             except Exception:
                 self._stop()
                 raise
 
-        self._spawn(self.name, watched)
+        self._spawn(self.name, run_watched)
 
     def _stop(self) -> None:
         """Stop the running effects, whose outcomes are not needed any longer, and close the sessions."""
@@ -138,7 +138,7 @@ class NodeActor:
                     # log holds what its author can act on, and the usage.
                     log.exception("effect failed unexpectedly", key=job.key, kind=job.intent.type)
                     spent = outcome or job.spent.outcome()
-                    self._publisher.outcome(job.key, failed(job.intent, unexpected(error), spent))
+                    self._publisher.outcome(job.key, outcome_of_failure(job.intent, unexpected_failure(error), spent))
         finally:
             self._scopes.pop(job.key, None)
 
@@ -162,7 +162,7 @@ class NodeActor:
             self._limiter.release_on_behalf_of(borrower)
 
 
-def failed(intent: Payload, failure: Failure, found: Payload | None = None) -> Payload:
+def outcome_of_failure(intent: Payload, failure: Failure, found: Payload | None = None) -> Payload:
     """Return the outcome that says that an effect of this intent failed. ``found`` is an outcome that could not be
     recorded; its usage of a model is kept."""
     used: dict[str, Any] = {}

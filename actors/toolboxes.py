@@ -15,7 +15,7 @@ from callboard.actors.tools.run_scoped_servers import Spawn, Standing
 from callboard.actors.tools.tool import ToolFailed
 from callboard.actors.tools.toolbox import Toolbox, open_toolbox
 from callboard.bus.effects import Failure, ToolSource
-from callboard.bus.errors import unexpected
+from callboard.bus.errors import unexpected_failure
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +103,7 @@ class Toolboxes:
             self._keepers.pop(key, None)
         except Exception as error:
             log.exception("toolbox failed unexpectedly", key=key)
-            keeper.failure = ToolFailed(unexpected(error))
+            keeper.failure = ToolFailed(unexpected_failure(error))
             self._keepers.pop(key, None)
         finally:
             keeper.toolbox = None

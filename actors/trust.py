@@ -9,7 +9,7 @@ import ssl
 from functools import lru_cache
 
 
-def trusted() -> ssl.SSLContext:
+def trusted_context() -> ssl.SSLContext:
     """Return the context for clients. It is shared until the authorities change, so callers must not modify it."""
     paths = ssl.get_default_verify_paths()
     return _read(paths.cafile, paths.capath, _version(paths.cafile))

@@ -40,7 +40,7 @@ class Left:
             told = result.get("data") if isinstance(result, dict) else None
         return f", {msgspec.json.encode(self._name).decode()}: {msgspec.json.encode(told).decode()}"
 
-    def recalled(self, pointer: str, *, plain: bool = False) -> Text:
+    def recall(self, pointer: str, *, plain: bool = False) -> Text:
         """Return the JSON text of the value at a pointer (RFC 6901) in the payload of the node's exit.
 
         With ``plain`` a string is returned as it is, without quotes.
@@ -95,13 +95,13 @@ def request_of(spoken: Spoken, key: str, memory: Memory) -> Request:
 def news_of(spoken: Spoken, key: str, memory: Memory) -> list[Message]:
     """Return the messages that a turn adds to the previous one: the reply to the previous one, and the new messages."""
     call = spoken.calls[key]
-    messages = [said(spoken.replies[call.base])] if call.base is not None else []
+    messages = [reply_message(spoken.replies[call.base])] if call.base is not None else []
     for message in call.messages:
         messages.append(Message(message.role, [_part(part, spoken, memory) for part in message.parts]))
     return messages
 
 
-def said(reply: ModelResult) -> Message:
+def reply_message(reply: ModelResult) -> Message:
     """Return a model's reply as a message for the turns that continue from it."""
     parts: list[Part] = [Text(reply.text)] if reply.text else []
     parts += reply.tool_calls
@@ -113,7 +113,7 @@ def _part(part: Part, spoken: Spoken, memory: Memory) -> Part:
         case Text() | ToolUse():
             return part
         case Recall(of=of, at=at, plain=plain):
-            return memory.exits[of].recalled(at, plain=plain)
+            return memory.exits[of].recall(at, plain=plain)
         case Former():
             return Text("".join([left.member for left in memory.told.values()]))
         case ToolOutput(id=call_id, of=of):

@@ -80,7 +80,7 @@ class ModelUsage(Struct, frozen=True, omit_defaults=True):
         return self.usage.tokens > 0 or self.unmetered > 0
 
 
-def used(model: str, usage: Usage, requests: Sequence[Usage] = (), unmetered: int = 0) -> list[ModelUsage]:
+def model_usage(model: str, usage: Usage, requests: Sequence[Usage] = (), unmetered: int = 0) -> list[ModelUsage]:
     """Return the usage of a model in one turn, grouped by size of input.
 
     Each of the ``requests`` counts with its own size; the rest of the turn's total ``usage`` counts as one request.
@@ -107,7 +107,7 @@ class Metered(Protocol):
 
 def used_by(model: str, outcome: Metered) -> list[ModelUsage]:
     """Return the usage of a model that an outcome reports."""
-    return used(model, outcome.usage, outcome.requests, int(outcome.unmetered))
+    return model_usage(model, outcome.usage, outcome.requests, int(outcome.unmetered))
 
 
 def _measure(model: str, usage: Usage) -> ModelUsage:
@@ -321,7 +321,7 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
 
     ``env`` maps names to the names of environment variables of the worker, so that no secret enters the log. Tools
     that ``allow`` and ``deny`` exclude are listed by name only, even if their specifications are invalid. Only the code
-    that opens the source needs these two members; `recorded` removes them.
+    that opens the source needs these two members; `as_recorded` removes them.
     """
 
     name: str
@@ -339,7 +339,7 @@ class McpTools(Struct, frozen=True, tag="mcp", omit_defaults=True):
         """Return whether a tool may be offered."""
         return (self.allow is None or tool in self.allow) and tool not in self.deny
 
-    def recorded(self) -> "McpTools":
+    def as_recorded(self) -> "McpTools":
         """Return the source as it is recorded in the log."""
         return msgspec.structs.replace(self, allow=None, deny=[])
 

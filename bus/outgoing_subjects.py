@@ -69,7 +69,7 @@ class OutgoingPolicy(Struct, frozen=True):
 
         ``others`` are prefixes of other runtimes.
         """
-        if (fault := malformed(subject)) is not None:
+        if (fault := subject_fault(subject)) is not None:
             return fault
         if subject.startswith(("$", "_")):
             return Fault("refused", "subjects that begin with $ or _ belong to the NATS server")
@@ -79,7 +79,7 @@ class OutgoingPolicy(Struct, frozen=True):
 
     def fault_of_reply(self, tenant: str, subject: str, others: frozenset[str] = frozenset()) -> Fault | None:
         """Return why the answer to a message of this tenant may not be sent to a subject, None if it may."""
-        if (fault := malformed(subject)) is not None:
+        if (fault := subject_fault(subject)) is not None:
             return fault
         if subject.startswith(f"{_GATEWAY}."):
             return self.fault_of_reply(tenant, ".".join(subject.split(".")[_GATEWAY_TOKENS:]), others)
@@ -111,7 +111,7 @@ class OutgoingPolicy(Struct, frozen=True):
         )
 
 
-def malformed(subject: str) -> Fault | None:
+def subject_fault(subject: str) -> Fault | None:
     """Return why a text is not a subject that a message can be sent to, None if it is."""
     if not subject or not all(map(_WORD.fullmatch, subject.split("."))):
         return Fault("invalid", "expected words joined by dots, without wildcards, spaces and control characters")
@@ -140,7 +140,7 @@ def is_pattern(text: str) -> bool:
     return all(map(_PATTERN_WORD.fullmatch, words)) and (last == ">" or _PATTERN_WORD.fullmatch(last) is not None)
 
 
-def shown(subject: str) -> str:
+def quote_subject(subject: str) -> str:
     """Return a subject as an error shows it, on one line."""
     return repr(subject if len(subject) <= SHOWN_CHARS_MAX else f"{subject[:SHOWN_CHARS_MAX]}…")
 

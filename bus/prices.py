@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from callboard.bus.effects import ModelUsage, Usage, used
+from callboard.bus.effects import ModelUsage, Usage, model_usage
 
 PICO = 10**12
 """The number of units in a dollar; costs are added in these units."""
@@ -149,7 +149,7 @@ class Prices:
 
     def turn(self, model: str, usage: Usage, at: dt.datetime) -> Bill:
         """Return the cost of one request."""
-        return self.bill(used(model, usage), at)
+        return self.bill(model_usage(model, usage), at)
 
 
 def read_prices(table: Mapping[str, Any]) -> tuple[dict[str, list[Price]], dict[str, str]]:
@@ -197,7 +197,7 @@ def list_prices() -> Prices:
     return Prices(rows)
 
 
-def added(costs: Sequence[Cost]) -> Cost:
+def add_costs(costs: Sequence[Cost]) -> Cost:
     """Return the sum of costs for display."""
     usd = fsum(cost.usd for cost in costs)
     unmetered = sum(cost.unmetered or 0 for cost in costs)

@@ -108,7 +108,7 @@ class Subjects:
         self.run = lru_cache(maxsize=REMEMBERED_MAX)(self._run)
         self._events = lru_cache(maxsize=REMEMBERED_MAX)(self._events_of)
 
-    def stored(self) -> list[str]:
+    def stored_subjects(self) -> list[str]:
         """Return all subjects that the stream stores."""
         families = (
             "run",
@@ -159,7 +159,7 @@ class Subjects:
     def tell(self, ref: RunRef, verb: str) -> str:
         return f"{self.prefix}.tell.{token(ref.tenant)}.{token(ref.run)}.{verb}"
 
-    def told(self, ref: RunRef, verb: str, id: str) -> str:
+    def told_subject(self, ref: RunRef, verb: str, id: str) -> str:
         """Return the subject on which the first tell with an id is recorded. Admission does not read it."""
         return f"{self.tell(ref, verb)}.{sha256(id.encode()).hexdigest()[:32]}"
 
@@ -227,7 +227,7 @@ class Subjects:
     def blob(self, ref: RunRef, digest: str) -> str:
         return f"{self.prefix}.blob.{token(ref.tenant)}.{token(ref.run)}.{digest}"
 
-    def gone(self, ref: RunRef) -> str:
+    def gone_subject(self, ref: RunRef) -> str:
         """Return the subject of the mark that a run has been purged."""
         return f"{self.prefix}.gone.{token(ref.tenant)}.{token(ref.run)}"
 
@@ -239,7 +239,7 @@ class Subjects:
         tenant, run = subject.split(".")[self._depth + 1 :]
         return RunRef(name_of(tenant), name_of(run))
 
-    def forked(self, ref: RunRef) -> str:
+    def forked_subject(self, ref: RunRef) -> str:
         """Return the subject of the notes that forks share a run's events."""
         return f"{self.prefix}.forked.{token(ref.tenant)}.{token(ref.run)}"
 

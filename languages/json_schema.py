@@ -3,7 +3,7 @@
 from typing import Any
 
 from callboard.lib.json_schema import check
-from callboard.lib.json_schema.violation_messages import told
+from callboard.lib.json_schema.violation_messages import violation_message
 from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_LISTED_MAX = 10
@@ -16,7 +16,7 @@ def schema_fault(schema: JsonSchema) -> str | None:
         faults = check.faults(schema, most=1)
     except check.Inapplicable as error:
         return str(error)
-    return f"{_pointer(faults[0].path)}{told(faults[0])}" if faults else None
+    return f"{_pointer(faults[0].path)}{violation_message(faults[0])}" if faults else None
 
 
 def violations(schema: JsonSchema, value: JSON) -> list[str]:
@@ -30,7 +30,7 @@ def violations(schema: JsonSchema, value: JSON) -> list[str]:
     except check.Inapplicable as error:
         return [str(error)]
     found.sort(key=lambda violation: [str(step) for step in violation.path])
-    return [f"{_pointer(violation.path)}{told(violation)}" for violation in found[:VIOLATIONS_LISTED_MAX]]
+    return [f"{_pointer(violation.path)}{violation_message(violation)}" for violation in found[:VIOLATIONS_LISTED_MAX]]
 
 
 def _pointer(steps: tuple[Any, ...]) -> str:

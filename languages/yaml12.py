@@ -21,7 +21,7 @@ from callboard.bus.events import Problem
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, dotted
 from callboard.lib.json_types import JSON
-from callboard.lib.text import joined
+from callboard.lib.text import join_surrogates
 
 NODES_MAX = 100_000
 """How many values a document may hold, counting an alias as all that it represents."""
@@ -162,7 +162,7 @@ class _Builder:
             if not isinstance(key, ScalarNode):
                 self._complain(key, location, "a key must be a single word or text")
                 continue
-            name = joined(str(key.value))
+            name = join_surrogates(str(key.value))
             here = (*location, name)
             if not encodable(name):
                 self._complain(key, location, "a key holds half of a surrogate pair")
@@ -174,7 +174,7 @@ class _Builder:
         return members
 
     def _scalar(self, node: ScalarNode, location: Location) -> JSON:
-        text = joined(str(node.value))
+        text = join_surrogates(str(node.value))
         match node.tag:
             case tag if tag == _STR:
                 if not encodable(text):

@@ -18,7 +18,7 @@ class NotFinite(ValueError):
         self.at = at
 
 
-def encoded(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+def encode_finite(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     """Encode a value as JSON.
 
     :raises NotFinite: if it contains NaN or an infinity

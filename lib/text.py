@@ -24,7 +24,7 @@ def normalise_text(text: str) -> str:
     return text
 
 
-def joined(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return a text with its surrogate pairs joined; halves on their own remain."""
     if text.isascii():
         return text

@@ -34,7 +34,7 @@ def fold(projection: Projection[V], events: Iterable[Event]) -> V:
     return projection.view()
 
 
-def known(event: Event) -> Payload | None:
+def known_payload(event: Event) -> Payload | None:
     """Read an event's payload; None for a type that this version does not know.
 
     :raises msgspec.ValidationError: if the payload does not fit its type

@@ -154,7 +154,7 @@ def _by_discord(letter: _Letter) -> Any:
     if not token or channel is None:
         return notification.notify_discord(letter, content=letter.text)
     service = discord.bot(letter.config.get("DISCORD_API_URL", "").strip() or discord.API_URL, token)
-    body = discord.noted({"content": letter.text}, letter.idempotency_key)
+    body = discord.with_nonce({"content": letter.text}, letter.idempotency_key)
     path = f"/channels/{segment(channel, 'channel')}/messages"
     sent = service.post(path, body, repeatable=bool(letter.idempotency_key))
     return {"ok": True, "message_id": member(sent, "id")}

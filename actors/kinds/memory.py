@@ -19,7 +19,7 @@ from callboard.actors.memory.embedders import EmbedderOf, counting
 from callboard.actors.memory.entities import entities
 from callboard.actors.memory.exact import Exact
 from callboard.actors.memory.keyvalue import key_value
-from callboard.actors.memory.store import Store, failed
+from callboard.actors.memory.store import Store, effect_failed
 from callboard.actors.memory.text_store import TextStore
 from callboard.actors.memory.texts import Texts
 from callboard.bus.subjects import token
@@ -74,11 +74,11 @@ class Memory:
         try:
             asked = msgspec.convert(request, _Request)
         except msgspec.ValidationError as error:
-            raise failed("memory.malformed", f"invalid memory request: {error}") from error
+            raise effect_failed("memory.malformed", f"invalid memory request: {error}") from error
         kind = self._kinds.get(asked.memory.subtype)
         if kind is None:
             known = ", ".join(sorted(self._kinds))
-            raise failed("memory.subtype", f"unknown kind of memory {asked.memory.subtype!r}: expected {known}")
+            raise effect_failed("memory.subtype", f"unknown kind of memory {asked.memory.subtype!r}: expected {known}")
         names = (job.ref.tenant, asked.scope.workflow_id, asked.scope.user_id or "", asked.memory.id)
         brought = {name: value for name, value in request.items() if name not in ("operation", "memory", "scope")}
         value = await kind(

@@ -14,7 +14,7 @@ import structlog
 from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed, Job
-from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.failures import describe_error, shorten
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.work import WORK, Work, WorkContext
@@ -61,7 +61,7 @@ class Steps:
             return work.encode(returned), None
         except (ValueError, TypeError) as error:
             message = f"step {work.name} returned what has no form in JSON: {error}"
-            raise EffectFailed(Failure("step.bad_output", shortened(message), retryable=False)) from error
+            raise EffectFailed(Failure("step.bad_output", shorten(message), retryable=False)) from error
 
     async def _call(self, work: Work) -> Any:
         if work.is_coroutine:
@@ -75,7 +75,7 @@ class Steps:
 def _failure_of(work: Work, error: Exception) -> EffectFailed:
     own = traceback_of(error)
     details = {"type": type(error).__name__, **({"traceback": own} if own else {})}
-    message = shortened(f"step {work.name} raised {described(error)}")
+    message = shorten(f"step {work.name} raised {describe_error(error)}")
     logger.info("step raised", step=work.name, exc_info=error)
     return EffectFailed(Failure("step.failed", message, details=details, retryable=work.retryable(error)))
 

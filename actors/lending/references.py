@@ -11,6 +11,6 @@ def references(texts: Mapping[str, str]) -> list[str]:
     return sorted({name for text in texts.values() for name in _REFERENCE.findall(text)})
 
 
-def filled(text: str, value_of: Callable[[str], str]) -> str:
+def fill_references(text: str, value_of: Callable[[str], str]) -> str:
     """Return a text with each reference replaced by the variable's value."""
     return _REFERENCE.sub(lambda match: value_of(match.group(1)), text)

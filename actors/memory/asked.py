@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.actors.carrier import Spent
-from callboard.actors.memory.store import Store, failed
+from callboard.actors.memory.store import Store, effect_failed
 from callboard.lib.canonical_json import canonical
 
 
@@ -41,12 +41,12 @@ class Asked(Struct, frozen=True):
         """The first of these members that is given, as text. An input that is text is the first of them, unless the
         node is configured with one."""
         given = self.brought.get("input")
-        found = self.given(*names)
+        found = self.first_given(*names)
         if found is None:
             found = given if isinstance(given, str) else ""
         return as_text(found)
 
-    def given(self, *names: str) -> Any:
+    def first_given(self, *names: str) -> Any:
         """The first of these members that is neither null nor empty: each of the input, else of the node's
         configurations. So what the node is configured with is overridden by the member of that name and no other."""
         given = self.brought.get("input")
@@ -62,6 +62,8 @@ class Asked(Struct, frozen=True):
         value = self.settings.get(name)
         return otherwise if isinstance(value, bool) or not isinstance(value, int | float) else value
 
-    def unknown(self, *known: str) -> Exception:
+    def unknown_operation(self, *known: str) -> Exception:
         """Return the failure of an operation that this memory does not have."""
-        return failed("memory.operation", f"a memory of this kind has no {self.operation!r}, only {', '.join(known)}")
+        return effect_failed(
+            "memory.operation", f"a memory of this kind has no {self.operation!r}, only {', '.join(known)}"
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from callboard.actors.memory.asked import Asked, as_text
-from callboard.actors.memory.store import Document, changed, read, surplus
+from callboard.actors.memory.store import Document, change_document, read, surplus
 
 MESSAGES_MAX = 50
 NEARLY_FULL = 5
@@ -32,14 +32,14 @@ async def conversation(asked: Asked) -> Any:
         case "summarize" if not asked.own:
             return await _summarize(asked)
         case "store" | "add" | "append":
-            said = {"role": asked.given("role") or "user", "content": asked.text("message", "content", "text")}
-            return _to_payload(asked, await _append_message(asked, [said], asked.given("metadata")))
+            said = {"role": asked.first_given("role") or "user", "content": asked.text("message", "content", "text")}
+            return _to_payload(asked, await _append_message(asked, [said], asked.first_given("metadata")))
         case "get" | "retrieve" | "get_context":
             return _to_payload(asked, await _read(asked))
         case "clear":
-            return _to_payload(asked, await changed(asked.store, _key(asked), asked.once, _clear))
+            return _to_payload(asked, await change_document(asked.store, _key(asked), asked.once, _clear))
         case _:
-            raise asked.unknown("store", "retrieve", "get_context", "clear")
+            raise asked.unknown_operation("store", "retrieve", "get_context", "clear")
 
 
 def _key(asked: Asked) -> str:
@@ -83,7 +83,7 @@ async def _append_message(asked: Asked, said: list[Any], metadata: Any) -> Docum
         _forget(document, len(messages) - most)
         _fit(document)
 
-    return await changed(asked.store, _key(asked), asked.once, add)
+    return await change_document(asked.store, _key(asked), asked.once, add)
 
 
 async def _summarize(asked: Asked) -> dict[str, Any]:
@@ -98,7 +98,7 @@ async def _summarize(asked: Asked) -> dict[str, Any]:
             _forget(document, left)
             _fit(document)
 
-    await changed(asked.store, _key(asked), asked.once, fold)
+    await change_document(asked.store, _key(asked), asked.once, fold)
     return {}
 
 

@@ -114,11 +114,11 @@ def cosine(one: Vector, other: Vector) -> float:
     return sum(map(mul, one, other))
 
 
-def packed(vector: Vector) -> str:
+def pack_vector(vector: Vector) -> str:
     """Return a vector as text, in single precision."""
     return b64encode(array("f", vector).tobytes()).decode()
 
 
-def unpacked(text: str) -> Vector:
-    """Return the vector of a text made by `packed`."""
+def unpack_vector(text: str) -> Vector:
+    """Return the vector of a text made by `pack_vector`."""
     return array("f", b64decode(text)).tolist()

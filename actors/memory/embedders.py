@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.memory.embedder import Embedder, Hashing, Made, NotMade, Vector
-from callboard.actors.memory.store import failed
+from callboard.actors.memory.store import effect_failed
 from callboard.actors.models.catalog import PROVIDERS, Providers
 from callboard.actors.models.embedding_models import EmbeddingModel, EmbeddingRequest
 from callboard.actors.models.model import Model, ModelFailed
@@ -67,7 +67,7 @@ class Embedders:
         except ModelFailed as error:
             raise EffectFailed(error.failure) from error
         if not isinstance(model, EmbeddingModel):
-            raise failed("model.unknown", f"{spec!r} embeds no texts: {model.provider} has no models that do")
+            raise effect_failed("model.unknown", f"{spec!r} embeds no texts: {model.provider} has no models that do")
         return ByModel(model, name, spec, _dimensions(settings))
 
     def _choose_model(self, named: str) -> str:
@@ -84,7 +84,7 @@ class Embedders:
             return full
         own = named or default.embedding
         if not own:
-            raise failed("model.unknown", f"{self._default} has no default model for embeddings: name one")
+            raise effect_failed("model.unknown", f"{self._default} has no default model for embeddings: name one")
         return f"{self._default}:{own}"
 
     def _in_full(self, name: str) -> str:
@@ -97,7 +97,7 @@ class Embedders:
 
     def _unknown_model(self, name: str) -> Exception:
         known = ", ".join(name for name, one in self._providers.items() if not one.stands_in)
-        return failed("model.unknown", f"no provider of embeddings is named in {name!r}; there are {known}")
+        return effect_failed("model.unknown", f"no provider of embeddings is named in {name!r}; there are {known}")
 
 
 def _dimensions(settings: Mapping[str, Any]) -> int | None:
@@ -105,7 +105,9 @@ def _dimensions(settings: Mapping[str, Any]) -> int | None:
     if asked in (None, DIMENSION):
         return None
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 < asked <= DIMENSION_MAX:
-        raise failed("memory.malformed", f"`vector_dimension` is a number from 1 to {DIMENSION_MAX}, not {asked!r}")
+        raise effect_failed(
+            "memory.malformed", f"`vector_dimension` is a number from 1 to {DIMENSION_MAX}, not {asked!r}"
+        )
     return asked
 
 

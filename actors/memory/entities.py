@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from callboard.actors.memory.asked import Asked, as_text
-from callboard.actors.memory.store import Document, changed, failed, read, surplus
+from callboard.actors.memory.store import Document, change_document, effect_failed, read, surplus
 
 ENTITIES_MAX = 300
 FACTS_MAX = 25
@@ -36,7 +36,7 @@ async def entities(asked: Asked) -> Any:
             return _context(await _read(asked), str(asked.brought.get("query", "")))
         case "store" if not asked.own:
             told = [one.get("content", "") for one in asked.brought.get("messages", []) if one.get("role") == "user"]
-            facts = [fact for text in told for fact in mentioned(as_text(text))]
+            facts = [fact for text in told for fact in find_mentions(as_text(text))]
             if facts:
                 await _store_facts(asked, facts)
             return {}
@@ -53,10 +53,10 @@ async def entities(asked: Asked) -> Any:
         case "delete" | "clear":
             return await _remove_entity(asked)
         case _:
-            raise asked.unknown(*OPERATIONS)
+            raise asked.unknown_operation(*OPERATIONS)
 
 
-def mentioned(text: str) -> list[tuple[str, str]]:
+def find_mentions(text: str) -> list[tuple[str, str]]:
     """Return the persons and things that a text mentions: each name with its sentence."""
     found: list[tuple[str, str]] = []
     for sentence in _SENTENCE.split(text):
@@ -81,12 +81,12 @@ async def _read(asked: Asked) -> dict[str, Any]:
 def _entity(asked: Asked) -> str:
     name = asked.text("entity_name", "entity", "name").strip()
     if not name:
-        raise failed("memory.malformed", "an operation on an entity needs its name in `entity_name`")
+        raise effect_failed("memory.malformed", "an operation on an entity needs its name in `entity_name`")
     return name
 
 
 def _own(asked: Asked) -> tuple[str, list[str]]:
-    given = asked.given("facts", "fact", "value", "content")
+    given = asked.first_given("facts", "fact", "value", "content")
     listed: list[Any] = given if isinstance(given, list) else [given] if given is not None else []
     if isinstance(given, dict):
         listed = [f"{name}: {as_text(value)}" for name, value in given.items()]
@@ -105,7 +105,7 @@ async def _store_facts(asked: Asked, facts: list[tuple[str, str]]) -> dict[str, 
         # The latest entity is kept: one that is too large alone is refused.
         _forget(known, surplus(document, list(known.values())[:-1]))
 
-    return (await changed(asked.store, _key(asked), asked.once, keep))["entities"]
+    return (await change_document(asked.store, _key(asked), asked.once, keep))["entities"]
 
 
 def _forget(known: dict[str, Any], count: int) -> None:
@@ -121,7 +121,7 @@ async def _remove_entity(asked: Asked) -> dict[str, Any]:
         for one in [name] if name is not None else list(known):
             known.pop(one, None)
 
-    await changed(asked.store, _key(asked), asked.once, remove)
+    await change_document(asked.store, _key(asked), asked.once, remove)
     return {"success": True}
 
 

@@ -12,18 +12,18 @@ from typing import Any
 from anyio import to_thread
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.embedder import Embedder, Vector, cosine, packed, unpacked
+from callboard.actors.memory.embedder import Embedder, Vector, cosine, pack_vector, unpack_vector
 from callboard.actors.memory.store import (
     Conflict,
     Document,
     Entry,
-    changed,
-    encoded,
-    failed,
+    change_document,
+    effect_failed,
+    encode_document,
+    includes_change,
     read,
     read_all,
-    seen,
-    swept,
+    sweep_document,
 )
 from callboard.actors.memory.text_store import Embedding, Found, Text, Wanted, best_of, other_dimension
 
@@ -41,15 +41,15 @@ class Exact:
         by_key = {_key(asked, one.id): one for one in texts}
         held = await asked.store.keys(_below(asked))
         if len(by_key.keys() | held) > TEXTS_MAX:
-            raise failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
+            raise effect_failed("memory.full", f"a memory holds {TEXTS_MAX} texts at most, and has {len(held)}")
         # Texts that this effect has stored already need not be embedded again.
         here = {key: read(await asked.store.get(key)) for key in by_key.keys() & held}
-        new = {key: one for key, one in by_key.items() if key not in here or not seen(here[key], asked.once)}
+        new = {key: one for key, one in by_key.items() if key not in here or not includes_change(here[key], asked.once)}
         vectors = await embedding.of([one.text for one in new.values()], "texts")
         for (key, one), vector in zip(new.items(), vectors, strict=True):
             document: Document = {**one._asdict(), "at_ms": asked.at_ms}
-            document |= {"vector": packed(vector), "embedder": embedding.embedder.name}
-            await changed(asked.store, key, asked.once, partial(Document.update, **document))
+            document |= {"vector": pack_vector(vector), "embedder": embedding.embedder.name}
+            await change_document(asked.store, key, asked.once, partial(Document.update, **document))
 
     async def find(self, asked: Asked, wanted: Wanted, embedding: Embedding) -> list[Found]:
         entries = await asked.store.below(_below(asked))
@@ -69,12 +69,12 @@ class Exact:
     async def delete(self, asked: Asked, ids: Sequence[str]) -> None:
         for id in ids:
             if entry := await asked.store.get(_key(asked, id)):
-                await swept(asked.store, entry)
+                await sweep_document(asked.store, entry)
 
     async def clear(self, asked: Asked) -> int:
         entries = await asked.store.below(_below(asked))
         for entry in entries:
-            await swept(asked.store, entry)
+            await sweep_document(asked.store, entry)
         return len(entries)
 
     async def aclose(self) -> None:
@@ -102,17 +102,17 @@ async def _made_anew(embedding: Embedding, strange: Sequence[tuple[Entry, Docume
         part = strange[start : start + ANEW_MAX]
         vectors = await embedding.of([one["text"] for _, one in part], f"anew.{start}")
         for (entry, one), vector in zip(part, vectors, strict=True):
-            one |= {"vector": packed(vector), "embedder": embedding.embedder.name}
+            one |= {"vector": pack_vector(vector), "embedder": embedding.embedder.name}
             if asked.spent.model:
                 with suppress(Conflict):
-                    await asked.store.put(entry.key, encoded(one), entry.revision)
+                    await asked.store.put(entry.key, encode_document(one), entry.revision)
 
 
 def _rank(embedder: Embedder, texts: list[Document], vector: Vector, wanted: Wanted) -> list[Found]:
     query = wanted.query.strip().lower()
     found: list[Found] = []
     for one in texts:
-        kept = unpacked(one["vector"])
+        kept = unpack_vector(one["vector"])
         if len(kept) != len(vector):
             raise other_dimension(embedder.name, len(vector), len(kept))
         score = embedder.likeness(cosine(vector, kept))

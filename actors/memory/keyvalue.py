@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from callboard.actors.memory.asked import Asked
-from callboard.actors.memory.store import Document, changed, failed, read, read_all, swept
+from callboard.actors.memory.store import Document, change_document, effect_failed, read, read_all, sweep_document
 
 KEYS_MAX = 1_000
 """How many keys a memory holds unless it is configured otherwise."""
@@ -45,7 +45,7 @@ async def key_value(asked: Asked) -> Any:
         case "get_context":
             return _to_payload(value=await _context(asked), exists=True)
         case _:
-            raise asked.unknown(*OPERATIONS)
+            raise asked.unknown_operation(*OPERATIONS)
 
 
 def _to_payload(**more: Any) -> dict[str, Any]:
@@ -54,10 +54,10 @@ def _to_payload(**more: Any) -> dict[str, Any]:
 
 def _name(asked: Asked) -> str:
     """Return the complete name of the key, as it is listed."""
-    namespace = asked.given("namespace")
+    namespace = asked.first_given("namespace")
     name = asked.text("key")
     if not name:
-        raise failed("memory.malformed", f"{asked.operation} needs a `key`")
+        raise effect_failed("memory.malformed", f"{asked.operation} needs a `key`")
     return f"{namespace}:{name}" if namespace else f"{asked.settings.get('key_prefix') or ''}{name}"
 
 
@@ -85,7 +85,7 @@ async def _all(asked: Asked) -> dict[str, Any]:
         if _is_live(asked, document):
             found[document["key"]] = document["value"]
         elif asked.at_ms - document["at_ms"] > GONE_MS:
-            await swept(asked.store, entry)
+            await sweep_document(asked.store, entry)
     return found
 
 
@@ -104,12 +104,12 @@ async def _store_value(asked: Asked) -> dict[str, Any]:
         document |= {"key": name, "at_ms": asked.at_ms}
         document["expires_ms"] = asked.at_ms + int(ttl_s * 1000) if ttl_s > 0 else None
 
-    document = await changed(asked.store, _key(asked), asked.once, keep)
+    document = await change_document(asked.store, _key(asked), asked.once, keep)
     return _to_payload(value=document.get("value"), exists=True)
 
 
 def _ttl_s(asked: Asked) -> float:
-    options = asked.given("options")
+    options = asked.first_given("options")
     own = options.get("ttl") if isinstance(options, dict) else None
     return own if isinstance(own, int | float) else asked.number("default_ttl", 0)
 
@@ -139,7 +139,7 @@ async def _remove_value(asked: Asked, key: str) -> bool:
         document.pop("value", None)
         document["at_ms"] = asked.at_ms
 
-    await changed(asked.store, key, asked.once, remove)
+    await change_document(asked.store, key, asked.once, remove)
     # If the effect is carried out again, there is nothing to remove: the value existed the first time.
     return was[-1] if was else True
 

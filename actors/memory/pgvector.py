@@ -16,7 +16,7 @@ import anyio
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Vector
-from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encoded, failed
+from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, effect_failed, encode_document
 from callboard.actors.memory.text_store import (
     Embedding,
     Found,
@@ -118,7 +118,7 @@ class PgVector:
         vectors = await embedding.of([one.text for one in new.values()], "texts")
         rows: list[tuple[Any, ...]] = []
         for (id, one), vector in zip(new.items(), vectors, strict=True):
-            document = encoded({**one._asdict(), "at_ms": asked.at_ms})
+            document = encode_document({**one._asdict(), "at_ms": asked.at_ms})
             rows.append((id, document, facets_of(one.metadata), embedding.embedder.name, once, _encode_vector(vector)))
         await self._keep(table, rows, vectors[0], embedding)
 
@@ -151,14 +151,14 @@ class PgVector:
         # The table is dropped as well: the next texts may have vectors of another dimension.
         table = self._table(asked)
 
-        async def cleared(connection: Any) -> int:
+        async def drop_table(connection: Any) -> int:
             await connection.execute(LOCK.format(table=table))
             [row] = await connection.fetch(COUNT.format(table=table))
             await connection.execute(DROP.format(table=table))
             return row["count"]
 
         try:
-            return await self._run_in_transaction(cleared)
+            return await self._run_in_transaction(drop_table)
         except SqlFailed as refused:
             if refused.state != NO_TABLE:
                 raise
@@ -260,7 +260,7 @@ def _driver() -> Any:
         return importlib.import_module("asyncpg")
     except ImportError as error:
         message = f"asyncpg cannot be imported ({error}): install it with pip install 'callboard[pgvector]'"
-        raise failed("memory.refused", message) from error
+        raise effect_failed("memory.refused", message) from error
 
 
 def _passes(error: Exception) -> bool:

@@ -11,8 +11,8 @@ from uuid import UUID, uuid5
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Vector
-from callboard.actors.memory.remote import Answer, Remote, refused
-from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encoded
+from callboard.actors.memory.remote import Answer, Remote, refusal_of
+from callboard.actors.memory.store import APPLIED_MAX, ONCE_CHARS, Document, Unavailable, encode_document
 from callboard.actors.memory.text_store import (
     Embedding,
     Found,
@@ -138,7 +138,7 @@ class Qdrant:
             case {"result": {"config": {"params": {"vectors": {"size": int(size)}}}}} if size != len(vector):
                 return other_dimension(embedding.embedder.name, len(vector), size)
             case _:
-                return refused(answer, "refuses a request")
+                return refusal_of(answer, "refuses a request")
 
 
 def _result(answer: Answer, member: str | None = None) -> Any:
@@ -147,7 +147,7 @@ def _result(answer: Answer, member: str | None = None) -> Any:
     :raises EffectFailed: ``memory.refused``, ``memory.unavailable`` if the answer is not Qdrant's
     """
     if answer.status >= 300:
-        raise refused(answer, "refuses a request")
+        raise refusal_of(answer, "refuses a request")
     match answer.body:
         case {"result": result} if member is None:
             return result
@@ -174,7 +174,7 @@ def _parts(points: Sequence[Document]) -> Iterator[list[Document]]:
     size = 0
     for point in points:
         # A number of a vector takes at most two dozen characters.
-        length = len(encoded(point["payload"])) + 24 * len(point["vector"])
+        length = len(encode_document(point["payload"])) + 24 * len(point["vector"])
         if part and size + length > POINTS_BYTES_MAX:
             yield part
             part, size = [], 0

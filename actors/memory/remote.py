@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 import msgspec
 
-from callboard.actors.memory.store import Unavailable, failed
+from callboard.actors.memory.store import Unavailable, effect_failed
 from callboard.actors.models.trouble import retry_after_s
-from callboard.actors.trust import trusted
+from callboard.actors.trust import trusted_context
 from callboard.lib.backoff import backoff_s
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
@@ -61,7 +61,7 @@ class Remote:
             tried = await self._try(method, path, content)
             if isinstance(tried, Answer):
                 if tried.status in _KEYS:
-                    raise refused(tried, "does not take the key")
+                    raise refusal_of(tried, "does not take the key")
                 return tried
             wait = tried.after_s
             if wait is None:
@@ -99,7 +99,9 @@ class Remote:
         if self._client is None:
             import httpx
 
-            self._client = httpx.AsyncClient(headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=trusted())
+            self._client = httpx.AsyncClient(
+                headers=self._headers, timeout=ANSWER_S, trust_env=False, verify=trusted_context()
+            )
         return self._client
 
 
@@ -115,12 +117,12 @@ async def _read(response: "httpx.Response") -> bytes:
     async for piece in response.aiter_bytes():
         told += piece
         if len(told) > ANSWER_BYTES_MAX:
-            raise failed("memory.too_large", f"an answer of the store has more than {ANSWER_BYTES_MAX} bytes")
+            raise effect_failed("memory.too_large", f"an answer of the store has more than {ANSWER_BYTES_MAX} bytes")
     return bytes(told)
 
 
-def refused(answer: Answer, what: str) -> Exception:
+def refusal_of(answer: Answer, what: str) -> Exception:
     """Return the failure of a request that the server refuses, with its own text."""
     reason = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
     message = f"the store of memories {what}: status {answer.status}: {reason[:REASON_CHARS_MAX]}"
-    return failed("memory.refused", message)
+    return effect_failed("memory.refused", message)

@@ -81,7 +81,7 @@ class Store(Protocol):
         ...
 
 
-def failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
+def effect_failed(code: str, message: str, retryable: bool | None = False) -> EffectFailed:
     """Return the exception for a failure."""
     return EffectFailed(Failure(code, message, retryable=retryable))
 
@@ -96,7 +96,7 @@ async def read_all(entries: Sequence[Entry]) -> list[Document]:
     return await to_thread.run_sync(lambda: [read(entry) for entry in entries])
 
 
-def encoded(document: Document) -> bytes:
+def encode_document(document: Document) -> bytes:
     """Return a document in its stored form.
 
     :raises EffectFailed: ``memory.too_large``
@@ -104,11 +104,11 @@ def encoded(document: Document) -> bytes:
     body = msgspec.json.encode(document)
     if len(body) > DOCUMENT_BYTES_MAX:
         message = f"the document to be stored has {len(body)} bytes, the limit is {DOCUMENT_BYTES_MAX}"
-        raise failed("memory.too_large", message)
+        raise effect_failed("memory.too_large", message)
     return body
 
 
-def seen(document: Document, once: str) -> bool:
+def includes_change(document: Document, once: str) -> bool:
     """Return whether a document includes the change of this effect."""
     return once[:ONCE_CHARS] in document.get("applied", [])
 
@@ -125,7 +125,7 @@ def surplus(document: Document, parts: Iterable[Any]) -> int:
     return count
 
 
-async def changed(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
+async def change_document(store: Store, key: str, once: str, change: Callable[[Document], None]) -> Document:
     """Change a document in place, unless ``once`` has changed it already; return it as it is then.
 
     An unanswered write may have been made all the same. That is checked here, because a later operation has another
@@ -150,19 +150,19 @@ async def changed(store: Store, key: str, once: str, change: Callable[[Document]
             document["applied"] = [*applied, once][-APPLIED_MAX:]
             change(document)
             try:
-                await store.put(key, encoded(document), entry.revision if entry is not None else 0)
+                await store.put(key, encode_document(document), entry.revision if entry is not None else 0)
                 return document
             except Conflict:
                 pass
             except Unavailable as error:
                 unanswered = error
         await anyio.sleep(backoff_s(number, TRY_AGAIN_S, TRY_AGAIN_MAX_S))
-    raise unanswered or failed(
+    raise unanswered or effect_failed(
         "memory.contended", f"others changed the same document {TRIES_MAX} times in between", retryable=True
     )
 
 
-async def swept(store: Store, entry: Entry) -> None:
+async def sweep_document(store: Store, entry: Entry) -> None:
     """Remove a document unless it has changed since it was read."""
     with suppress(Conflict):
         await store.delete(entry.key, entry.revision)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedder import Embedder, NotMade, Vector
-from callboard.actors.memory.store import Document, failed
+from callboard.actors.memory.store import Document, effect_failed
 from callboard.lib.canonical_json import canonical
 
 SLUG_CHARS_MAX = 16
@@ -122,10 +122,10 @@ def best_of(found: Sequence[Found], wanted: Wanted) -> list[Found]:
 def other_dimension(embedder: str, has: int, kept: int) -> Exception:
     """Return the failure of an embedder whose vectors cannot be compared with the stored ones."""
     message = f"vectors of {embedder} have {has} dimensions, those of the memory {kept}: clear it, or name their model"
-    return failed("memory.dimension", message)
+    return effect_failed("memory.dimension", message)
 
 
 def other_embedder(embedder: str, count: int) -> Exception:
     """Return the failure of a search if all stored texts have vectors of other embedders."""
     message = f"{count} texts of the memory were not embedded by {embedder}: clear it, or name the model that did"
-    return failed("memory.embedder", message)
+    return effect_failed("memory.embedder", message)

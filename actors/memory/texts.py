@@ -6,7 +6,7 @@ from typing import Any
 
 from callboard.actors.memory.asked import Asked
 from callboard.actors.memory.embedders import EmbedderOf
-from callboard.actors.memory.store import failed
+from callboard.actors.memory.store import effect_failed
 from callboard.actors.memory.text_store import Embedding, Found, Text, TextStore, Wanted
 
 RESULTS = 5
@@ -55,7 +55,7 @@ class Texts:
             case "clear":
                 return {"success": True, "total_results": await self._store.clear(asked)}
             case _:
-                raise asked.unknown(*OPERATIONS)
+                raise asked.unknown_operation(*OPERATIONS)
 
     async def _embedding(self, asked: Asked) -> Embedding:
         return Embedding(await self._embedder_of(asked.settings), asked)
@@ -70,7 +70,7 @@ class Texts:
         query = query[:TEXT_CHARS_MAX]
         if not query.strip():
             return []
-        filters = asked.given("filters")
+        filters = asked.first_given("filters")
         wanted = Wanted(
             query=query,
             filters=filters if isinstance(filters, dict) else {},
@@ -85,13 +85,13 @@ def _items(asked: Asked) -> list[Text]:
 
     :raises EffectFailed: ``memory.malformed``, ``memory.full``
     """
-    given = asked.given("items")
+    given = asked.first_given("items")
     if not isinstance(given, list):
         own = asked.brought.get("input")
         text = asked.text("text", "content", "document", "query")
         given = [{**own, "text": text} if isinstance(own, dict) else text]
     if len(given) > ITEMS_MAX:
-        raise failed("memory.full", f"one operation keeps {ITEMS_MAX} texts at most, not {len(given)}")
+        raise effect_failed("memory.full", f"one operation keeps {ITEMS_MAX} texts at most, not {len(given)}")
     return [_item(one) for one in given]
 
 
@@ -99,13 +99,13 @@ def _item(given: Any) -> Text:
     own: dict[str, Any] = given if isinstance(given, dict) else {"text": given}
     text = own.get("text") or own.get("content")
     if not isinstance(text, str) or not text.strip():
-        raise failed("memory.malformed", "a text to be kept is a text, or an object with `text` or `content`")
+        raise effect_failed("memory.malformed", "a text to be kept is a text, or an object with `text` or `content`")
     id = own.get("id") or sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
     return Text(str(id), text[:TEXT_CHARS_MAX], own.get("metadata"))
 
 
 def _ids(asked: Asked) -> list[str]:
-    given = asked.given("ids", "id")
+    given = asked.first_given("ids", "id")
     ids = given if isinstance(given, list) else [] if given is None else [given]
     return list(dict.fromkeys(map(str, ids)))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from callboard.actors.models.anthropic_errors import failed
+from callboard.actors.models.anthropic_errors import failure_of
 from callboard.actors.models.anthropic_messages import DISPENSABLE, SCHEMA, THOUGHTS, request_of
 from callboard.actors.models.anthropic_stream import StreamFold
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
@@ -103,11 +103,11 @@ class AnthropicModel:
         headers = {"Idempotency-Key": turn.idempotency_key, **tracecontext.headers()}
         stream = self._messages.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, StreamFold(), request, on_text, failed, spent)
+            reply = await listen(stream, StreamFold(), request, on_text, failure_of, spent)
         except TryFailed as refused:
             learned = _without_thoughts(refused, turn, without)
             if learned is refused:
-                learned = self._refusals.learned(turn.model, refused, sent(request), without)
+                learned = self._refusals.process_refusal(turn.model, refused, sent(request), without)
             raise learned from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 

@@ -56,7 +56,7 @@ CODE_OF_TYPE: Mapping[str, str] = {
 """Codes by the type of an error inside a stream; any other becomes ``model.overloaded``, the provider's trouble."""
 
 
-def failed(error: Exception) -> TryFailed | None:
+def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:

@@ -18,7 +18,7 @@ from callboard.actors.models.request_parts import (
     passed_on,
     request,
     system_texts,
-    told,
+    tool_answer_text,
 )
 from callboard.actors.models.schemas import ANTHROPIC, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
@@ -111,6 +111,6 @@ def _block(part: Text | ToolUse | ToolOutput, names: Mapping[str, str]) -> dict[
         case ToolUse(id, tool):
             return {"type": "tool_use", "id": id, "name": names[tool], "input": input_of(part)}
         case ToolOutput(id=id, error=None):
-            return {"type": "tool_result", "tool_use_id": id, "content": told(part)}
+            return {"type": "tool_result", "tool_use_id": id, "content": tool_answer_text(part)}
         case ToolOutput(id=id):
-            return {"type": "tool_result", "tool_use_id": id, "content": told(part), "is_error": True}
+            return {"type": "tool_result", "tool_use_id": id, "content": tool_answer_text(part), "is_error": True}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from callboard.actors.models.anthropic_thoughts import Thought, begun, sealed
+from callboard.actors.models.anthropic_thoughts import Thought, begun, seal_thoughts
 from callboard.actors.models.draft import Call, Draft
 from callboard.actors.models.model import ProviderReply
 from callboard.actors.models.request_parts import Request
@@ -77,9 +77,9 @@ class StreamFold:
         if self.draft.ended and self.draft.stop_reason == "refusal":
             match self._stop_details:
                 case {"explanation": str(words)}:
-                    raise self.draft.refused(words, stop_details=self._stop_details)
+                    raise self.draft.refusal(words, stop_details=self._stop_details)
                 case _:
-                    raise self.draft.refused(stop_details=self._stop_details)
+                    raise self.draft.refusal(stop_details=self._stop_details)
         return self.draft.reply(request)
 
     def _open(self, index: int, block: Mapping[str, JSON]) -> str | None:
@@ -94,7 +94,7 @@ class StreamFold:
                     id if isinstance(id, str) else "",
                     name if isinstance(name, str) else "",
                     block.get("input"),
-                    sealed(self._since),
+                    seal_thoughts(self._since),
                 )
                 self._since = []
                 self._blocks[index] = call

@@ -47,7 +47,7 @@ def begun(block: Mapping[str, JSON]) -> Thought | None:
     return thought
 
 
-def sealed(since: Sequence[Thought | int]) -> str:
+def seal_thoughts(since: Sequence[Thought | int]) -> str:
     """Return the recorded form of everything since the last call; empty if there was no thinking."""
     if not any(isinstance(one, Thought) for one in since):
         return ""

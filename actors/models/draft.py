@@ -107,7 +107,7 @@ class Draft:
         """Return the failure of an unusable reply; ``again``: another try may succeed."""
         return TryFailed(Failure("model.bad_reply", message, details=self._details(), retryable=True), again=again)
 
-    def refused(self, message: str = "", **details: JSON) -> TryFailed:
+    def refusal(self, message: str = "", **details: JSON) -> TryFailed:
         """Return the failure of a turn that the model, or its provider, refused to answer."""
         message = message or "the model refused to answer"
         failure = Failure("model.refused", message, details={**self._details(), **details}, retryable=False)

@@ -13,7 +13,7 @@ import msgspec
 from callboard.actors.models import gemini_embeddings
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.gemini_contents import DISPENSABLE, SCHEMA, request_of
-from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
+from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failure_of
 from callboard.actors.models.gemini_stream import ContentFold
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
 from callboard.actors.models.refusals import Refusals
@@ -125,10 +125,10 @@ class GeminiModel:
     async def _try(self, turn: ModelTurn, without: set[str], on_text: OnText, spent: Spending) -> ModelReply:
         request = request_of(turn, without | self._refusals.of(turn.model))
         try:
-            reply = await listen(self._open_stream(request), ContentFold(), request, on_text, failed, spent)
+            reply = await listen(self._open_stream(request), ContentFold(), request, on_text, failure_of, spent)
         except TryFailed as refused:
             sent = request.params["config"]
-            raise self._refusals.learned(turn.model, refused, sent, without) from refused
+            raise self._refusals.process_refusal(turn.model, refused, sent, without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)
 
     async def _open_stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterable[Any]]:
@@ -144,7 +144,7 @@ class GeminiModel:
             async for chunk in stream:
                 yield chunk.model_dump(mode="json", exclude_none=True)
         except GARBAGE as error:
-            if failed(error) is not None:
+            if failure_of(error) is not None:
                 raise
             raise Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
         finally:

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
-from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failed
+from callboard.actors.models.gemini_errors import GARBAGE, Unreadable, failure_of
 from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
 
@@ -37,12 +37,12 @@ async def embed(client: Any, request: EmbeddingRequest) -> Embedded:
         said = await client.aio.models.embed_content(model=request.model, contents=contents, config=config)
         body = said.model_dump(mode="json", include={"embeddings", "usage_metadata"}, exclude_none=True)
     except GARBAGE as error:
-        if (known := failed(error)) is None:
-            known = failed(Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}"))
+        if (known := failure_of(error)) is None:
+            known = failure_of(Unreadable(f"the answer cannot be read: {type(error).__name__}: {error}"))
         assert known is not None
         raise known from error
     except Exception as error:
-        if (known := failed(error)) is None:
+        if (known := failure_of(error)) is None:
             raise
         raise known from error
     answer: _Answer = read_as(_Answer, body)

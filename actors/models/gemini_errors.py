@@ -33,7 +33,7 @@ class Unreadable(Exception):
     """The SDK could not read an answer."""
 
 
-def failed(error: Exception) -> TryFailed | None:
+def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:

@@ -58,10 +58,10 @@ class ContentFold:
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self._blocked:
-            raise self.draft.refused(self._words or f"the prompt was blocked: {self._blocked}", reason=self._blocked)
+            raise self.draft.refusal(self._words or f"the prompt was blocked: {self._blocked}", reason=self._blocked)
         reason = self.draft.stop_reason
         if reason in REFUSALS:
-            raise self.draft.refused(f"the answer was blocked: {reason}")
+            raise self.draft.refusal(f"the answer was blocked: {reason}")
         if reason in MISTAKES:
             raise self.draft.bad(f"the model broke off: {reason}", again=True)
         return self.draft.reply(request)

@@ -12,7 +12,7 @@ import msgspec
 from callboard.actors.models import openai_chat, openai_embeddings, openai_responses
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, embed_all
 from callboard.actors.models.model import ModelFailed, ModelTurn, OnRetry, OnText, unheard
-from callboard.actors.models.openai_errors import failed
+from callboard.actors.models.openai_errors import failure_of
 from callboard.actors.models.refusals import Refusals
 from callboard.actors.models.request_parts import sent
 from callboard.actors.models.request_retries import RetryPolicy, Spending, TryFailed, with_retries
@@ -117,7 +117,7 @@ class OpenAIModel:
         fold = openai_chat.ChatFold() if self._api is openai_chat else openai_responses.ResponseFold()
         stream = self._endpoint.create(**request.params, stream=True, extra_headers=headers)
         try:
-            reply = await listen(stream, fold, request, on_text, failed, spent)
+            reply = await listen(stream, fold, request, on_text, failure_of, spent)
         except TryFailed as refused:
-            raise self._refusals.learned(turn.model, refused, sent(request), without) from refused
+            raise self._refusals.process_refusal(turn.model, refused, sent(request), without) from refused
         return msgspec.structs.replace(reply, provider=self.provider)

@@ -19,7 +19,7 @@ from callboard.actors.models.request_parts import (
     passed_on,
     request,
     system_texts,
-    told,
+    tool_answer_text,
 )
 from callboard.actors.models.schemas import OPENAI, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
@@ -98,7 +98,7 @@ def _messages(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]
                 function = {"name": names[tool], "arguments": canonical(input_of(part)).decode()}
                 calls.append({"id": id, "type": "function", "function": function})
             case ToolOutput(id=id):
-                shaped.append({"role": "tool", "tool_call_id": id, "content": told(part)})
+                shaped.append({"role": "tool", "tool_call_id": id, "content": tool_answer_text(part)})
     if texts or calls:
         own: dict[str, Any] = {"role": message.role, "content": "\n\n".join(texts) or None}
         shaped.append({**own, "tool_calls": calls} if calls else own)
@@ -146,7 +146,7 @@ class ChatFold:
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
-            raise self.draft.refused(self._refusal)
+            raise self.draft.refusal(self._refusal)
         return self.draft.reply(request)
 
     def _delta(self, delta: Mapping[str, JSON]) -> str | None:

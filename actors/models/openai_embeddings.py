@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from callboard.actors.models.embedding_models import Embedded, EmbeddingRequest, read_as
-from callboard.actors.models.openai_errors import failed
+from callboard.actors.models.openai_errors import failure_of
 from callboard.bus import tracecontext
 from callboard.bus.effects import Usage
 
@@ -36,7 +36,7 @@ async def embed(endpoint: Any, request: EmbeddingRequest) -> Embedded:
         headers = {"Idempotency-Key": request.idempotency_key, **tracecontext.headers()}
         said = await endpoint.create(**params, extra_headers=headers)
     except Exception as error:
-        if (known := failed(error)) is None:
+        if (known := failure_of(error)) is None:
             raise
         raise known from error
     body = said.to_dict(warnings=False) if hasattr(said, "to_dict") else said

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from callboard.actors.models.error_bodies import said_in
 from callboard.actors.models.request_retries import TryFailed
-from callboard.actors.models.trouble import PASSING, TOO_LONG, TRANSPORT, code_of_status, entry_of, narrowed, try_failed
+from callboard.actors.models.trouble import (
+    PASSING,
+    TOO_LONG,
+    TRANSPORT,
+    code_of_status,
+    entry_of,
+    specific_code,
+    try_failed,
+)
 from callboard.bus.effects import Failure
 from callboard.lib.text import normalise_text
 
@@ -41,7 +49,7 @@ CODE_OF_WORD: Mapping[str, str] = {
 """Codes by the ``code``, or else the ``type``, of an error."""
 
 
-def failed(error: Exception) -> TryFailed | None:
+def failure_of(error: Exception) -> TryFailed | None:
     """Return the failure for an exception that comes from the SDK or through it; None for any other, which is a bug."""
     entry = entry_of(type(error), CODE_OF)
     if entry is None:
@@ -66,12 +74,12 @@ def failed(error: Exception) -> TryFailed | None:
     return try_failed(error, code_of(words, code), message=message, details=details)
 
 
-def told(error: Mapping[str, object]) -> TryFailed:
+def failure_in_stream(error: Mapping[str, object]) -> TryFailed:
     """Return the failure for an error within a stream; an unknown one counts as the provider's trouble."""
     words = [error.get(name) for name in ("code", "type")]
     word = words[0]
     message = said_in(dict(error)) or f"the provider failed: {word}"
-    code = narrowed(code_of(words, "model.overloaded"), message)
+    code = specific_code(code_of(words, "model.overloaded"), message)
     failure = Failure(
         code,
         normalise_text(message),

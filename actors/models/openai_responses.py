@@ -11,7 +11,7 @@ import msgspec
 from callboard.actors.models.call_ids import with_fit_ids
 from callboard.actors.models.draft import Call, Draft, count_of
 from callboard.actors.models.model import ModelTurn, ProviderReply
-from callboard.actors.models.openai_errors import told as error_told
+from callboard.actors.models.openai_errors import failure_in_stream as error_told
 from callboard.actors.models.request_parts import (
     Request,
     api_names,
@@ -21,7 +21,7 @@ from callboard.actors.models.request_parts import (
     passed_on,
     request,
     system_texts,
-    told,
+    tool_answer_text,
 )
 from callboard.actors.models.schemas import OPENAI, native_schema
 from callboard.actors.models.tool_schemas import with_object_schema
@@ -86,7 +86,7 @@ def _items(message: Message, names: Mapping[str, str]) -> list[dict[str, Any]]:
                 items += _thinking_items(part)
                 items.append({"type": "function_call", "call_id": id, "name": names[tool], "arguments": arguments})
             case ToolOutput(id=id):
-                items.append({"type": "function_call_output", "call_id": id, "output": told(part)})
+                items.append({"type": "function_call_output", "call_id": id, "output": tool_answer_text(part)})
     return items
 
 
@@ -161,7 +161,7 @@ class ResponseFold:
     def reply(self, request: Request) -> ProviderReply:
         """Return the finished reply, as `callboard.actors.models.draft.Fold.reply`."""
         if self.draft.ended and (self._refusal or self.draft.stop_reason == "content_filter"):
-            raise self.draft.refused(self._refusal)
+            raise self.draft.refusal(self._refusal)
         return self.draft.reply(request)
 
     def _call(self, index: int, item: Mapping[str, JSON]) -> Call:

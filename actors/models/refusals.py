@@ -62,7 +62,7 @@ class Refusals:
         """Return the parameters that a model refused."""
         return self._by_model.get(model, set())
 
-    def learned(self, model: str, failed: TryFailed, sent: Collection[str], without: set[str]) -> TryFailed:
+    def process_refusal(self, model: str, failed: TryFailed, sent: Collection[str], without: set[str]) -> TryFailed:
         """Process the failure of a request with the parameters ``sent``; return it, or one that is tried again at once
         without the refused parameter. One that is refused in this turn only is added to ``without``."""
         if failed.failure.code not in _MAY_REFUSE:

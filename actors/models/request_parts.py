@@ -122,7 +122,7 @@ def _one_text(texts: Sequence[str]) -> Iterator[Text]:
         yield Text("".join(texts[said[0] : said[-1] + 1]))
 
 
-def told(answer: ToolOutput) -> str:
+def tool_answer_text(answer: ToolOutput) -> str:
     """Return a tool's answer as text."""
     if answer.error is not None:
         return error_text(answer.error)

@@ -167,7 +167,7 @@ class _Turn(Struct):
 
     async def _try_once(self) -> Any:
         gate = self.lane.gate(self.model)
-        async with gate.passed():
+        async with gate.pass_limits():
             self.spent.begin()
             reply: Any = await self.attempt()
         gate.widen()

@@ -77,7 +77,7 @@ def try_failed(
     if (hint := headers.get("x-should-retry")) in ("true", "false"):
         again = hint == "true"
     words = _message(error, message, response)
-    code = narrowed(code, words)
+    code = specific_code(code, words)
     if response is None and code in _NAMES_ITS_ADDRESS and (address := _address(error)):
         words = f"{words} (at {address})"
     failure = Failure(
@@ -90,7 +90,7 @@ def try_failed(
     return TryFailed(failure, again=again, after_s=after_s if wait is None else wait)
 
 
-def narrowed(code: str, words: str) -> str:
+def specific_code(code: str, words: str) -> str:
     """Return the code of a refused request, made more specific if its text says that it is too long for the model."""
     return TOO_LONG if code == "model.bad_request" and is_too_long(words) else code
 

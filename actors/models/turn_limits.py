@@ -29,7 +29,7 @@ class Gate:
         self._spread_s = 0.0
 
     @asynccontextmanager
-    async def passed(self) -> AsyncGenerator[None]:
+    async def pass_limits(self) -> AsyncGenerator[None]:
         """Wait until a turn may go, and count it until the block ends."""
         turn = object()
         await self._places.acquire_on_behalf_of(turn)

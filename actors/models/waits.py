@@ -29,7 +29,7 @@ class Waits(Struct, frozen=True):
     max_s: float = WAIT_MAX_S
     clock: Callable[[], dt.datetime] = _utc_now
 
-    def agreed(self, failure: Failure) -> Failure:
+    def with_wait(self, failure: Failure) -> Failure:
         """Return the failure of a turn with the instant at which the run asks again, if the provider asks for a wait
         that is made; else with the reason why it is not made."""
         asked = asked_s(failure)

@@ -10,7 +10,7 @@ from callboard.actors.carrier import EffectFailed, Job
 from callboard.actors.providers.mock import MOCK, Mock
 from callboard.actors.providers.provider import ActionFailed, ActionRequest, Answer, Passed, Request
 from callboard.bus.effects import Failure
-from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 
@@ -100,7 +100,7 @@ def _answer(uri: str, given: Any) -> Answer:
 def _json(uri: str, value: JSON) -> JSON:
     """Return a value in its JSON form."""
     try:
-        return decode_json(encoded(value))
+        return decode_json(encode_finite(value))
     except NotFinite as error:
         message = f"the answer of {uri} is not JSON: {error}"
         raise EffectFailed(Failure("provider.malformed", message, details={"at": error.at})) from error

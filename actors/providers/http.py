@@ -16,7 +16,7 @@ from callboard.actors.lending.addresses import AddressRefused, checked_addresses
 from callboard.actors.providers.http_request import PORTS, Asked, Unsendable, asked_of
 from callboard.actors.providers.http_response import PREFIX, answer_of
 from callboard.actors.providers.provider import Answer, Request, failure
-from callboard.actors.trust import trusted
+from callboard.actors.trust import trusted_context
 from callboard.bus import tracecontext
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Http:
             asked = asked_of(request, self._rules.bytes_max, self._rules.timeout_max_s)
             with anyio.fail_after(asked.timeout_s):
                 # No proxies from the environment: through one, the checked address would not be the one reached.
-                async with httpx.AsyncClient(verify=trusted(), trust_env=False, timeout=None) as client:
+                async with httpx.AsyncClient(verify=trusted_context(), trust_env=False, timeout=None) as client:
                     asked, response, content = await self._exchange(client, asked, metadata)
         except Unsendable as unsendable:
             return _failure(unsendable.code, str(unsendable), False, metadata)
@@ -96,7 +96,7 @@ class Http:
                 location = response.headers.get("location")
                 if location is None or not asked.follows(response.status_code):
                     return asked, response, await _content(response, asked)
-                asked = asked.redirected(response.status_code, location)
+                asked = asked.redirect(response.status_code, location)
             finally:
                 await response.aclose()
 

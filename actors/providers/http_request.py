@@ -69,7 +69,7 @@ class Asked(Struct, frozen=True):
             return False
         return status in (303, 307, 308) or self.method in _SAFE
 
-    def redirected(self, status: int, location: str) -> "Asked":
+    def redirect(self, status: int, location: str) -> "Asked":
         """Return the request that a redirect leads to.
 
         :raises Unsendable: ``TooManyRedirects``; ``Refused`` if it gives up encryption, or sends a body to another host

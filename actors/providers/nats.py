@@ -17,7 +17,7 @@ from callboard.actors.providers.durations import seconds_of
 from callboard.actors.providers.provider import Answer, Request, failure, success
 from callboard.bus import tracecontext
 from callboard.bus.nats.tenant_requests import AccountUnknown, SubjectRefused, TenantRequests
-from callboard.bus.outgoing_subjects import malformed
+from callboard.bus.outgoing_subjects import subject_fault
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 
@@ -135,7 +135,7 @@ class Nats:
             asked = f"no endpoint {endpoint!r}" if endpoint is not None else "several endpoints, and none was named"
             raise _Refused("UnknownEndpoint", f"the service {name!r} has {asked}; it has {known}")
         subject = endpoints[wanted]
-        if not isinstance(subject, str) or malformed(subject) is not None:
+        if not isinstance(subject, str) or subject_fault(subject) is not None:
             raise _Refused("NoResponders", f"the endpoint {wanted!r} of the service {name!r} has no subject to ask on")
         service = {member: info[member] for member in ("name", "id", "version") if member in info}
         return _Found(subject, service)

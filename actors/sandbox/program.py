@@ -94,7 +94,7 @@ def _read(size: int) -> bytes | None:
 
 
 def _serve(limits: Mapping[str, Any], request: bytes, isolated: bool) -> None:
-    child, answer = _fork_child(limits, lambda: request_loop.answered(request, limits["output_bytes"]), isolated)
+    child, answer = _fork_child(limits, lambda: request_loop.answer_request(request, limits["output_bytes"]), isolated)
     ending, written = _watch_child(answer, limits)
     os.close(answer)
     # A child that has answered is ending anyway; one that has closed its stdout and lingers is not waited for.
@@ -182,7 +182,9 @@ def _probe() -> str:
 
 def _try_walls() -> bytes:
     """Do what code may do, then what it may not."""
-    request_loop.answered(b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000)
+    request_loop.answer_request(
+        b'{"source":"lambda x: [0] * 100000","function":null,"inputs":[0],"wrap":false}', 1_000_000
+    )
     try:
         os.close(os.dup(1))
     except PermissionError:

@@ -129,7 +129,7 @@ class _Printed:
         """Do nothing: writes are not buffered."""
 
 
-def answered(request: bytes, output_bytes_max: int) -> bytes:
+def answer_request(request: bytes, output_bytes_max: int) -> bytes:
     """Return the answer to a request; its results have at most ``output_bytes_max`` bytes together."""
     printed = _Printed()
     warnings.simplefilter("ignore")
@@ -227,10 +227,10 @@ def _names(printed: _Printed) -> dict[str, Any]:
 
 
 def _refusing(name: str) -> Callable[..., Any]:
-    def refused(*_given: Any, **_named: Any) -> Any:
+    def refuse(*_given: Any, **_named: Any) -> Any:
         raise Refused(f"code may not use {name}")
 
-    return refused
+    return refuse
 
 
 def _import(

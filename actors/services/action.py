@@ -34,7 +34,7 @@ class Action(Struct, frozen=True):
     env: Mapping[str, str]
     idempotency_key: str
 
-    def given(self, *names: str) -> Any:
+    def first_given(self, *names: str) -> Any:
         """Return the first of these members that is neither null nor empty, in the input or else the configurations."""
         return _first((self._own, self.configurations), names)
 
@@ -42,7 +42,7 @@ class Action(Struct, frozen=True):
         """Return the same from the input, or else from the object ``group`` of the input or of the configurations."""
         return _first((self._own, _object(self._own.get(group)), _object(self.configurations.get(group))), names)
 
-    def opened(self) -> "Action":
+    def with_data_members(self) -> "Action":
         """Return the action with the members of the input's ``data`` as members of the input, unless it has them."""
         return replace(self, input={**_object(self._own.get("data")), **self._own}) if self._own else self
 
@@ -50,12 +50,12 @@ class Action(Struct, frozen=True):
     def _own(self) -> Mapping[str, Any]:
         return _object(self.input)
 
-    def needed(self, *names: str, group: str = "") -> Any:
-        """Return what `given` returns, or with a ``group``, what `within` returns.
+    def require(self, *names: str, group: str = "") -> Any:
+        """Return what `first_given` returns, or with a ``group``, what `within` returns.
 
         :raises ActionRefused: if there is no such member
         """
-        found = self.within(group, *names) if group else self.given(*names)
+        found = self.within(group, *names) if group else self.first_given(*names)
         if found is None:
             raise self.lacking(names[0])
         return found
@@ -66,12 +66,12 @@ class Action(Struct, frozen=True):
 
     def text(self, *names: str) -> str:
         """Return the same as text; empty if no member is given."""
-        found = self.given(*names)
+        found = self.first_given(*names)
         return "" if found is None else str(found)
 
     def members(self, *names: str) -> Payload:
         """Return those of these members that are given, by their names."""
-        return {name: value for name in names if (value := self.given(name)) is not None}
+        return {name: value for name in names if (value := self.first_given(name)) is not None}
 
     def token(self, member: str, variable: str) -> str:
         """Return the credential: the node's own, or else the worker's.
@@ -89,16 +89,16 @@ class Action(Struct, frozen=True):
         """Return the address of the service; only the worker's environment can change it."""
         return self.env.get(variable, "").strip() or default
 
-    def chosen(self, ways: Mapping[str, Way]) -> Way:
+    def choose_way(self, ways: Mapping[str, Way]) -> Way:
         """Return the function that a service has for the action.
 
         :raises ActionRefused: if it has none
         """
         if self.name not in ways:
-            raise self.unsupported(*ways)
+            raise self.unsupported_action(*ways)
         return ways[self.name]
 
-    def unsupported(self, *known: str) -> ActionRefused:
+    def unsupported_action(self, *known: str) -> ActionRefused:
         """Return the refusal of an action that the service does not have."""
         message = f"unknown action {self.name!r}"
         return ActionRefused("unsupported_operation", message, f"one of {', '.join(sorted(known))}")
@@ -121,10 +121,10 @@ def object_in(service: Service, answer: Answer) -> Payload:
 
     :raises ServiceFailed: if the answer is something else
     """
-    found: Any = service.decoded(answer) if answer.body.strip() else {}
+    found: Any = service.decode(answer) if answer.body.strip() else {}
     if isinstance(found, dict):
         return found
-    raise service.failed(
+    raise service.failure(
         "answered with something that is not an object. "
         f"The operator of the worker should check the address of {service.name}",
         answer.status,

@@ -32,19 +32,19 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it fails
     """
-    carry_out = action.chosen(ACTIONS)
-    action = action.opened()
+    carry_out = action.choose_way(ACTIONS)
+    action = action.with_data_members()
     service = bot(action.address("DISCORD_API_URL", API_URL), action.token("discord_bot_token", TOKEN))
     answer = carry_out(action, service)
     found = object_in(service, answer)
     is_message = action.name in _MESSAGES
     channel = found.get("channel_id") or (found.get("id") if action.name == "create_channel" else None)
-    message = found.get("id") if is_message else action.given("message_id")
+    message = found.get("id") if is_message else action.first_given("message_id")
     return {
         "success": True,
         "discord_response": found,
         "message_id": "" if message is None else str(message),
-        "channel_id": str(channel or action.given("channel_id") or ""),
+        "channel_id": str(channel or action.first_given("channel_id") or ""),
         "error_message": "",
         "rate_limit_info": rate_limit_of(answer),
     }
@@ -58,7 +58,7 @@ def bot(url: str, token: str, reason: str = "") -> Service:
     return Service("Discord", url, TOKEN, headers, (token,))
 
 
-def noted(message: Payload, idempotency_key: str) -> Payload:
+def with_nonce(message: Payload, idempotency_key: str) -> Payload:
     """Return a message with the nonce by which Discord recognizes it."""
     nonce = idempotency_key[:NONCE_CHARS]
     return {**message, "nonce": nonce, "enforce_nonce": True} if nonce else message
@@ -75,7 +75,7 @@ def _send_file(action: Action, service: Service) -> Answer:
     file = upload_of(action, "file_config")
     if file is None:
         raise action.lacking("file_content or file_base64")
-    told = noted(_message(action, alone=False), action.idempotency_key)
+    told = with_nonce(_message(action, alone=False), action.idempotency_key)
     described = action.within("file_config", "description")
     told["attachments"] = [{"id": 0, "filename": file.name, **({"description": described} if described else {})}]
     form = Form({"payload_json": msgspec.json.encode(told).decode()}, {"files[0]": file})
@@ -89,13 +89,13 @@ def _send_dm(action: Action, service: Service) -> Answer:
 
 def _to_person(action: Action, service: Service, message: Payload) -> Answer:
     """Send to a person; Discord creates the channel for it once."""
-    body = {"recipient_id": str(action.needed("target_user_id", "user_id"))}
+    body = {"recipient_id": str(action.require("target_user_id", "user_id"))}
     opened = object_in(service, service.ask("POST", "/users/@me/channels", body=body, repeatable=True))
     return _post(action, service, segment(str(opened.get("id") or ""), "channel"), message)
 
 
 def _post(action: Action, service: Service, channel: str, message: Payload) -> Answer:
-    body = noted(message, action.idempotency_key)
+    body = with_nonce(message, action.idempotency_key)
     path = f"/channels/{channel}/messages"
     return service.ask("POST", path, body=body, repeatable=bool(action.idempotency_key))
 
@@ -106,9 +106,9 @@ def _message(action: Action, *, alone: bool = True) -> Payload:
     text = action.text("message_content") or action.text("content", "message")
     if not text and isinstance(action.input, str):
         text = action.input
-    embeds: Any = action.given("embeds")
+    embeds: Any = action.first_given("embeds")
     if not isinstance(embeds, list):
-        one = action.given("embed_config", "embed")
+        one = action.first_given("embed_config", "embed")
         embeds = [one] if one is not None else []
     if alone and not (text or embeds):
         raise action.lacking("message_content")
@@ -116,7 +116,7 @@ def _message(action: Action, *, alone: bool = True) -> Payload:
 
 
 def _react(action: Action, service: Service) -> Answer:
-    emoji = segment(str(action.needed("reaction_emoji", "emoji")), "emoji")
+    emoji = segment(str(action.require("reaction_emoji", "emoji")), "emoji")
     path = f"/channels/{_id(action, 'channel_id', 'channel')}/messages/{_id(action, 'message_id')}"
     return service.ask("PUT", f"{path}/reactions/{emoji}/@me", repeatable=True)
 
@@ -130,11 +130,11 @@ def _pin(action: Action, service: Service) -> Answer:
 
 
 def _create_channel(action: Action, service: Service) -> Answer:
-    kind = str(member(action.given("channel_config"), "type") or "text")
+    kind = str(member(action.first_given("channel_config"), "type") or "text")
     if kind not in _CHANNEL_TYPES:
         message = f"{action.name}: unknown channel type {kind[:40]!r}"
         raise ActionRefused("missing_parameters", message, f"one of {', '.join(_CHANNEL_TYPES)}")
-    body: Payload = {"name": action.needed("name", group="channel_config"), "type": _CHANNEL_TYPES[kind]}
+    body: Payload = {"name": action.require("name", group="channel_config"), "type": _CHANNEL_TYPES[kind]}
     for name, own in (("category_id", "parent_id"), ("topic", "topic")):
         if (value := action.within("channel_config", name)) is not None:
             body[own] = value
@@ -162,10 +162,10 @@ def _create_invite(action: Action, service: Service) -> Answer:
 
 def _manage_roles(action: Action, service: Service) -> Answer:
     # The input's own `action` may be anything, so only `role_config` says how a role is managed.
-    how = str(member(action.given("role_config"), "action") or "add")
+    how = str(member(action.first_given("role_config"), "action") or "add")
     if how not in _ROLES:
         raise ActionRefused("missing_parameters", f"{action.name} cannot {how[:40]!r} a role", "one of add, remove")
-    role = segment(str(action.needed("role_id", group="role_config")), "role")
+    role = segment(str(action.require("role_id", group="role_config")), "role")
     own = _add_reason(action, service, "role_config")
     return own.ask(_ROLES[how], f"{_member(action)}/roles/{role}", repeatable=True)
 
@@ -221,7 +221,7 @@ _MESSAGES = ("send_message", "send_file", "send_dm")
 
 
 def _id(action: Action, *names: str) -> str:
-    return segment(str(action.needed(*names)), names[0])
+    return segment(str(action.require(*names)), names[0])
 
 
 def _server(action: Action) -> str:

@@ -34,7 +34,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it fails
     """
-    carry_out = action.chosen(ACTIONS)
+    carry_out = action.choose_way(ACTIONS)
     key = action.token("firecrawl_api_key", "FIRECRAWL_API_KEY")
     url = action.address("FIRECRAWL_API_URL", API_URL)
     headers = {"authorization": f"Bearer {key}"}
@@ -60,7 +60,7 @@ def _scrape(action: Action, service: Service) -> Payload:
 
 
 def _screenshot(action: Action, service: Service) -> Payload:
-    wanted: Any = action.given("screenshot")
+    wanted: Any = action.first_given("screenshot")
     asked: Payload = {"type": "screenshot", "fullPage": member(wanted, "fullPage") is not False}
     quality = member(wanted, "quality")
     return _pages(action, service, {**asked, "quality": quality} if quality is not None else asked)
@@ -76,9 +76,9 @@ def _pages(action: Action, service: Service, format: Any) -> Payload:
 
 
 def _options(action: Action, format: Any) -> Payload:
-    options: Payload = {"formats": [format], "excludeTags": action.given("exclude_selectors") or list(EXCLUDED)}
+    options: Payload = {"formats": [format], "excludeTags": action.first_given("exclude_selectors") or list(EXCLUDED)}
     for name, own in (("include_selectors", "includeTags"), ("headers", "headers")):
-        if (value := action.given(name)) is not None:
+        if (value := action.first_given(name)) is not None:
             options[own] = value
     return options
 
@@ -93,8 +93,8 @@ def _join_pages(pages: list[Any], name: str) -> str:
 
 
 def _urls(action: Action) -> list[Any]:
-    given: Any = action.given("urls")
-    urls: list[Any] = given if isinstance(given, list) else [action.needed("url")]
+    given: Any = action.first_given("urls")
+    urls: list[Any] = given if isinstance(given, list) else [action.require("url")]
     if len(urls) > URLS_MAX:
         message = f"{action.name} takes {URLS_MAX} addresses at most, not {len(urls)}"
         raise ActionRefused("missing_parameters", message, "give fewer, or crawl")
@@ -105,15 +105,15 @@ def _urls(action: Action) -> list[Any]:
 
 
 def _map(action: Action, service: Service) -> Payload:
-    url = action.needed("url")
-    body = {"url": url, "limit": action.given("limit") or LIMIT, **action.members("search")}
+    url = action.require("url")
+    body = {"url": url, "limit": action.first_given("limit") or LIMIT, **action.members("search")}
     found = _post(action, service, "/map", body, repeatable=True)
     links = _list(found.get("links"))
     return _payload("\n".join(_addresses(links)), {"links": links}, [url], links=len(links))
 
 
 def _search(action: Action, service: Service) -> Payload:
-    body = {"query": action.needed("query", "search"), "limit": action.given("limit") or LIMIT}
+    body = {"query": action.require("query", "search"), "limit": action.first_given("limit") or LIMIT}
     found = _post(action, service, "/search", body, repeatable=True)
     data: Any = found.get("data")
     results = _list(data if isinstance(data, list) else member(data, "web"))
@@ -124,9 +124,9 @@ def _search(action: Action, service: Service) -> Payload:
 def _crawl(action: Action, service: Service) -> Payload:
     format = action.text("format") or FORMAT
     body = {
-        "url": action.needed("url"),
-        "limit": action.given("limit") or LIMIT,
-        "maxDiscoveryDepth": action.given("max_depth") or DEPTH,
+        "url": action.require("url"),
+        "limit": action.first_given("limit") or LIMIT,
+        "maxDiscoveryDepth": action.first_given("max_depth") or DEPTH,
         "scrapeOptions": _options(action, format),
     }
     path = f"/crawl/{_begun(action, service, '/crawl', body)}"
@@ -142,7 +142,7 @@ def _crawl(action: Action, service: Service) -> Payload:
             break
         pages += more
     else:
-        raise service.failed(f"found more pages than fit into {PARTS_MAX} answers. Give a smaller limit", 200)
+        raise service.failure(f"found more pages than fit into {PARTS_MAX} answers. Give a smaller limit", 200)
     urls = [address for page in pages if (address := member(page, "metadata", "sourceURL"))]
     counted = {"pages": len(pages), "total": found.get("total"), "credits_used": found.get("creditsUsed")}
     return _payload(_join_pages(pages, format), {"pages": pages}, urls, **counted)
@@ -183,7 +183,7 @@ def _fine(action: Action, service: Service, found: Payload) -> Payload:
     """Return the answer, unless it reports a failure."""
     if found.get("success") is False or found.get("status") in ("failed", "cancelled"):
         said = str(found.get("error") or found.get("status") or "without saying why")
-        failed: ServiceFailed = service.failed(f"did not {action.name}: {said[:500]}", 200, said)
+        failed: ServiceFailed = service.failure(f"did not {action.name}: {said[:500]}", 200, said)
         raise ActionRefused("api_error", str(failed), "follow what Firecrawl says")
     return found
 
@@ -192,7 +192,7 @@ def _begun(action: Action, service: Service, path: str, body: Payload) -> str:
     """Start a job, once: starting it twice would be charged twice. Return its id."""
     id = _post(action, service, path, body).get("id")
     if not isinstance(id, str):
-        raise service.failed("started a job without its id. The fault is the service's: try again later", 200)
+        raise service.failure("started a job without its id. The fault is the service's: try again later", 200)
     return segment(id, "job")
 
 
@@ -204,7 +204,7 @@ def _wait_for_job(action: Action, service: Service, path: str) -> Payload:
         if found.get("status") == "completed":
             return found
         if time.monotonic() > deadline:
-            raise service.failed(f"has not ended the job in {JOB_TIMEOUT_S:g} s. Ask for less")
+            raise service.failure(f"has not ended the job in {JOB_TIMEOUT_S:g} s. Ask for less")
         stopped.wait(POLL_S)
 
 

@@ -105,7 +105,7 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it fails
     """
-    call = action.chosen(CALLS)
+    call = action.choose_way(CALLS)
     service = _service(action)
     path = _path(action, call)
     given = _take_members(action, call, service)
@@ -115,7 +115,7 @@ def act(action: Action) -> Payload:
         answer = service.ask("GET", path, params=given, repeatable=True)
     else:
         answer = _write_change(service, call, path, given)
-    found: Any = service.decoded(answer) if answer.body.strip() else {}
+    found: Any = service.decode(answer) if answer.body.strip() else {}
     whole = {"items": found, "total_count": len(found)} if isinstance(found, list) else _read(found)
     number = member(found, "number") or member(found, "id") or member(found, "sha")
     return {
@@ -157,19 +157,19 @@ def _take_members(action: Action, call: _Call, service: Service) -> Payload:
     given: Payload = {**call.says}
     for name in (*call.needs, *call.takes):
         if name == "ref" and name in call.needs:
-            given["ref"] = f"refs/heads/{action.needed('branch')}"
+            given["ref"] = f"refs/heads/{action.require('branch')}"
         elif name == "sha" and name in call.needs:
-            given["sha"] = action.given("sha") or _head(action, service)
+            given["sha"] = action.first_given("sha") or _head(action, service)
         elif name in call.needs:
-            given[name] = action.needed(*_NAMES.get(name, (name,)))
-        elif (value := action.given(name)) is not None:
+            given[name] = action.require(*_NAMES.get(name, (name,)))
+        elif (value := action.first_given(name)) is not None:
             given[name] = value
     if call is _WRITE:
         given["content"] = base64.b64encode(str(given["content"]).encode()).decode()
-    if call is _RELEASE and (title := action.given("name", "title")) is not None:
+    if call is _RELEASE and (title := action.first_given("name", "title")) is not None:
         given["name"] = title
     if call is _CREATE:
-        given["name"] = action.needed("name", "repo", group="repository_config")
+        given["name"] = action.require("name", "repo", group="repository_config")
     return given
 
 
@@ -192,10 +192,10 @@ def _path(action: Action, call: _Call) -> str:
         organization = action.text("organization")
         places["home"] = f"orgs/{segment(organization, 'organization')}" if organization else "user"
     if "{number}" in call.path:
-        places["number"] = segment(str(action.needed(*_NAMES["number"])), "number")
+        places["number"] = segment(str(action.require(*_NAMES["number"])), "number")
     for name in ("path", "branch", "workflow_file"):
         if f"{{{name}}}" in call.path:
-            steps = str(action.needed(name)).strip("/").split("/")
+            steps = str(action.require(name)).strip("/").split("/")
             places[name] = "/".join(segment(step, f"part of a {name}") for step in steps)
     return call.path.format(**places)
 

@@ -29,8 +29,8 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it fails
     """
-    carry_out = action.chosen(ACTIONS)
-    action = action.opened()
+    carry_out = action.choose_way(ACTIONS)
+    action = action.with_data_members()
     renewable = all(_renewing(action).values())
     if renewable and not _has_token(action):
         return _anew(action, carry_out)
@@ -84,25 +84,25 @@ def _payload(found: Payload) -> Payload:
 
 
 def _list_events(action: Action, service: Service) -> Payload:
-    single = action.given("single_events") is not False
+    single = action.first_given("single_events") is not False
     query = {
-        "maxResults": action.given("max_results"),
+        "maxResults": action.first_given("max_results"),
         "singleEvents": single,
-        "showDeleted": action.given("show_deleted"),
-        "pageToken": action.given("page_token"),
+        "showDeleted": action.first_given("show_deleted"),
+        "pageToken": action.first_given("page_token"),
     }
-    if (synced := action.given("sync_token")) is not None:
+    if (synced := action.first_given("sync_token")) is not None:
         query["syncToken"] = synced  # without the filters, which Google accepts in the first request only
     else:
-        order = action.given("order_by")
-        query["timeMin"], query["timeMax"] = action.given("time_min"), action.given("time_max")
+        order = action.first_given("order_by")
+        query["timeMin"], query["timeMax"] = action.first_given("time_min"), action.first_given("time_max")
         query["orderBy"] = order if single or order != "startTime" else None
-        query["q"] = action.given("q", "query")
+        query["q"] = action.first_given("q", "query")
     return _read(service, f"{_calendar(action)}/events", query)
 
 
 def _search_events(action: Action, service: Service) -> Payload:
-    action.needed("q", "query")
+    action.require("q", "query")
     return _list_events(action, service)
 
 
@@ -146,7 +146,7 @@ def _delete_event(action: Action, service: Service) -> Payload:
 
 
 def _quick_add(action: Action, service: Service) -> Payload:
-    text = action.needed("text", "query", "summary")
+    text = action.require("text", "query", "summary")
     params = {"text": text, **_notice(action)}
     return object_in(service, service.ask("POST", f"{_calendar(action)}/events/quickAdd", params=params))
 
@@ -155,14 +155,14 @@ def _watch_events(action: Action, service: Service) -> Payload:
     body = {
         "id": action.text("channel_id") or action.idempotency_key[:EVENT_ID_CHARS],
         "type": "web_hook",
-        "address": action.needed("address", "webhook_url"),
+        "address": action.require("address", "webhook_url"),
         **action.members("token", "expiration", "params"),
     }
     return object_in(service, service.ask("POST", f"{_calendar(action)}/events/watch", body=body))
 
 
 def _stop_watching(action: Action, service: Service) -> Payload:
-    body = {"id": action.needed("channel_id"), "resourceId": action.needed("resource_id", "resourceId")}
+    body = {"id": action.require("channel_id"), "resourceId": action.require("resource_id", "resourceId")}
     return object_in(service, service.ask("POST", "/channels/stop", body=body, repeatable=True))
 
 
@@ -170,13 +170,13 @@ def _stop_watching(action: Action, service: Service) -> Payload:
 
 
 def _list_calendars(action: Action, service: Service) -> Payload:
-    query = {"maxResults": action.given("max_results"), "pageToken": action.given("page_token")}
+    query = {"maxResults": action.first_given("max_results"), "pageToken": action.first_given("page_token")}
     return _read(service, "/users/me/calendarList", query)
 
 
 def _create_calendar(action: Action, service: Service) -> Payload:
-    body = {"summary": action.needed("summary"), **action.members("description", "location")}
-    if zone := action.given("time_zone", "timezone"):
+    body = {"summary": action.require("summary"), **action.members("description", "location")}
+    if zone := action.first_given("time_zone", "timezone"):
         body["timeZone"] = zone
     return object_in(service, service.ask("POST", "/calendars", body=body))
 
@@ -207,16 +207,16 @@ ACTIONS: Mapping[str, CarryOut] = {
 def _describe_event(action: Action) -> Payload:
     """Return the given members of an event: `attendees` may be bare addresses, and a `date` alone is the whole day."""
     event = action.members("summary", "description", "location", "reminders", "recurrence")
-    guests: Any = action.given("attendees")
+    guests: Any = action.first_given("attendees")
     if isinstance(guests, list):
         event["attendees"] = [{"email": guest} if isinstance(guest, str) else guest for guest in guests]
-    zone = action.given("time_zone", "timezone")
+    zone = action.first_given("time_zone", "timezone")
     for what in ("start", "end"):
-        if (whole := action.given(what)) is not None:
+        if (whole := action.first_given(what)) is not None:
             event[what] = whole
-        elif (at := action.given(f"{what}_datetime")) is not None:
+        elif (at := action.first_given(f"{what}_datetime")) is not None:
             event[what] = {"dateTime": at, **({"timeZone": zone} if zone else {})}
-    if "start" not in event and (day := action.given("date")) is not None:
+    if "start" not in event and (day := action.first_given("date")) is not None:
         event["start"], event["end"] = {"date": day}, {"date": _after(action, day)}
     return event
 
@@ -231,7 +231,7 @@ def _after(action: Action, day: Any) -> str:
 
 
 def _notice(action: Action) -> Payload:
-    return {"sendUpdates": updates} if (updates := action.given("send_updates")) else {}
+    return {"sendUpdates": updates} if (updates := action.first_given("send_updates")) else {}
 
 
 def _calendar(action: Action) -> str:
@@ -239,7 +239,7 @@ def _calendar(action: Action) -> str:
 
 
 def _event(action: Action) -> str:
-    return f"{_calendar(action)}/events/{segment(str(action.needed('event_id')), 'event')}"
+    return f"{_calendar(action)}/events/{segment(str(action.require('event_id')), 'event')}"
 
 
 def _read(service: Service, path: str, query: Mapping[str, Any] | None = None) -> Payload:

@@ -46,7 +46,7 @@ def act(action: Action) -> Payload:
     :raises ActionRefused, ServiceFailed: if it fails
     """
     if action.name not in (SEND, ""):
-        raise action.unsupported(SEND)
+        raise action.unsupported_action(SEND)
     if not _sender(action.env):
         raise ActionRefused("missing_oauth_token", "no mail server is configured", f"{_UNSET}SMTP_HOST and SMTP_FROM")
     html = action.text("html", "body_html")
@@ -56,13 +56,13 @@ def act(action: Action) -> Payload:
     if not (text or html):
         raise action.lacking("text")
     mail = Mail(
-        _addresses(action.needed("to", "recipient", "recipients", "email")),
+        _addresses(action.require("to", "recipient", "recipients", "email")),
         action.text("subject"),
         text,
         html,
-        cc=_addresses(action.given("cc")),
-        bcc=_addresses(action.given("bcc")),
-        reply_to=_addresses(action.given("reply_to")),
+        cc=_addresses(action.first_given("cc")),
+        bcc=_addresses(action.first_given("bcc")),
+        reply_to=_addresses(action.first_given("reply_to")),
     )
     sent = send_mail(action.env, mail, action.idempotency_key)
     return {"success": True, "message_id": sent.message_id, "refused": sent.refused, "error_message": ""}

@@ -68,25 +68,25 @@ def _ask_notion(action: Action, name: str, service: Service) -> Any:
             return service.post("/pages", {"parent": _parent(action), **_page(action)})
         case "update_page":
             path = f"/pages/{_id(action, 'page_id')}"
-            return service.decoded(service.ask("PATCH", path, body=_page(action), repeatable=True))
+            return service.decode(service.ask("PATCH", path, body=_page(action), repeatable=True))
         case "update_database":
             path = f"/databases/{_id(action, 'database_id')}"
             return _change_object(action, service, path, "title", "description", "properties")
         case "update_block":
-            block = action.needed("block")
+            block = action.require("block")
             path = f"/blocks/{_id(action, 'block_id')}"
-            return service.decoded(service.ask("PATCH", path, body=block, repeatable=True))
+            return service.decode(service.ask("PATCH", path, body=block, repeatable=True))
         case "delete_block":
-            return _delete_block(service, action.needed("block_id"))
+            return _delete_block(service, action.require("block_id"))
         case "batch_delete_blocks":
             return {"results": [_delete_block(service, id) for id in _blocks(action)]}
         case "append_blocks":
-            body = {"children": action.needed("children")}
-            return service.decoded(service.ask("PATCH", f"/blocks/{_block(action)}/children", body=body))
+            body = {"children": action.require("children")}
+            return service.decode(service.ask("PATCH", f"/blocks/{_block(action)}/children", body=body))
         case "retrieve_block_children":
             return service.get(f"/blocks/{_block(action)}/children", action.members(*_PAGE))
         case _:
-            raise action.unsupported(*ACTIONS)
+            raise action.unsupported_action(*ACTIONS)
 
 
 def _change_object(action: Action, service: Service, path: str, *names: str) -> Any:
@@ -95,16 +95,16 @@ def _change_object(action: Action, service: Service, path: str, *names: str) -> 
         raise action.lacking(names[0])
     if isinstance(body.get("title"), str):
         body["title"] = [{"text": {"content": body["title"]}}]
-    return service.decoded(service.ask("PATCH", path, body=body, repeatable=True))
+    return service.decode(service.ask("PATCH", path, body=body, repeatable=True))
 
 
 def _delete_block(service: Service, id: Any) -> Any:
     """Move a block to the bin, where it may be already."""
-    return service.decoded(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
+    return service.decode(service.ask("DELETE", f"/blocks/{segment(str(id), 'block')}", repeatable=True))
 
 
 def _blocks(action: Action) -> list[Any]:
-    ids: Any = action.needed("block_ids")
+    ids: Any = action.require("block_ids")
     if not isinstance(ids, list) or len(ids) > BLOCKS_MAX:
         message = f"{action.name} takes a list of {BLOCKS_MAX} block_ids at most"
         raise ActionRefused("missing_parameters", message, "give fewer")
@@ -115,19 +115,19 @@ _PAGE = ("page_size", "start_cursor")
 
 
 def _id(action: Action, name: str) -> str:
-    return segment(str(action.needed(name)), name)
+    return segment(str(action.require(name)), name)
 
 
 def _block(action: Action) -> str:
-    return segment(str(action.needed("block_id", "page_id")), "block")
+    return segment(str(action.require("block_id", "page_id")), "block")
 
 
 def _parent(action: Action) -> Any:
-    parent = action.given("parent")
+    parent = action.first_given("parent")
     if parent is not None:
         return parent
-    database = action.given("database_id")
-    return {"database_id": database} if database is not None else {"page_id": action.needed("page_id")}
+    database = action.first_given("database_id")
+    return {"database_id": database} if database is not None else {"page_id": action.require("page_id")}
 
 
 def _page(action: Action) -> Payload:

@@ -71,8 +71,8 @@ def act(action: Action) -> Payload:
         return _file_sent(action)
     method = METHODS.get(action.name)
     if method is None:
-        raise action.unsupported(*ACTIONS)
-    body: Payload = {name: action.needed(*_NAMES.get(name, (name,))) for name in method.needs}
+        raise action.unsupported_action(*ACTIONS)
+    body: Payload = {name: action.require(*_NAMES.get(name, (name,))) for name in method.needs}
     body |= action.members(*method.takes)
     if isinstance(body.get("users"), list):
         body["users"] = ",".join(map(str, body["users"]))
@@ -106,12 +106,12 @@ def _file_sent(action: Action) -> Payload:
     file = upload_of(action)
     if file is None:
         raise action.lacking("file_content or file_base64")
-    channel, text, service = action.needed(*_NAMES["channel"]), _text(action), _service(action)
+    channel, text, service = action.require(*_NAMES["channel"]), _text(action), _service(action)
     asked = {"filename": file.name, "length": len(file.content)}
     place = _fine(action, service, service.get("/files.getUploadURLExternal", asked))
     url, id = str(member(place, "upload_url") or ""), member(place, "file_id")
     if not _is_at(url, service.base) or not isinstance(id, str):
-        raise service.failed("names no valid address for the file. The fault is the service's: try again later", 200)
+        raise service.failure("names no valid address for the file. The fault is the service's: try again later", 200)
     store = Service.webhook("Slack's store of files", url, "SLACK_BOT_TOKEN")
     store.ask("POST", "", body=Form({}, {"file": file}), repeatable=True)
     shown: Payload = {"files": [{"id": id, "title": action.text("title") or file.name}], "channel_id": channel}
@@ -133,7 +133,7 @@ def _text(action: Action) -> str:
 
 def _mention_recipients(action: Action, text: str) -> str:
     """Return a text that begins with mentions of its recipients."""
-    users: Any = action.given("user_mentions")
+    users: Any = action.first_given("user_mentions")
     return " ".join([*(f"<@{user}>" for user in users), text]).strip() if isinstance(users, list) else text
 
 
@@ -148,5 +148,5 @@ def _fine(action: Action, service: Service, answer: Any) -> Any:
     if member(answer, "ok") is True:
         return answer
     error = str(member(answer, "error") or "without saying why")
-    failed: ServiceFailed = service.failed(f"refused {action.name}: {error}", 200, error)
+    failed: ServiceFailed = service.failure(f"refused {action.name}: {error}", 200, error)
     raise ActionRefused(_CODES.get(error, "api_error"), str(failed), "follow what Slack says")

@@ -24,20 +24,20 @@ def act(action: Action) -> Payload:
 
     :raises ActionRefused, ServiceFailed: if it fails
     """
-    method = action.chosen(METHODS)
-    action = action.opened()
+    method = action.choose_way(METHODS)
+    action = action.with_data_members()
     service = bot(action.address("TELEGRAM_API_URL", API_URL), action.token("telegram_bot_token", TOKEN))
     answer = _ask_telegram(service, method, method.body(action))
     found = object_in(service, answer)
     if found.get("ok") is False:
-        raise service.failed(f"refused {action.name} without saying why. Try again later", answer.status)
+        raise service.failure(f"refused {action.name} without saying why. Try again later", answer.status)
     message = member(found, "result", "message_id")
     chat = member(found, "result", "chat", "id")
     return {
         "success": True,
         "telegram_response": found,
         "message_id": "" if message is None else str(message),
-        "chat_id": str(action.given("chat_id") or "") if chat is None else str(chat),
+        "chat_id": str(action.first_given("chat_id") or "") if chat is None else str(chat),
         "error_message": "",
         "rate_limit_info": rate_limit_of(answer),
     }
@@ -84,8 +84,8 @@ def _edit_message(action: Action) -> Payload:
     if inline is not None:
         where: Payload = {"inline_message_id": inline}
     else:
-        message = action.needed("message_id", group="edit_config")
-        where = {"chat_id": action.needed("chat_id"), "message_id": _number(message)}
+        message = action.require("message_id", group="edit_config")
+        where = {"chat_id": action.require("chat_id"), "message_id": _number(message)}
     return {**where, "text": _words(action), **_mode(action), **_keyboard(action)}
 
 
@@ -94,13 +94,13 @@ def _media(kind: str, *, captioned: bool = True) -> Callable[[Action], "Payload 
 
     def body(action: Action) -> Payload | Form:
         told = _sent(action)
-        if captioned and (caption := action.within("media_config", "caption") or action.given("message_text")):
+        if captioned and (caption := action.within("media_config", "caption") or action.first_given("message_text")):
             told |= {"caption": str(caption), **_mode(action)}
         if kind == "video" and action.within("media_config", "supports_streaming"):
             told["supports_streaming"] = True
         file = upload_of(action, "media_config", otherwise=kind)
         if file is None:
-            return {**told, kind: action.needed("file_path", kind, "file_id", "url", group="media_config")}
+            return {**told, kind: action.require("file_path", kind, "file_id", "url", group="media_config")}
         texts = {name: value if isinstance(value, str) else _json(value) for name, value in told.items()}
         return Form(texts, {kind: file})
 
@@ -115,14 +115,14 @@ def _location(action: Action) -> Payload:
 
 
 def _contact(action: Action) -> Payload:
-    found = {name: action.needed(name, group="contact_config") for name in ("phone_number", "first_name")}
+    found = {name: action.require(name, group="contact_config") for name in ("phone_number", "first_name")}
     last = action.within("contact_config", "last_name")
     return {**_sent(action), **found, **({"last_name": last} if last else {})}
 
 
 def _poll(action: Action) -> Payload:
-    told: Payload = {"question": action.needed("question", group="poll_config")}
-    options: Any = action.needed("options", group="poll_config")
+    told: Payload = {"question": action.require("question", group="poll_config")}
+    options: Any = action.require("options", group="poll_config")
     if not isinstance(options, list):
         raise action.lacking("options, which is a list,")
     told["options"] = [option if isinstance(option, dict) else {"text": str(option)} for option in options]
@@ -152,7 +152,7 @@ METHODS: Mapping[str, _Method] = {
 
 def _sent(action: Action) -> Payload:
     """Return the members of any new message: the chat, and how it is sent."""
-    told: Payload = {"chat_id": action.needed("chat_id"), **_keyboard(action)}
+    told: Payload = {"chat_id": action.require("chat_id"), **_keyboard(action)}
     for name in ("disable_notification", "protect_content"):
         if action.within("message_options", name):
             told[name] = True
@@ -172,7 +172,7 @@ def _words(action: Action) -> str:
 
 
 def _mode(action: Action) -> Payload:
-    return {"parse_mode": mode} if (mode := action.given("parse_mode")) else {}
+    return {"parse_mode": mode} if (mode := action.first_given("parse_mode")) else {}
 
 
 def _keyboard(action: Action) -> Payload:
@@ -180,7 +180,7 @@ def _keyboard(action: Action) -> Payload:
     buttons: Any = action.within("keyboard_config", "buttons")
     if not isinstance(buttons, list):
         return {}
-    inline = member(action.given("keyboard_config"), "type") != "reply"
+    inline = member(action.first_given("keyboard_config"), "type") != "reply"
     rows = [row if isinstance(row, list) else [row] for row in buttons]
     keys = [[_button(one, inline=inline) for one in row] for row in rows]
     if inline:

@@ -29,7 +29,7 @@ def upload_of(action: Action, group: str = "", *, otherwise: str = "attachment.t
 
     :raises ActionRefused: if it cannot be decoded, or is too large
     """
-    encoded, plain = action.given("file_base64"), action.given("file_content")
+    encoded, plain = action.first_given("file_base64"), action.first_given("file_content")
     if encoded is None and plain is None:
         return None
     content = _plain(plain) if encoded is None else _decode_upload(action, encoded)

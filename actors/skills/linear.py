@@ -122,7 +122,7 @@ def _ask_linear(context: Context, query: str, variables: dict[str, Any], *, repe
     errors = member(answer, "errors")
     if errors:
         said = said_in(msgspec.json.encode(errors))
-        raise service.failed(f"refused: {said}. Correct the input, going by what the service says", 200, said)
+        raise service.failure(f"refused: {said}. Correct the input, going by what the service says", 200, said)
     data = member(answer, "data")
     if not isinstance(data, dict):
         raise _unexpected_answer(context, "there is no data in its answer", answer)
@@ -153,10 +153,10 @@ def _own_id(idempotency_key: str) -> str:
 def _of_an_issue(context: Context, query: str, issue: str, variables: dict[str, Any]) -> Any:
     data = _ask_linear(context, query, variables)
     if data.get("issue") is None:
-        raise _service(context).failed(f"knows no issue {issue!r}: check its id")
+        raise _service(context).failure(f"knows no issue {issue!r}: check its id")
     return data
 
 
 def _unexpected_answer(context: Context, what: str, data: Any) -> ServiceFailed:
     shown = msgspec.json.encode(data).decode()[:SHOWN_CHARS_MAX]
-    return _service(context).failed(f"answered without saying why: {what}. It said {shown}")
+    return _service(context).failure(f"answered without saying why: {what}. It said {shown}")

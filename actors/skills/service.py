@@ -94,14 +94,14 @@ class Service:
 
         :raises ServiceFailed: if there is no usable answer
         """
-        return self.decoded(self.ask("GET", path, params=params, repeatable=True))
+        return self.decode(self.ask("GET", path, params=params, repeatable=True))
 
     def post(self, path: str, body: Any, *, repeatable: bool = False) -> Any:
         """Send JSON, or a `Form`; return the JSON of the answer. ``repeatable``: sending it twice does no harm.
 
         :raises ServiceFailed: if there is no usable answer
         """
-        return self.decoded(self.ask("POST", path, body=body, repeatable=repeatable))
+        return self.decode(self.ask("POST", path, body=body, repeatable=repeatable))
 
     def ask(
         self,
@@ -123,23 +123,23 @@ class Service:
         request = Request(method, url, given, body, {**tracecontext.headers(), **self.headers}, self.credential)
         for tried in range(1, TRIES_MAX + 1):
             if stopped.is_set():
-                raise self.failed("is not asked: no caller waits for the answer any longer")
+                raise self.failure("is not asked: no caller waits for the answer any longer")
             try:
                 answer = send(request, deadline)
             except Unanswered as unanswered:
                 pause = backoff_s(tried, PAUSE_S, RETRY_AFTER_MAX_S) if repeatable and unanswered.passes else None
-                failed = self.failed(str(unanswered))
+                failed = self.failure(str(unanswered))
             else:
                 if answer.ok:
                     return answer
                 pause = _pause(answer, tried, repeatable=repeatable)
-                failed = self.refused(answer)
+                failed = self.refusal_of(answer)
             if pause is None or tried == TRIES_MAX or time.monotonic() + pause > deadline:
                 raise failed from None
             stopped.wait(pause)
         raise AssertionError("the last try returns or raises")
 
-    def decoded(self, answer: Answer) -> Any:
+    def decode(self, answer: Answer) -> Any:
         """Return the JSON of an answer.
 
         :raises ServiceFailed: if it is not JSON
@@ -148,21 +148,21 @@ class Service:
             return decode_json(answer.body)
         except JSON_ERRORS:
             start = answer.body[:60].decode("utf-8", "replace")
-            raise self.failed(
+            raise self.failure(
                 f"answered HTTP {answer.status} with something that is not JSON: {start!r}. "
                 f"The operator of the worker should check the address of {self.name}",
                 answer.status,
             ) from None
 
-    def refused(self, answer: Answer) -> ServiceFailed:
+    def refusal_of(self, answer: Answer) -> ServiceFailed:
         """Return the error for an unsuccessful answer."""
         said = said_in(answer.body)
         trouble = Trouble(answer.status, _retry_after(answer), self.credential)
         phrase = HTTPStatus(answer.status).phrase if answer.status in _PHRASED else ""
         told = f"answered HTTP {answer.status} {phrase}".rstrip()
-        return self.failed(f"{told}{f': {said}' if said else ''}. {trouble.remedy}", answer.status, said)
+        return self.failure(f"{told}{f': {said}' if said else ''}. {trouble.remedy}", answer.status, said)
 
-    def failed(self, message: str, status: int = 0, said: str = "") -> ServiceFailed:
+    def failure(self, message: str, status: int = 0, said: str = "") -> ServiceFailed:
         """Return an error, after removing secret values from its text."""
         told = without(f"{self.name} {message}", self.secrets)
         return ServiceFailed(told, status, without(said, self.secrets))

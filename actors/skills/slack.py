@@ -51,7 +51,7 @@ def _post_message(context: Context, token: str, message: dict[str, Any]) -> Any:
     answer = service.post("/chat.postMessage", message)
     if member(answer, "ok") is not True:
         error = str(member(answer, "error") or "without saying why")
-        raise service.failed(f"refused the message: {error}. {_remedy(error, answer)}", 200, error)
+        raise service.failure(f"refused the message: {error}. {_remedy(error, answer)}", 200, error)
     return answer
 
 

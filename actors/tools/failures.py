@@ -26,7 +26,7 @@ SAID_CHARS_MAX = 200
 """The last line that was printed is quoted in a failure's message if it is no longer than this."""
 
 
-def shortened(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+def shorten(text: str, chars_max: int = MESSAGE_CHARS_MAX) -> str:
     """Cut a text at a length, saying how much was left out."""
     return text if len(text) <= chars_max else f"{text[:chars_max]}… ({len(text) - chars_max} more characters)"
 
@@ -59,26 +59,26 @@ def last_words(printed: str) -> str:
     return f"; it printed last: {line}" if line and len(line) <= SAID_CHARS_MAX else ""
 
 
-def quoted(value: JSON) -> str:
+def quote(value: JSON) -> str:
     """Return a JSON value as text for a message."""
-    return shortened(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return shorten(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def bounded_details(value: JSON) -> JSON:
     """Return a JSON value for the details of a failure: only part of a value that is too large."""
     text = msgspec.json.encode(value).decode()
-    return value if len(text) <= DETAILS_CHARS_MAX else shortened(text, DETAILS_CHARS_MAX)
+    return value if len(text) <= DETAILS_CHARS_MAX else shorten(text, DETAILS_CHARS_MAX)
 
 
 def tool_failed(
     code: str, message: str, details: JSON = None, retryable: bool | None = None, printed: str = ""
 ) -> ToolFailed:
     """Return the exception of a tool failure; the message is shortened, printed text becomes part of the details."""
-    failure = Failure(code, shortened(normalise_text(message)), details=normalise_json(details), retryable=retryable)
+    failure = Failure(code, shorten(normalise_text(message)), details=normalise_json(details), retryable=retryable)
     return ToolFailed(with_printed(failure, printed))
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the type and text of an exception; a group of one exception is replaced by its member.
 
     Values that pydantic refuses are not quoted: they may come from a reply that was not meant for the run.
@@ -87,7 +87,7 @@ def described(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, BaseExceptionGroup):
         group: BaseExceptionGroup[Any] = error
-        return "; ".join(described(member) for member in group.exceptions)
+        return "; ".join(describe_error(member) for member in group.exceptions)
     if isinstance(error, ValidationError):
         faults = error.errors(include_input=False, include_url=False, include_context=False)
         words = "; ".join(f"{_place(fault['loc'])}{fault['type']}" for fault in faults[:FAULTS_MAX])
@@ -102,4 +102,4 @@ def described(error: BaseException) -> str:
 def _place(location: tuple[int | str, ...]) -> str:
     """Return the place of a fault, as the beginning of its text."""
     named = ".".join(str(step) for step in location if isinstance(step, int) or step.isidentifier())
-    return f"{shortened(named, SAID_CHARS_MAX)}: " if named else ""
+    return f"{shorten(named, SAID_CHARS_MAX)}: " if named else ""

@@ -8,7 +8,7 @@ import structlog
 from msgspec import Struct, field
 
 from callboard.actors.tools import lent
-from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.failures import describe_error, shorten
 from callboard.actors.tools.tool import Opens, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import Failure, McpTools, NatsTools, PythonTools, ScriptedTools, ToolSource
 
@@ -38,13 +38,13 @@ class Held(Struct):
             # If it was open, the calls in flight have failed already, and no other task waits for this failure.
             server = server_of(self.source)
             _log.exception("tool.source.failed", server=server, opened=self.transport is not None)
-            self.failure = Failure("tool.unavailable", shortened(f"{server}: {described(error)}"))
+            self.failure = Failure("tool.unavailable", shorten(f"{server}: {describe_error(error)}"))
         finally:
             self.is_over = True
             self.settled.set()
 
 
-def opened(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
+def open_source(source: ToolSource, environment: ToolEnvironment) -> AbstractAsyncContextManager[ToolTransport]:
     """Open a source with the transport of its kind, or with the environment's own function.
 
     :raises ToolFailed: ``tool.refused`` if it uses a variable that is not lent to it

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from callboard.actors.lending.references import filled, references
+from callboard.actors.lending.references import fill_references, references
 from callboard.actors.lending.variables import Lending
 from callboard.actors.tools.failures import tool_failed
 from callboard.bus.effects import ToolSource
@@ -32,7 +32,7 @@ def fill(texts: Mapping[str, str], env: Mapping[str, str], who: str) -> dict[str
     :raises ToolFailed: ``tool.unavailable``, naming every variable that the worker does not have
     """
     _require(sorted(set(references(texts)) - set(env)), who)
-    return {name: filled(text, env.__getitem__) for name, text in texts.items()}
+    return {name: fill_references(text, env.__getitem__) for name, text in texts.items()}
 
 
 def _require(missing: list[str], who: str) -> None:

@@ -42,14 +42,16 @@ NONE = ToolLimits()
 """The limits of a tool without settings."""
 
 
-def bounded(limits: ToolLimits, context: ToolCallContext) -> ToolCallContext:
+def with_timeout(limits: ToolLimits, context: ToolCallContext) -> ToolCallContext:
     """Return the context of a call with the time that it may take."""
     if limits.timeout is None:
         return context
     return replace(context, timeout_s=min(TOOL_TIMEOUT_MAX_S, max(TIMEOUT_MIN_S, seconds_of(limits.timeout))))
 
 
-async def retried(source: ToolSource, tool: str, context: ToolCallContext, call: Callable[[], Awaitable[JSON]]) -> JSON:
+async def call_with_retries(
+    source: ToolSource, tool: str, context: ToolCallContext, call: Callable[[], Awaitable[JSON]]
+) -> JSON:
     """Call a tool, repeatedly as far as its limits allow, until the call succeeds or fails in a way that does not pass.
 
     :raises ToolFailed: the failure of the last try

@@ -15,9 +15,9 @@ import anyio
 
 from callboard.actors.tools.failures import (
     bounded_details,
-    described,
-    quoted,
-    shortened,
+    describe_error,
+    quote,
+    shorten,
     tool_failed,
     with_printed,
 )
@@ -76,7 +76,7 @@ async def open_mcp(source: McpTools, environment: ToolEnvironment) -> AsyncGener
         except Exception as error:
             if opened:
                 raise
-            raise await unavailable(source, f"cannot be opened: {described(error)}", heard) from error
+            raise await unavailable(source, f"cannot be opened: {describe_error(error)}", heard) from error
     if not opened:
         raise await unavailable(source, f"was not ready within {timeout_s:g} s", heard)
 
@@ -108,7 +108,7 @@ async def read_prompt(source: McpTools, environment: ToolEnvironment, name: str)
     except ToolFailed:
         raise
     except Exception as error:
-        raise await unavailable(source, f"cannot be opened: {described(error)}", heard) from error
+        raise await unavailable(source, f"cannot be opened: {describe_error(error)}", heard) from error
     if found is None:
         raise tool_failed("tool.failed", f"{who}: {refused.message if refused else 'no answer'}")
     texts = [message.content.text for message in found.messages if message.content.type == "text"]
@@ -166,11 +166,11 @@ class McpTransport:
         except MCPError as error:
             raise await self._failure_of_error(tool, error, context) from error
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise self._lost_server(tool, described(error)) from error
+            raise self._lost_server(tool, describe_error(error)) from error
         except (RuntimeError, ValueError) as error:  # the SDK's checks of a result against schema and protocol
             if not self.open:
-                raise self._lost_server(tool, described(error)) from error
-            raise tool_failed("tool.bad_output", f"tool {tool} of {self._who}: {described(error)}") from error
+                raise self._lost_server(tool, describe_error(error)) from error
+            raise tool_failed("tool.bad_output", f"tool {tool} of {self._who}: {describe_error(error)}") from error
         output = await self._output(tool, result)
         if result.is_error:
             raise self._failure_of_result(tool, result, output)
@@ -182,7 +182,7 @@ class McpTransport:
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-            context.on_progress(shortened(normalise_text(message or share)))
+            context.on_progress(shorten(normalise_text(message or share)))
 
         meta: Any = {IDEMPOTENCY_META: context.idempotency_key, **tracecontext.headers()}
         call = partial(self._client.call_tool, tool, dict(input), progress_callback=report, meta=meta)
@@ -248,7 +248,7 @@ class McpTransport:
             return tool_failed("tool.failed", f"tool {tool} of {self._who} reported an error without any content")
         if isinstance(output, str):
             return tool_failed("tool.failed", text)
-        message = text or f"tool {tool} of {self._who} reported an error: {quoted(output)}"
+        message = text or f"tool {tool} of {self._who} reported an error: {quote(output)}"
         return tool_failed("tool.failed", message, {"output": bounded_details(output)})
 
     async def _failure_of_error(self, tool: str, error: "MCPError", context: ToolCallContext) -> ToolFailed:
@@ -277,7 +277,7 @@ class McpTransport:
         details: dict[str, Any] = {"code": error.code}
         if data not in (None, "", {}, []):
             details["data"] = bounded_details(await without_binary(data, self._keep))
-            message = message or quoted(details["data"])
+            message = message or quote(details["data"])
         message = message or f"tool {tool} reported error {error.code} without a message"
         return tool_failed("tool.failed", f"{self._who}: {message}", details)
 

@@ -11,7 +11,7 @@ import structlog
 from anyio import to_thread
 
 from callboard.actors.lending.addresses import AddressRefused
-from callboard.actors.tools.failures import last_words, shortened, tool_failed
+from callboard.actors.tools.failures import last_words, shorten, tool_failed
 from callboard.actors.tools.lent import fill, pick
 from callboard.actors.tools.mcp_http_answers import HttpState
 from callboard.actors.tools.stderr import Printed, Redact, open_stderr
@@ -120,7 +120,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     from mcp import Client
     from mcp_types import Implementation
 
-    from callboard.actors.tools.mcp_exchange import Exchange, exchanged
+    from callboard.actors.tools.mcp_exchange import Exchange, exchange_through
     from callboard.actors.tools.mcp_tasks import Tasks
 
     async def heed(message: object) -> None:
@@ -130,7 +130,7 @@ async def connect(stack: AsyncExitStack, source: McpTools, environment: ToolEnvi
     discover_s = min(DISCOVER_S, environment.seconds(source) * DISCOVER_SHARE)
     exchange = heard.exchange = Exchange(discover_s, lambda *warning: heard.warnings.append(warning))
     client = Client(
-        exchanged(await _transport(stack, source, environment, heard), exchange),
+        exchange_through(await _transport(stack, source, environment, heard), exchange),
         mode="legacy" if _silent.has(source) else "auto",
         message_handler=heed,
         client_info=Implementation(name="callboard", title="Callboard", version=version("callboard")),
@@ -161,13 +161,13 @@ async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolE
     from mcp.client.streamable_http import streamable_http_client
 
     from callboard.actors.tools.mcp_http import check_url, client
-    from callboard.actors.tools.mcp_stdio import started
+    from callboard.actors.tools.mcp_stdio import start_server
 
     who = f"MCP server {source.name}"
     env = pick(source.env, environment.env, who)
     if source.command:
         writer, heard.stderr = open_stderr(_log.bind(server=source.name))
-        return started(source.command, env, stack.enter_context(writer), heard.bytes_max)
+        return start_server(source.command, env, stack.enter_context(writer), heard.bytes_max)
     if not source.url:
         raise tool_failed("tool.unavailable", f"{who} has neither a command nor a url")
     # Not compressed: a body is repaired before it is parsed.
@@ -177,7 +177,7 @@ async def _transport(stack: AsyncExitStack, source: McpTools, environment: ToolE
         await check_url(source.url, reach)
     except AddressRefused as refused:
         raise tool_failed("tool.refused", f"{who} is not asked: {refused}; {ALLOWING}", retryable=False) from refused
-    http = await stack.enter_async_context(client(source.url, headers, reach, timeout, heard.http.answered))
+    http = await stack.enter_async_context(client(source.url, headers, reach, timeout, heard.http.take_answer))
     return streamable_http_client(source.url, http_client=http)
 
 
@@ -202,5 +202,5 @@ async def unavailable(source: McpTools, what: str, heard: Heard) -> ToolFailed:
         remedy = (
             f"; it wrote {heard.garbage} lines to stdout that are not MCP messages (prints belong on stderr){remedy}"
         )
-    message = f"MCP server {source.name} ({shortened(where, 200)}) {what}{remedy}"
+    message = f"MCP server {source.name} ({shorten(where, 200)}) {what}{remedy}"
     return tool_failed("tool.unavailable", message, {"server": source.name}, retryable=True, printed=printed)

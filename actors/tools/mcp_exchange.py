@@ -249,7 +249,7 @@ class Outgoing:
 
 
 @asynccontextmanager
-async def exchanged(transport: Any, exchange: Exchange) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+async def exchange_through(transport: Any, exchange: Exchange) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
     """Put an exchange between a transport and the SDK, for the length of the block."""
     async with transport as (incoming, outgoing):
         yield Incoming(incoming, exchange), Outgoing(outgoing, exchange)

@@ -27,7 +27,7 @@ class HttpState:
         self.is_over = False
         self._bytes_max = bytes_max
 
-    async def answered(self, response: "Response") -> None:
+    async def take_answer(self, response: "Response") -> None:
         """Take the head of an HTTP answer. Status 404 says that the server no longer knows the session (MCP
         specification, *Transports*, "Session Management")."""
         if response.request.method == "POST":
@@ -59,7 +59,7 @@ def _body(response: "Response", bytes_max: int) -> "AsyncByteStream":
     line by line where each event is to arrive at once. A compressed body is only bounded."""
     import httpx2
 
-    from callboard.actors.tools.mcp_lines import repaired  # with the SDK's types, which take long to import
+    from callboard.actors.tools.mcp_lines import repair_json  # with the SDK's types, which take long to import
 
     stream: Any = response.stream
     is_plain = response.headers.get("content-encoding", "identity") == "identity"
@@ -84,6 +84,6 @@ def _body(response: "Response", bytes_max: int) -> "AsyncByteStream":
             await stream.aclose()
 
     def _text(data: bytes) -> bytes:
-        return repaired(data) if is_plain else data
+        return repair_json(data) if is_plain else data
 
     return Body()

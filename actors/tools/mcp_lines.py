@@ -53,7 +53,7 @@ def messages_of(line: bytes) -> list[JSONRPCMessage]:
 
     :raises Unreadable: if the line holds no message
     """
-    text = repaired(line)
+    text = repair_json(line)
     try:
         if text.lstrip().startswith(b"["):
             return [jsonrpc_message_adapter.validate_python(one) for one in _batch(text)]
@@ -65,7 +65,7 @@ def messages_of(line: bytes) -> list[JSONRPCMessage]:
         raise _unreadable(text, reason(error)) from error
 
 
-def repaired(data: bytes) -> bytes:
+def repair_json(data: bytes) -> bytes:
     """Return JSON as UTF-8 without a byte order mark and without halves of surrogate pairs."""
     data = data.removeprefix(_BOM)
     try:

@@ -39,7 +39,7 @@ Heard = SessionMessage | Exception
 
 
 @asynccontextmanager
-async def started(
+async def start_server(
     command: Sequence[str], env: Mapping[str, str], stderr: TextIO, line_bytes_max: int
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Heard], MemoryObjectSendStream[SessionMessage]]]:
     """Start a server for the length of the block; yield the stream of its messages and the stream to it.

@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 
-from callboard.actors.tools.failures import described, tool_failed
+from callboard.actors.tools.failures import describe_error, tool_failed
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import NatsTools, ToolSpec
 from callboard.bus.nats.tenant_requests import SubjectRefused
-from callboard.bus.outgoing_subjects import shown
+from callboard.bus.outgoing_subjects import quote_subject
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -35,7 +35,7 @@ async def open_nats(source: NatsTools, environment: ToolEnvironment) -> AsyncGen
     """
     if environment.request is None:
         raise tool_failed(
-            "tool.unavailable", f"the tools on subject {shown(source.subject)} need a worker connected to NATS"
+            "tool.unavailable", f"the tools on subject {quote_subject(source.subject)} need a worker connected to NATS"
         )
     yield NatsTransport(source, environment.request, environment.seconds(source))
 
@@ -81,7 +81,7 @@ class NatsTransport:
             message = f"the input of tool {tool} is too large for one NATS message ({len(payload)} bytes)"
             raise tool_failed("tool.invalid_input", message) from error
         except Exception as error:
-            message = f"tool {tool} on subject {subject} cannot be asked: {described(error)}"
+            message = f"tool {tool} on subject {subject} cannot be asked: {describe_error(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
 
     def _read(self, tool: str, reply: bytes) -> JSON:

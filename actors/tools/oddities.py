@@ -12,6 +12,6 @@ COMBINATORS = ("anyOf", "oneOf", "allOf", "not", "enum")
 """Keywords that some model APIs refuse at the top of a tool's schema."""
 
 
-def combined(schema: dict[str, Any]) -> str:
+def top_combinators(schema: dict[str, Any]) -> str:
     """Return the keywords at the top of a schema that some model APIs refuse, as a text."""
     return ", ".join(word for word in COMBINATORS if word in schema)

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from callboard.actors.lending.variables import SHIPPED
-from callboard.actors.tools.failures import described, last_words, tool_failed, with_printed
+from callboard.actors.tools.failures import describe_error, last_words, tool_failed, with_printed
 from callboard.actors.tools.lent import fill
 from callboard.actors.tools.python_frames import Call, Describe, Described, Logged, Refused, Reported, Returned, Setup
 from callboard.actors.tools.python_process import HostDied, HostProcess
@@ -60,7 +60,7 @@ async def _kill_process(host: HostProcess | None, redact: Redact) -> str:
     if host is None:
         return ""
     await host.kill()
-    return await host.printed(redact)
+    return await host.printed_text(redact)
 
 
 class _Overdue(Exception):
@@ -102,7 +102,7 @@ class PythonTransport:
             message = f"the process that imports the Python tools {names} {died}{last_words(died.printed)}"
             raise tool_failed("tool.unavailable", message, printed=died.printed) from died
         except OSError as error:
-            message = f"no process can be started that imports the Python tools {names}: {described(error)}"
+            message = f"no process can be started that imports the Python tools {names}: {describe_error(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
             case Described(specs):
@@ -140,7 +140,7 @@ class PythonTransport:
             message = f"the process of tool {tool} {died}{last_words(died.printed)}"
             raise tool_failed("tool.crashed", message, printed=died.printed) from died
         except OSError as error:
-            message = f"no process can be started for tool {tool}: {described(error)}"
+            message = f"no process can be started for tool {tool}: {describe_error(error)}"
             raise tool_failed("tool.unavailable", message, retryable=True) from error
         match answer:
             case Returned(output):
@@ -187,7 +187,7 @@ class PythonTransport:
             finally:
                 self._busy -= {taken}
             if isinstance(answer, Refused):
-                failure = with_printed(answer.failure, await host.printed(redact))
+                failure = with_printed(answer.failure, await host.printed_text(redact))
                 answer = msgspec.structs.replace(answer, failure=failure)
             if self._closed:
                 await host.kill()

@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import ValidationError
 
-from callboard.actors.tools.failures import described, shortened
+from callboard.actors.tools.failures import describe_error, shorten
 from callboard.actors.tools.python_frames import (
     LENGTH_BYTES,
     Call,
@@ -48,7 +48,7 @@ from callboard.actors.tools.python_signature import NotATool, ToolFunction, load
 from callboard.actors.tools.python_traceback import traceback_of
 from callboard.bus.effects import Failure
 from callboard.bus.tracecontext import TRACEPARENT, read, within
-from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.text import normalise_json
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ToolContext(Struct, frozen=True):
 
     def progress(self, message: str) -> None:
         """Report a line of progress to the people who watch the run."""
-        self.channel.send(Reported(shortened(str(message))))
+        self.channel.send(Reported(shorten(str(message))))
 
 
 class Channel:
@@ -135,7 +135,7 @@ class _FrameHandler(logging.Handler):
         self._channel = channel
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._channel.send(Logged(record.levelno, shortened(self.format(record))))
+        self._channel.send(Logged(record.levelno, shorten(self.format(record))))
 
 
 class Host:
@@ -185,7 +185,7 @@ class Host:
         try:
             function = load_function(name, self._setup.functions[name])
         except BaseException as error:  # an import may raise anything, SystemExit included
-            why = str(error) if isinstance(error, NotATool) else described(error)
+            why = str(error) if isinstance(error, NotATool) else describe_error(error)
             message = f"tool {name} ({self._setup.functions[name]}) cannot be loaded: {why}"
             return _failure_of("tool.unavailable", message, error)
         self._functions[name] = function
@@ -214,7 +214,7 @@ class Host:
                 if inspect.isawaitable(output):
                     output = self._runner.run(_wait(output))
         except BaseException as error:  # sys.exit in a tool is the tool's failure, not ours
-            return _failure_of("tool.failed", f"tool {call.tool} raised {described(error)}", error)
+            return _failure_of("tool.failed", f"tool {call.tool} raised {describe_error(error)}", error)
         return _encode_reply(call, output)
 
 
@@ -226,7 +226,7 @@ def _failure_of(code: str, message: str, error: BaseException) -> Refused:
             stream.flush()
     own = traceback_of(error)
     details = {"traceback": own} if own else None
-    return Refused(Failure(code, shortened(message), details=details), traceback.format_exc())
+    return Refused(Failure(code, shorten(message), details=details), traceback.format_exc())
 
 
 async def _wait(awaitable: Any) -> Any:
@@ -238,21 +238,21 @@ def _misfit(tool: str, error: ValidationError) -> Refused:
     problems = [{"at": "".join(f"/{step}" for step in item["loc"]), "message": item["msg"]} for item in items]
     listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
     message = f"the input of tool {tool} does not fit its signature: {listed}"
-    return Refused(Failure("tool.invalid_input", shortened(message), details=problems))
+    return Refused(Failure("tool.invalid_input", shorten(message), details=problems))
 
 
 def _encode_reply(call: Call, output: Any) -> Reply:
     try:
         try:
-            text = encoded(output, _dump)
+            text = encode_finite(output, _dump)
         except UnicodeEncodeError:
-            text = encoded(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
+            text = encode_finite(normalise_json(msgspec.to_builtins(output, str_keys=True, enc_hook=_dump)))
     except NotFinite as error:
         message = f"tool {call.tool} returned {error}, which is not a number of JSON"
-        return Refused(Failure("tool.bad_output", shortened(message), details={"at": error.at}))
+        return Refused(Failure("tool.bad_output", shorten(message), details={"at": error.at}))
     except Exception as error:
-        message = f"tool {call.tool} returned a {type(output).__name__} that is not JSON: {described(error)}"
-        return Refused(Failure("tool.bad_output", shortened(message)), traceback.format_exc())
+        message = f"tool {call.tool} returned a {type(output).__name__} that is not JSON: {describe_error(error)}"
+        return Refused(Failure("tool.bad_output", shorten(message)), traceback.format_exc())
     if len(text) > call.output_bytes_max:
         message = f"the output of tool {call.tool} has {len(text)} bytes, the limit is {call.output_bytes_max}"
         return Refused(Failure("tool.output_too_large", message))

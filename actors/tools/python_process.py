@@ -101,7 +101,7 @@ class HostProcess:
         except _BROKEN as error:
             raise HostDied(await self.reap(), self) from error
 
-    async def printed(self, redact: Redact) -> str:
+    async def printed_text(self, redact: Redact) -> str:
         """Return the end of the text that the process has printed since its last request, without secrets."""
         said = ""
         with anyio.CancelScope(shield=True):

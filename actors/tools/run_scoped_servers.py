@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from callboard.actors.tools.failures import tool_failed
-from callboard.actors.tools.held import Held, opened, server_of
+from callboard.actors.tools.held import Held, open_source, server_of
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import McpTools, ToolSource
 from callboard.lib.canonical_json import canonical
@@ -65,7 +65,7 @@ class Standing:
         key = _identity(source)
         held, closing = self._held.get(key, (None, None))
         if held is None or closing is None or held.is_over:
-            held, closing = Held(source, opened), anyio.Event()
+            held, closing = Held(source, open_source), anyio.Event()
             self._held[key] = held, closing
             self._spawn(partial(held.hold, environment, closing))
         await held.settled.wait()
@@ -105,4 +105,4 @@ class _Lent:
 
 def _identity(source: McpTools) -> bytes:
     """Return what identifies a server: equal for two sources that differ only in a node's limits."""
-    return canonical(msgspec.structs.replace(source.recorded(), timeout_s=None, limits={}))
+    return canonical(msgspec.structs.replace(source.as_recorded(), timeout_s=None, limits={}))

@@ -11,17 +11,17 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from callboard.actors.tools.failures import described, shortened, tool_failed
-from callboard.actors.tools.held import Held, opened, server_of
-from callboard.actors.tools.limits import bounded, limits_of, retried
-from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, combined
+from callboard.actors.tools.failures import describe_error, shorten, tool_failed
+from callboard.actors.tools.held import Held, open_source, server_of
+from callboard.actors.tools.limits import call_with_retries, limits_of, with_timeout
+from callboard.actors.tools.oddities import ADAPTED, LEFT_OUT, top_combinators
 from callboard.actors.tools.run_scoped_servers import Standing, is_of_the_run
 from callboard.actors.tools.scripted import scripted_answer, scripts
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed, ToolTransport
 from callboard.bus.effects import McpTools, ToolSource, ToolSpec
-from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_schema import check as checking
-from callboard.lib.json_schema.violation_messages import told
+from callboard.lib.json_schema.violation_messages import violation_message
 from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 50
@@ -45,7 +45,7 @@ async def open_toolbox(
     :raises ToolFailed: if a source cannot be opened (usually ``tool.unavailable``; several failures become one), two
         tools have the same name, or a tool's schema is not a JSON Schema
     """
-    held = [Held(source, standing.lent if standing and is_of_the_run(source) else opened) for source in sources]
+    held = [Held(source, standing.lent if standing and is_of_the_run(source) else open_source) for source in sources]
     closing = anyio.Event()
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
@@ -95,25 +95,25 @@ class Toolbox:
             if scripts(tool, self._environment.script):
                 output = scripted_answer(tool, self._environment.script, context)
             else:
-                limited = bounded(limits_of(entry.source, tool), context)
+                limited = with_timeout(limits_of(entry.source, tool), context)
                 again = partial(entry.transport.call, tool, input, limited)
-                output = await retried(entry.source, tool, limited, again)
+                output = await call_with_retries(entry.source, tool, limited, again)
             self._measure(tool, output)
         except ToolFailed:
             raise
         except Exception as error:
             _log.exception("tool.failed", tool=tool, run=context.run, path=context.path)
-            raise tool_failed("tool.failed", f"tool {tool} failed: {described(error)}") from error
+            raise tool_failed("tool.failed", f"tool {tool} failed: {describe_error(error)}") from error
         return output
 
     def _measure(self, tool: str, output: JSON) -> None:
         try:
-            size = len(encoded(output))
+            size = len(encode_finite(output))
         except NotFinite as error:
             message = f"the output of tool {tool} contains {error}, which is not a number of JSON"
             raise tool_failed("tool.bad_output", message, {"at": error.at}) from error
         except Exception as error:
-            message = f"the output of tool {tool} is not JSON: {described(error)}"
+            message = f"the output of tool {tool} is not JSON: {describe_error(error)}"
             raise tool_failed("tool.bad_output", message) from error
         limit = self._environment.output_bytes_max
         if size > limit:
@@ -139,7 +139,7 @@ class _Tool(Struct, frozen=True):
             return
         found.sort(key=lambda violation: [str(step) for step in violation.path])
         problems = [
-            {"at": "".join(f"/{_escape_step(step)}" for step in one.path), "message": _brief(told(one))}
+            {"at": "".join(f"/{_escape_step(step)}" for step in one.path), "message": _brief(violation_message(one))}
             for one in found[:PROBLEMS_MAX]
         ]
         listed = "; ".join(f"{problem['at'] or '/'}: {problem['message']}" for problem in problems)
@@ -153,7 +153,7 @@ def _escape_step(step: object) -> str:
 
 
 def _brief(message: str) -> str:
-    return shortened(message, PROBLEM_CHARS_MAX)
+    return shorten(message, PROBLEM_CHARS_MAX)
 
 
 def _assemble(held: Sequence[Held], environment: ToolEnvironment) -> Toolbox:
@@ -217,7 +217,7 @@ def _usable(one: Held, warnings: list[tuple[str, str]]) -> list[ToolSpec]:
             warnings.append((LEFT_OUT, f"{who} is left out: {fault}"))
         else:
             usable[spec.name] = spec
-            if words := combined(spec.input_schema):
+            if words := top_combinators(spec.input_schema):
                 where = "for models that do not accept such a schema, the description quotes it"
                 warnings.append((ADAPTED, f"{who} has {words} at the top of its input schema; {where}"))
     return list(usable.values())
@@ -227,7 +227,7 @@ def _fault(spec: ToolSpec) -> str:
     """Return the fault of a tool's input schema; empty if there is none."""
     try:
         faults = checking.faults(spec.input_schema, formats=checking.NO_FORMATS, most=1)
-        fault = _brief(told(faults[0])) if faults else ""
+        fault = _brief(violation_message(faults[0])) if faults else ""
     except checking.Inapplicable as error:
         fault = str(error)
     return f"the input schema of tool {spec.name} ({spec.server}) is not a JSON Schema: {fault}" if fault else ""

@@ -84,10 +84,10 @@ class Key:
         renamed: dict[str, str] = {}
         for digest, value in blobs.items():
             # Values that this one refers to come before it, so their new digests are known.
-            data = self.value(payloads.renamed(value, renamed))
+            data = self.value(payloads.rename_digests(value, renamed))
             renamed[digest] = sha256(data).hexdigest()
             kept[renamed[digest]] = data
-        payload = payloads.renamed(payload, renamed)
+        payload = payloads.rename_digests(payload, renamed)
         return EncryptedPayload(self._enclose(payload, _place(event_type, n), _show_payload(event_type, payload)), kept)
 
     def value(self, value: bytes) -> bytes:

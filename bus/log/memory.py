@@ -28,8 +28,8 @@ from callboard.bus.log.port import (
     RunMessage,
     RunMessages,
     Shares,
-    decrypted,
-    recorded,
+    decode_recorded,
+    decrypt_event,
     within,
 )
 from callboard.bus.subjects import RunRef, Subjects
@@ -103,7 +103,7 @@ class MemoryLog:
             raise Refused
         self._take_in(len(entry.data))
         subject = self._subjects.event(ref, entry.definition, entry.type)
-        stored = recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
+        stored = decode_recorded(subject, len(self._all) + 1, ref, entry.id, entry.data)
         run.append(stored)
         self._all.append((subject, stored))
         match beside:
@@ -176,7 +176,7 @@ class MemoryLog:
         return key.decrypted_value(stored)
 
     async def _decrypt(self, item: Recorded) -> Recorded:
-        return await decrypted(self._ring, item) if item.encrypted else item
+        return await decrypt_event(self._ring, item) if item.encrypted else item
 
     def _take_in(self, size: int) -> None:
         if self.bytes_max is not None and self._bytes + size > self.bytes_max:

@@ -86,7 +86,7 @@ def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
     if not blobs:
         return payload
 
-    def restored(value: Any) -> Any:
+    def restore(value: Any) -> Any:
         while _is_marked(value):
             digest = value.get(_MARK)
             if not isinstance(digest, str) or digest not in blobs:
@@ -97,11 +97,11 @@ def join(payload: bytes, blobs: Mapping[str, bytes]) -> bytes:
         return _unescape(value)
 
     document = _decode(payload)
-    _replace(document, restored)
+    _replace(document, restore)
     return _encode(document)
 
 
-def renamed(data: bytes, names: Mapping[str, str]) -> bytes:
+def rename_digests(data: bytes, names: Mapping[str, str]) -> bytes:
     """Replace digests in the markers of a payload or part that `split` returned."""
 
     def renaming(found: re.Match[bytes]) -> bytes:

@@ -76,7 +76,7 @@ class Recorded(Struct, frozen=True):
     moved: bool = False
 
     @property
-    def told(self) -> bytes:
+    def public_form(self) -> bytes:
         """The encoded form of ``event``."""
         return encode_event(self.event) if self.key is not None or self.moved else self.data
 
@@ -85,7 +85,7 @@ class Recorded(Struct, frozen=True):
         return self.event.type != UNREADABLE
 
 
-def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> Recorded:
+def decode_recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> Recorded:
     """Decode a message from the subjects of a run's events."""
     try:
         event = decode_event(data)
@@ -97,7 +97,7 @@ def recorded(subject: str, sequence: int, ref: RunRef, id: str, data: bytes) -> 
     return Recorded(sequence, ref, id, data, event, encrypted=is_encrypted(event.payload))
 
 
-async def decrypted(keys: KeyRing, item: Recorded) -> Recorded:
+async def decrypt_event(keys: KeyRing, item: Recorded) -> Recorded:
     """Decrypt an event. Return it unchanged if the key is not available.
 
     :raises NoAnswer: if no answer came
@@ -251,7 +251,7 @@ class Full(NoAnswer):
         self.reason = reason
         self.failing = failing
 
-    def told(self, what: str = "") -> StoreFull:
+    def store_full_error(self, what: str = "") -> StoreFull:
         """Return the error to show to people; ``what`` is the message that should be stored."""
         return StoreFull(self.reason, failing=self.failing, what=what)
 
@@ -463,7 +463,7 @@ class Patience:
             self._deadline = None
             self._room_deadline = self._room_deadline or now + self._room_patience_s
             if now + pause_s > self._room_deadline:
-                raise full.told(f"event {self._n} of {self._ref.run}") from full
+                raise full.store_full_error(f"event {self._n} of {self._ref.run}") from full
         else:
             self._deadline = self._deadline or now + self._patience_s
             if now + pause_s > self._deadline:

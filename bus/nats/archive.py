@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError, OperatorError
 from callboard.bus.log.forks import with_origin
-from callboard.bus.log.port import Recorded, recorded, within
+from callboard.bus.log.port import Recorded, decode_recorded, within
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.message_copies import Copied
@@ -262,9 +262,9 @@ class Archive:
         """Return the definition's name from the subject of an event."""
         return self._subjects.parse_event(message.subject).definition
 
-    def recorded(self, run: ArchivedRun, one: Copied) -> Recorded:
+    def decode_copied(self, run: ArchivedRun, one: Copied) -> Recorded:
         """Decode a message as an event of a run."""
-        return recorded(one.subject, one.sequence, run.ref, one.headers.get(MARK, ""), one.data)
+        return decode_recorded(one.subject, one.sequence, run.ref, one.headers.get(MARK, ""), one.data)
 
 
 class ArchivedLog:
@@ -295,7 +295,7 @@ class ArchivedLog:
             blobs: dict[str, list[Copied]] = {}
             for one in self._archive.messages(run):
                 if self._archive.is_event(one):
-                    events.append(self._archive.recorded(run, one))
+                    events.append(self._archive.decode_copied(run, one))
                 else:
                     blobs.setdefault(one.subject.split(".")[-2], []).append(one)
             self._at_hand = ref, events, blobs

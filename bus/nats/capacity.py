@@ -37,7 +37,7 @@ class Room:
         """Whether the stream was full or silent. The caller must then report the next success with `took`."""
         return self.full is not None or self._silent_once
 
-    def refused(self, full: Full) -> None:
+    def note_refusal(self, full: Full) -> None:
         """Note that the stream refused a publish."""
         if full.failing and not self._silent_once:
             # After a single request without an answer, the answer may have been lost.

@@ -197,7 +197,7 @@ class Line(Client):
         with _register(self._at_return, act):
             yield
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait while the client is reconnecting. A drain during that time would only end by its timeout."""
         news = anyio.Event()
         with self.lost(news.set), self.back(news.set):

@@ -59,7 +59,7 @@ class _PubAck(msgspec.Struct):
 _decode_ack = msgspec.json.Decoder(_PubAck).decode
 
 
-def guarded(after: int, filter: str) -> dict[str, str]:
+def guard_headers(after: int, filter: str) -> dict[str, str]:
     """Return headers with which the server stores a message only if ``after`` is the last sequence on the filter."""
     return {EXPECTED: str(after), EXPECTED_SUBJECT: filter}
 

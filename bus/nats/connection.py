@@ -1,7 +1,7 @@
 """The connection to NATS: nats-py with the defaults we need, clear errors, and a check of the server's features.
 
-nats-py's reader and pinger are asyncio tasks outside any task group, so a connection must be closed: use `connected`,
-or `disconnect` in a ``finally``.
+nats-py's reader and pinger are asyncio tasks outside any task group, so a connection must be closed: use
+`open_nats_connection`, or `disconnect` in a ``finally``.
 """
 
 import contextlib
@@ -123,14 +123,14 @@ class ConnectionWatch:
         waits_s = self._refused_wait_s
         return self.while_waiting is not None and waits_s is not None and anyio.current_time() - self._since >= waits_s
 
-    async def disconnected(self) -> None:
+    async def on_disconnected(self) -> None:
         """nats-py's ``disconnected_cb``, called also when we close the connection ourselves."""
         if self.client is None or not self.client.is_closed:
             self._warn("nats connection lost")
         if self.client is not None:
             self.client.say_lost()
 
-    async def reconnected(self) -> None:
+    async def on_reconnected(self) -> None:
         """nats-py's ``reconnected_cb``."""
         self.last_error = ""
         self._seen.clear()
@@ -209,7 +209,7 @@ async def connect(
 
 
 @contextlib.asynccontextmanager
-async def connected(
+async def open_nats_connection(
     url: str,
     *,
     name: str,
@@ -234,7 +234,7 @@ async def disconnect(client: Line) -> None:
     # Once the connection is lost, waiting has no purpose: messages in flight will not be acknowledged.
     with draining, client.lost(draining.cancel):
         try:
-            await client.settled()
+            await client.wait_settled()
             if client.is_connected and not client.is_draining:
                 await client.drain()
         except (NatsError, OSError) as error:
@@ -268,8 +268,8 @@ async def _open(
             servers,
             name=name,
             error_cb=watch.error,
-            disconnected_cb=watch.disconnected,
-            reconnected_cb=watch.reconnected,
+            disconnected_cb=watch.on_disconnected,
+            reconnected_cb=watch.on_reconnected,
             max_reconnect_attempts=-1,
             # nats-py takes fractions of a second here, whatever its annotation says.
             reconnect_time_wait=RECONNECT_PAUSE_S,  # pyright: ignore[reportArgumentType]

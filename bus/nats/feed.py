@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from callboard.bus.log.encryption import KeyRing
-from callboard.bus.log.port import NoAnswer, Recorded, decrypted, recorded
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, decrypt_event
 from callboard.bus.nats.jetstream_api import LOSS_PATIENCE_S, api
 from callboard.bus.nats.requests import Requests
 from callboard.bus.subjects import Subjects
@@ -103,7 +103,7 @@ class Feed:
         tried = 0
         while True:
             try:
-                return await decrypted(self._keys, event)
+                return await decrypt_event(self._keys, event)
             except NoAnswer:
                 if self._requests.nc.is_closed:
                     raise
@@ -208,7 +208,7 @@ class Feed:
         except ValueError:
             # Another application's message: its subject is below our prefix, but not the subject of an event.
             return
-        self._events.append(recorded(message.subject, sequence, ref, mark, message.data))
+        self._events.append(decode_recorded(message.subject, sequence, ref, mark, message.data))
         self.held_bytes += len(message.data)
         self._news.set()
         while self._is_full() and not self._closed:

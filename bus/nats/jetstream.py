@@ -39,10 +39,10 @@ from callboard.bus.log.port import (
     RunMessage,
     RunMessages,
     Shares,
-    decrypted,
+    decode_recorded,
+    decrypt_event,
     is_full,
     lost_last,
-    recorded,
 )
 from callboard.bus.nats.blobs import Blobs
 from callboard.bus.nats.capacity import Room
@@ -50,7 +50,7 @@ from callboard.bus.nats.client import Line
 from callboard.bus.nats.commit import (
     Committer,
     Message,
-    guarded,
+    guard_headers,
     publish,
     publish_batch,
     publish_chain,
@@ -175,7 +175,7 @@ class JetStreamLog:
                 return await self.publish_together([*messages, *others]) - len(others)
             except Refused:
                 # Either guard can be the reason: that of the run, or that of the message that goes with it.
-                if isinstance(beside, Shares) and await self.last_message(self.subjects.gone(beside.origin)):
+                if isinstance(beside, Shares) and await self.last_message(self.subjects.gone_subject(beside.origin)):
                     raise OriginGone from None
                 raise
         if self._committer is not None:
@@ -224,13 +224,13 @@ class JetStreamLog:
         try:
             taken = await publishing
         except Full as full:
-            self.room.refused(full)
+            self.room.note_refusal(full)
             raise
         except Silent as silence:
             if self._is_denied(silence.subject) or not await self._stores_nothing():
                 raise
             full = Full(f"the server answers, but has stored nothing within {REQUEST_TIMEOUT_S:g} s", failing=True)
-            self.room.refused(full)
+            self.room.note_refusal(full)
             raise full from silence
         if self.room.in_doubt:
             self.room.took()
@@ -259,7 +259,7 @@ class JetStreamLog:
         return (now - last).total_seconds() >= REQUEST_TIMEOUT_S
 
     def _message(self, ref: RunRef, entry: Entry, after: int) -> Message:
-        headers = guarded(after, self.subjects.run(ref))
+        headers = guard_headers(after, self.subjects.run(ref))
         headers[MARK] = entry.id
         headers[NUMBER] = str(entry.n)
         return Message(self.subjects.event(ref, entry.definition, entry.type), entry.data, headers)
@@ -273,8 +273,8 @@ class JetStreamLog:
                 # server refuses a batch that contains a known id.
                 return Message(self.subjects.command(partition_of(to, self.partitions), to, verb), body, {})
             case Shares(origin=origin):
-                unmarked = guarded(0, self.subjects.gone(origin))
-                return Message(self.subjects.forked(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
+                unmarked = guard_headers(0, self.subjects.gone_subject(origin))
+                return Message(self.subjects.forked_subject(origin), msgspec.json.encode({"fork": ref.run}), unmarked)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -294,8 +294,8 @@ class JetStreamLog:
         if stored is None:
             return None
         mark, data = _headers(stored).get(MARK, ""), base64.b64decode(stored.get("data", ""))
-        found = recorded(stored["subject"], stored["seq"], ref, mark, data)
-        return await decrypted(self.ring, found) if found.encrypted else found
+        found = decode_recorded(stored["subject"], stored["seq"], ref, mark, data)
+        return await decrypt_event(self.ring, found) if found.encrypted else found
 
     async def last_sequence(self) -> int:
         """Return the sequence of the last message that was stored in the stream, 0 if there never was one.
@@ -362,8 +362,8 @@ class JetStreamLog:
             for message in messages:
                 headers = message.headers or {}
                 subject, sequence = headers["Nats-Subject"], int(headers["Nats-Sequence"])
-                item = recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
-                found.append(await decrypted(self.ring, item) if item.encrypted else item)
+                item = decode_recorded(subject, sequence, ref, headers.get(MARK, ""), message.data)
+                found.append(await decrypt_event(self.ring, item) if item.encrypted else item)
                 size += len(message.data)
                 if len(found) % READ_TOGETHER == 0:
                     await anyio.lowlevel.checkpoint()
@@ -452,7 +452,7 @@ class JetStreamLog:
         body = msgspec.json.encode(kept)
         messages = [Message(self.subjects.definition(tenant, key), body, {}) for key in (kept.hash, kept.name) if key]
         if after is not None:
-            messages[-1].headers |= guarded(after, messages[-1].subject)
+            messages[-1].headers |= guard_headers(after, messages[-1].subject)
         await (self.publish_together(messages) if len(messages) > 1 else self.publish(messages[0]))
 
     # -- plumbing -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import anyio
 
 from callboard.bus.log.encryption import KEY_BYTES, Key, Lack
 from callboard.bus.log.port import NoAnswer, Refused
-from callboard.bus.nats.commit import Message, guarded, no_room, publish
+from callboard.bus.nats.commit import Message, guard_headers, no_room, publish
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.stream import bucket_of
@@ -62,7 +62,7 @@ class Keys:
             await self._ensure()
             subject, secret = self._subject(tenant, name), os.urandom(KEY_BYTES)
             try:
-                await publish(self._requests, Message(subject, secret, guarded(0, subject)))
+                await publish(self._requests, Message(subject, secret, guard_headers(0, subject)))
             except Refused:
                 continue  # another worker was faster
             break
@@ -83,7 +83,7 @@ class Keys:
         subject = self._subject(tenant, name)
         if secret:
             # Write the marker first, so that no other key gets this name even if the rest is interrupted.
-            headers = {_OPERATION: _PURGED, **guarded(sequence, subject)}
+            headers = {_OPERATION: _PURGED, **guard_headers(sequence, subject)}
             sequence = await publish(self._requests, Message(subject, b"", headers))
         while (old := await self._get({"seq": 1, "next_by_subj": subject})) is not None and old["seq"] < sequence:
             answer = await api(self._requests, f"STREAM.MSG.DELETE.KV_{self._bucket}", {"seq": old["seq"]})

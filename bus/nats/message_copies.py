@@ -23,7 +23,7 @@ class Copied(Struct, frozen=True):
     data: bytes
 
 
-async def copied(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:
+async def copy_messages(log: JetStreamLog, filter: str, since: dt.datetime | None = None) -> AsyncGenerator[Copied]:
     """Yield the stored messages that match a filter, in order, beginning with those stored at ``since`` or later.
 
     :raises NoAnswer: if no answer came

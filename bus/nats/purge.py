@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from callboard.bus.events import AT_REST, RunAccepted
 from callboard.bus.log.port import Full
-from callboard.bus.nats.commit import Message, guarded
+from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.erasure import erase, erase_all
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copied
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.run_ids import derived_run_id, named_run_id
 from callboard.bus.subjects import RunRef, is_name
 from callboard.lib.json_decoder import decode_json
@@ -59,16 +59,16 @@ class _Born(Struct):
     forked_from: _Origin | None = None
 
 
-async def gone(log: JetStreamLog, ref: RunRef) -> Gone | None:
+async def purge_mark(log: JetStreamLog, ref: RunRef) -> Gone | None:
     """Return the mark of a run, if it has been purged.
 
     :raises NoAnswer: if no answer came
     """
-    found = await log.last_message(log.subjects.gone(ref))
-    return marked(log, found.subject, found.data) if found is not None else None
+    found = await log.last_message(log.subjects.gone_subject(ref))
+    return decode_mark(log, found.subject, found.data) if found is not None else None
 
 
-def marked(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
+def decode_mark(log: JetStreamLog, subject: str, body: bytes) -> Gone | None:
     """Decode a mark. The run's id comes from the subject, so a mark with an invalid body is still valid.
 
     Return None if the subject does not contain a valid run id.
@@ -88,7 +88,7 @@ async def last_fork(log: JetStreamLog, ref: RunRef) -> int:
 
     :raises NoAnswer: if no answer came
     """
-    found = await log.last_message(log.subjects.forked(ref))
+    found = await log.last_message(log.subjects.forked_subject(ref))
     return found.sequence if found is not None else 0
 
 
@@ -100,7 +100,7 @@ async def forks(log: JetStreamLog, ref: RunRef, besides: Collection[str] = ()) -
     :raises NoAnswer: if no answer came
     """
     found: list[str] = []
-    async with aclosing(copied(log, log.subjects.forked(ref))) as notes:
+    async with aclosing(copy_messages(log, log.subjects.forked_subject(ref))) as notes:
         async for note in notes:
             fork = _fork(note.data)
             if is_name(fork) and fork not in (*besides, *found) and await _shares(log, RunRef(ref.tenant, fork), ref):
@@ -117,7 +117,7 @@ async def mark_gone(log: JetStreamLog, ref: RunRef, mark: Gone, forked: int) -> 
     :raises Full: if there is no room for the mark
     :raises NoAnswer: if no answer came
     """
-    await _publish_mark(log, ref, _mark(log, ref, mark, guarded(forked, log.subjects.forked(ref))))
+    await _publish_mark(log, ref, _mark(log, ref, mark, guard_headers(forked, log.subjects.forked_subject(ref))))
 
 
 async def mark_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
@@ -163,7 +163,7 @@ async def finish(log: JetStreamLog, ref: RunRef) -> int:
 
     :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
     """
-    mark = await log.last_message(log.subjects.gone(ref))
+    mark = await log.last_message(log.subjects.gone_subject(ref))
     if mark is None:
         return 0  # The run was imported again.
     first = await log.last_of_type(ref, RunAccepted.type)
@@ -180,7 +180,7 @@ async def come_back(log: JetStreamLog, ref: RunRef) -> None:
     :raises NoAnswer: if JetStream does not answer; calling this again completes the removal
     """
     await finish(log, ref)
-    await erase_all(log, log.subjects.gone(ref))
+    await erase_all(log, log.subjects.gone_subject(ref))
 
 
 async def purge_again(log: JetStreamLog, ref: RunRef, mark: Gone) -> None:
@@ -239,4 +239,6 @@ async def _shares(log: JetStreamLog, fork: RunRef, origin: RunRef) -> bool:
 
 
 def _mark(log: JetStreamLog, ref: RunRef, mark: Gone, guard: dict[str, str]) -> Message:
-    return Message(log.subjects.gone(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard)
+    return Message(
+        log.subjects.gone_subject(ref), msgspec.json.encode(msgspec.structs.replace(mark, run=ref.run)), guard
+    )

@@ -58,7 +58,7 @@ class Delivery(Struct, frozen=True):
     _send: Replies
 
     @property
-    def stored(self) -> dt.datetime:
+    def stored_time(self) -> dt.datetime:
         """When the server stored the message; for a routed command, when it stored the original tell."""
         return stored_at(self.headers, self.time_ns)
 

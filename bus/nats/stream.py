@@ -65,7 +65,7 @@ async def ensure_stream(
     wanted: dict[str, Any] = {
         "name": name,
         "description": DESCRIPTION,
-        "subjects": subjects.stored(),
+        "subjects": subjects.stored_subjects(),
         "retention": "limits",
         "storage": "file",
         "num_replicas": replicas,
@@ -104,7 +104,7 @@ def _usable(name: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     if "error" not in answer:
         return answer["config"]
     if full := no_room(answer["error"]):
-        raise full.told()
+        raise full.store_full_error()
     raise StreamMismatch(name, answer["error"].get("description", "unknown error"))
 
 

@@ -20,7 +20,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.accounts import RUNTIME, outgoing
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.requests import Requests
-from callboard.bus.outgoing_subjects import Addressed, OutgoingPolicy, shown
+from callboard.bus.outgoing_subjects import Addressed, OutgoingPolicy, quote_subject
 
 logger = structlog.get_logger(__name__)
 
@@ -95,7 +95,7 @@ class TenantRequests:
     def refusal(self, tenant: str, subject: str) -> str | None:
         """Return why a run of this tenant may not send a request to a subject, None if it may."""
         fault = self.policy.fault(tenant, subject, self._neighbours)
-        return None if fault is None else f"the NATS subject {shown(subject)}: {fault.reason}"
+        return None if fault is None else f"the NATS subject {quote_subject(subject)}: {fault.reason}"
 
     def problems(self, tenant: str, subjects: Sequence[Addressed]) -> list[Problem]:
         """Return the problems of the subjects that a start contains."""
@@ -133,7 +133,9 @@ class TenantRequests:
         apart = await self._has_accounts()
         others = frozenset[str]() if apart else await self._others()
         if (fault := self.policy.fault(tenant, subject, others)) is not None:
-            raise SubjectRefused(fault.kind, f"runs may not use the NATS subject {shown(subject)}: {fault.reason}")
+            raise SubjectRefused(
+                fault.kind, f"runs may not use the NATS subject {quote_subject(subject)}: {fault.reason}"
+            )
         return await self._ask(apart, tenant, subject, payload, timeout_s, headers)
 
     async def describe(self, tenant: str, service: str, timeout_s: float) -> Msg:

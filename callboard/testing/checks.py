@@ -88,7 +88,7 @@ class RefusingSink:
         pass
 
 
-def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> Stage:
+def replay_events(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> Stage:
     """Replay a finished log into a stage that must not append. Return the stage."""
     # The run appends these events, not the interpreter, so that a replay does not produce them.
     events = [event for event in events if event.type not in (ev.RunFailed.type, ev.RunEnd.type)]
@@ -101,7 +101,7 @@ def replayed(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> S
 
 def check_replay(language_of: LanguageOf, ref: RunRef, events: Sequence[Event]) -> None:
     """Check that a replay of a finished log appends nothing and reaches the recorded end."""
-    stage = replayed(language_of, ref, events)
+    stage = replay_events(language_of, ref, events)
     end = ev.payload_of(events[-1])
     assert isinstance(end, ev.RunEnd)
     assert stage.main is not None

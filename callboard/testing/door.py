@@ -15,7 +15,7 @@ from callboard.start_options import Start, Startable, start_message
 from callboard.testing.services import Services
 
 
-def accepted(services: Services, file: Startable | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
+def accept_start(services: Services, file: Startable | None, given: Start) -> tuple[RunRef, ev.RunAccepted, str]:
     """Admit a start. Return the run, its first event, and the definition's name in subjects.
 
     :raises RequestRefused: with every problem of the definition, or of the start
@@ -23,19 +23,19 @@ def accepted(services: Services, file: Startable | None, given: Start) -> tuple[
     made = start_message(file, given)
     named: dict[str, Any] = {"run_id": "run-1", **made.message}
 
-    def refused(problems: list[ev.Problem]) -> RequestRefused:
+    def refusal(problems: list[ev.Problem]) -> RequestRefused:
         return RequestRefused("start", problems, str(file or ""), made.source)
 
     examined = examine(encode_json(named))
     start = examined.start
     if start is None or examined.problems:
-        raise refused(examined.problems)
+        raise refusal(examined.problems)
     plan = services.definitions.plan(start.definition, start)
     if isinstance(plan, list):
-        raise refused(plan)
+        raise refusal(plan)
     shortfalls = plan.shortfalls(services.offers(start, plan))
     warnings = last_of_each_kind([*plan.definition.warnings, *plan.warnings, *shortfalls])
     if plan.options[STRICT] and warnings:
-        raise refused([msgspec.structs.replace(warning, severity="error") for warning in warnings])
+        raise refusal([msgspec.structs.replace(warning, severity="error") for warning in warnings])
     ref = RunRef("default", named["run_id"])
     return ref, accepted_event(start, plan, ref, None, warnings), definition_token(plan.definition)

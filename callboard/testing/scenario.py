@@ -33,7 +33,7 @@ from callboard.service.operations.results import result_of
 from callboard.start_options import Start, Startable
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import Crash, CrashingLog, CrashPoint
-from callboard.testing.door import accepted
+from callboard.testing.door import accept_start
 from callboard.testing.services import Answers, Services
 from callboard.testing.toolsets import Listing
 from callboard.testing.virtual_time import VirtualClock, VirtualLoop
@@ -269,7 +269,7 @@ class Scenario:
     def _start(self, file: Startable | None, given: Start) -> None:
         if self._ref is not None:
             raise UsageInvalid("the scenario has already started its run", "start")
-        self._ref, first, definition = accepted(self._services, file, given)
+        self._ref, first, definition = accept_start(self._services, file, given)
         self._services.always_replay = bool(kits()[first.definition.language].code_module)
         self._run(self._admit(self._ref, first, definition))
 

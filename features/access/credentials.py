@@ -194,14 +194,14 @@ class Wallet:
     ) -> Found | None:
         """Renew an account, unless another process has just renewed, replaced or removed it."""
         # Imported here because it needs an HTTP client, and most workers never renew a token.
-        from callboard.features.access.oauth import renewed
+        from callboard.features.access.oauth import renew_token
 
         now = self._clock()
         found = await credentials.found(keyring, provider, user)
         if found is None or not found.account.ends_soon(now) or (settings := self._oauth.get(provider)) is None:
             return found
         try:
-            account = await renewed(provider, settings, found.account, now)
+            account = await renew_token(provider, settings, found.account, now)
         except OAuthFailed:
             # Another worker may have renewed it first, which invalidates this refresh token.
             found = await credentials.found(keyring, provider, user)

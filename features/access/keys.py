@@ -114,7 +114,7 @@ class Keys:
         await self._store.remove(id.decode())
         await self._names.remove(name)
 
-    async def known(self, brought: str, now: dt.datetime) -> ApiKey | None:
+    async def find_key(self, brought: str, now: dt.datetime) -> ApiKey | None:
         """Return the stored key of a request's bearer token; None if it is unknown, removed or expired.
 
         :raises StoreSilent: if the store does not answer

@@ -124,7 +124,7 @@ class Connecting:
         return _account(self._name, given, now, "")
 
 
-async def renewed(
+async def renew_token(
     provider: str,
     settings: OAuthSettings,
     account: Account,

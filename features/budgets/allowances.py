@@ -95,7 +95,7 @@ class Allowances:
                 found.turns += event.type == ModelResult.type
                 found.bill += bill
 
-    def exhausted(self, tenant: str, definition: str, now: dt.datetime) -> list[Exhausted]:
+    def exhausted_allowances(self, tenant: str, definition: str, now: dt.datetime) -> list[Exhausted]:
         """Return the exhausted allowances for a run."""
         found: list[Exhausted] = []
         for name in (tenant, f"{tenant}/{definition}"):

@@ -14,11 +14,11 @@ from nats.aio.msg import Msg
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import RunAccepted
 from callboard.bus.log.damage import UNREADABLE
-from callboard.bus.log.port import NoAnswer, Recorded, recorded, whole
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api, direct_get
 from callboard.bus.nats.newest import LOOK_AGAIN_S, News
-from callboard.bus.nats.purge import marked
+from callboard.bus.nats.purge import decode_mark
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.subjects import RunRef
 from callboard.features.index.files import slot
@@ -184,7 +184,7 @@ class Following:
         headers = message.headers or {}
         sequence, subject = int(headers["Nats-Sequence"]), headers["Nats-Subject"]
         ref = self._log.subjects.parse_event(subject).ref
-        return sequence, mark_of(recorded(subject, sequence, ref, "", message.data).event)
+        return sequence, mark_of(decode_recorded(subject, sequence, ref, "", message.data).event)
 
     async def _runs_from(self, sequence: int) -> int:
         """Return the number of runs in the log that were accepted at a sequence or later."""
@@ -238,7 +238,7 @@ class Following:
         marks = self._log.subjects.all_gone(self._tenant)
         while (mark := await self._log.next_message(marks, sequence + 1)) is not None:
             sequence = mark.sequence
-            if (told := marked(self._log, mark.subject, mark.data)) is not None:
+            if (told := decode_mark(self._log, mark.subject, mark.data)) is not None:
                 runs[told.run] = self._gone[told.run] = sequence
         while len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]

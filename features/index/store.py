@@ -17,7 +17,7 @@ from callboard.bus.effects import Usage
 from callboard.bus.events import Event, RunAccepted, RunEnd
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.features.index.sql import KEY, WARNING, Values, condition
-from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, accepted, unadmitted
+from callboard.projections.lists.runs import AT_WORK, RowStatus, RunFold, RunRow, begin_fold, begin_without_start
 from callboard.projections.lists.where import Both, Where
 from callboard.projections.run.run_texts import Texts, texts
 
@@ -184,7 +184,7 @@ class RunIndex:
 
     def take_unadmitted(self, runs: Sequence[Taken]) -> None:
         """Index runs whose first event the log has lost, each with the first event that exists."""
-        kept = [_Kept(one.sequence, unadmitted(one.event)) for one in runs]
+        kept = [_Kept(one.sequence, begin_without_start(one.event)) for one in runs]
         self._db.executemany(_PUT, [_row(one) for one in kept])
         self._db.commit()
         self.count += len(kept)
@@ -194,7 +194,7 @@ class RunIndex:
         if event.type == RunAccepted.type:
             if (before := self._place(event.run)) is not None:
                 self._forget([before])
-            kept = _Kept(one.sequence, accepted(event))
+            kept = _Kept(one.sequence, begin_fold(event))
             self.count += 1
         else:
             known = self._fold(event.run)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import anyio
 import structlog
 
-from callboard.bus.log.port import NoAnswer, Recorded, recorded
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import Delivery, Outbox, Puller, ensure_consumer
 from callboard.features.notify.notice import Notice
@@ -64,7 +64,7 @@ class Office:
         self._rules = {name: _Rule(connection, name, rule, env, turns) for name, rule in rules.items()}
 
     @property
-    def told(self) -> Told:
+    def sending_results(self) -> Told:
         """The results of the notices that this process has sent."""
         return sum((rule.told for rule in self._rules.values()), Told())
 
@@ -199,7 +199,7 @@ class _Rule:
         :raises NoAnswer: if the log does not answer
         """
         if (tenant := self._log.subjects.tenant_of_rejection(delivery.subject)) is not None:
-            return self._judge.judge_refusal(tenant, delivery.sequence, delivery.stored, delivery.data)
+            return self._judge.judge_refusal(tenant, delivery.sequence, delivery.stored_time, delivery.data)
         item = self._event(delivery)
         return await self._judge.judge(item, self._log.now()) if item is not None else None
 
@@ -211,7 +211,7 @@ class _Rule:
                 "skipped a message that is not on an event's subject", subject=delivery.subject, error=str(error)
             )
             return None
-        item = recorded(delivery.subject, delivery.sequence, ref, "", delivery.data)
+        item = decode_recorded(delivery.subject, delivery.sequence, ref, "", delivery.data)
         return item if item.readable else None
 
     async def _tell(self, notice: Notice, delivery: Delivery) -> None:
@@ -259,5 +259,5 @@ async def telling(
     await office.prepare()
     holders = {f"{connection.log.subjects.prefix}.office.{OFFICE}": office}
     async with holding(connection.nc, holders, connection.log.store):
-        yield lambda: office.told
+        yield lambda: office.sending_results
         await office.finish()

@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from callboard.bus.log.port import recorded
+from callboard.bus.log.port import decode_recorded
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import Copied, copied
+from callboard.bus.nats.message_copies import Copied, copy_messages
 from callboard.features.notify.notice import Notice
 from callboard.features.notify.rule_evaluation import Judge, Later, filters
 from callboard.runtime.settings.notify_settings import NotifyRule
@@ -21,7 +21,7 @@ class Foreseen(Struct, frozen=True):
     notice: Notice
 
 
-async def foreseen(
+async def preview_notices(
     log: JetStreamLog, rules: Mapping[str, NotifyRule], since: dt.datetime, *, http_url: str | None = None
 ) -> list[Foreseen]:
     """Return the notices of rules about the events since a time, in the order in which they would have been sent.
@@ -32,7 +32,7 @@ async def foreseen(
     for name, rule in rules.items():
         judge = Judge(log, name, rule, http_url)
         for filter in filters(rule, log.subjects):
-            async with aclosing(copied(log, filter, since)) as events:
+            async with aclosing(copy_messages(log, filter, since)) as events:
                 async for message in events:
                     if (one := await _foresee(log, judge, rule, message)) is not None:
                         found.append(one)
@@ -47,7 +47,7 @@ async def _foresee(log: JetStreamLog, judge: Judge, rule: NotifyRule, message: C
         ref = log.subjects.parse_event(message.subject).ref
     except ValueError:
         return None  # published by another program, not an event of a run
-    item = recorded(message.subject, message.sequence, ref, "", message.data)
+    item = decode_recorded(message.subject, message.sequence, ref, "", message.data)
     if not item.readable:
         return None
     due = item.event.time + dt.timedelta(seconds=rule.wait_s)

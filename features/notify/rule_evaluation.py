@@ -16,7 +16,7 @@ from callboard.bus.subjects import RunRef, Subjects
 from callboard.features.notify.notice import Notice, made, of_rejection, short
 from callboard.features.notify.seen import Seen, told_by
 from callboard.projections.lists.question_data import data_lines
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.runtime.admission.refusals import START, read_refusal
 from callboard.runtime.settings.notify_settings import NotifyRule, On
 from callboard.runtime.settings.rule_settings import question
@@ -85,7 +85,7 @@ class Judge:
         """
         async with self._turns:
             event = await told_by(self._log, item)
-            payload = known(event)
+            payload = known_payload(event)
             notice = self._of(item.ref, event, payload) if payload is not None else None
             if notice is None:
                 return None

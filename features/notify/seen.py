@@ -16,7 +16,7 @@ from callboard.bus.log.port import NoAnswer, Reading, Recorded, whole
 from callboard.bus.subjects import RunRef
 from callboard.features.index.store import RunIndex, Taken
 from callboard.projections.lists.where import Where
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.status import StatusFold
 from callboard.service.api.statuses import depends
 
@@ -31,7 +31,7 @@ async def told_by(log: Reading, item: Recorded) -> Event:
     :raises NoAnswer: if the log does not answer
     """
     try:
-        known(item.event)
+        known_payload(item.event)
     except msgspec.ValidationError:
         return await whole(log, item)
     return item.event
@@ -107,7 +107,7 @@ class Seen:
         self._last = max(self._last, items[-1].event.n)
         counted = [item for item in items if item.readable and (self._until is None or item.event.time <= self._until)]
         for item in counted:
-            payload = known(item.event)
+            payload = known_payload(item.event)
             if payload is not None:
                 self._fold.apply(item.event, payload)
         # The events that a fork shares with its origin are not part of its row.

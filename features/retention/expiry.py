@@ -46,7 +46,7 @@ class Expired(Struct, frozen=True):
     stays: list[Stays]
 
 
-def wanted(rule: RetentionRule, now: dt.datetime) -> Where:
+def rule_query(rule: RetentionRule, now: dt.datetime) -> Where:
     """Return the query of a rule at an instant."""
     over = Term("ended", "<", now.timestamp() - rule.age_s)
     statuses = Either(tuple(Term("status", "=", one) for one in rule.status))
@@ -73,7 +73,9 @@ class Expiry:
 
         :raises NoAnswer: if the log does not answer for several runs; if it is only for one or two, these stay
         """
-        runs = [run for run in await self._found.ids(self._client.tenant, wanted(rule, now)) if run not in self._seen]
+        runs = [
+            run for run in await self._found.ids(self._client.tenant, rule_query(rule, now)) if run not in self._seen
+        ]
         self._seen.update(runs)
         gone, stays = await self._each(runs, name, rule)
         # The oldest first, so that children are purged with their parents. Then the newest first, so that runs whose

@@ -69,7 +69,7 @@ def due_between(cron: str, zone: ZoneInfo, first: dt.datetime, until: dt.datetim
         looked *= 2
 
 
-def changed(zone: ZoneInfo, begin: dt.datetime, until: dt.datetime) -> dt.datetime | None:
+def offset_change(zone: ZoneInfo, begin: dt.datetime, until: dt.datetime) -> dt.datetime | None:
     """Return the first moment after ``begin``, up to ``until``, at which the offset from UTC has changed."""
     offset, low = begin.astimezone(zone).utcoffset(), begin
     while low < until:
@@ -94,7 +94,7 @@ def _shown_after(cron: str, zone: ZoneInfo, begin: dt.datetime) -> dt.datetime:
     since, shown, sought = begin, _wall(begin, zone), _wall(begin, zone)
     while True:
         due = since + (next(CronSim(cron, sought)) - shown)
-        change = changed(zone, since, due)
+        change = offset_change(zone, since, due)
         if change is None:
             return due
         since, shown, sought = change, _wall(change, zone), _wall(change, zone) - _SECOND
@@ -106,7 +106,7 @@ def _first_at(wall: dt.datetime, zone: ZoneInfo) -> dt.datetime:
     if _wall(found, zone) == wall:
         return found
     # Skipped: with the offset before the change it is after the change, with the offset after it, before.
-    return changed(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found) or found
+    return offset_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found) or found
 
 
 def _back(cron: str, zone: ZoneInfo, until: dt.datetime, count: int) -> dt.datetime | None:

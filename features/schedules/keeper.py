@@ -118,7 +118,7 @@ class Keeper:
     def _due_times(self, schedule: Schedule, tick: Tick, now: dt.datetime) -> tuple[list[dt.datetime], dt.datetime]:
         """Return the due times to start runs for (on time, or missed and to be caught up), and the next due time."""
         queued = [tick.due] if tick.queued else []
-        passed = schedule.when.passed(tick.due, now, schedule.catch_up + ON_TIME_MAX)
+        passed = schedule.when.passed_times(tick.due, now, schedule.catch_up + ON_TIME_MAX)
         passed = [due for due in passed if due not in queued]
         late = [(now - schedule.when.put_off(due, schedule.name)).total_seconds() for due in passed]
         # A due time whose jitter has not passed waits, and so do all later ones.

@@ -15,7 +15,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.bus.log.port import Refused
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import gone
+from callboard.bus.nats.purge import purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.features.schedules import timetable
 from callboard.features.schedules.prospects import prospects
@@ -206,7 +206,7 @@ class Schedules:
     async def _not_begun(self, ref: RunRef) -> tuple[str, list[Problem]]:
         if (refused := await refusal_of_start(self._log, ref)) is not None:
             return REJECTED, refused.problems
-        return (PURGED if await gone(self._log, ref) is not None else PENDING), []
+        return (PURGED if await purge_mark(self._log, ref) is not None else PENDING), []
 
     def _too_large(self, wanted: Schedule) -> list[Problem]:
         size, largest = len(msgspec.json.encode(wanted)), self._log.nc.max_payload - ROOM_BYTES

@@ -8,7 +8,7 @@ import structlog
 from msgspec import Struct
 
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.commit import Message, guarded
+from callboard.bus.nats.commit import Message, guard_headers
 from callboard.bus.nats.jetstream import JetStreamLog, Stored, at
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.subjects import name_of
@@ -72,7 +72,7 @@ class ScheduleStore:
         :raises NoAnswer: if the stream does not answer
         """
         subject = self._subjects.schedule(tenant, schedule.name)
-        message = Message(subject, msgspec.json.encode(schedule), guarded(after, subject))
+        message = Message(subject, msgspec.json.encode(schedule), guard_headers(after, subject))
         if tick is None:
             await self._log.publish(message)
             return
@@ -87,7 +87,7 @@ class ScheduleStore:
         :raises NoAnswer: if the stream does not answer
         """
         message = self._clock(tenant, kept.schedule, tick, moment)
-        message.headers |= guarded(kept.sequence, self._subjects.schedule(tenant, kept.schedule.name))
+        message.headers |= guard_headers(kept.sequence, self._subjects.schedule(tenant, kept.schedule.name))
         await self._log.publish(message)
 
     def _clock(self, tenant: str, schedule: Schedule, tick: Tick, moment: dt.datetime) -> Message:

@@ -37,7 +37,7 @@ class Timetable(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
             return moment_of(number_at(moment, self.every_s) + 1, self.every_s)
         return due_after(self.cron or "", ZoneInfo(self.timezone), moment)
 
-    def passed(self, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
+    def passed_times(self, first: dt.datetime, until: dt.datetime, count: int) -> list[dt.datetime]:
         """Return the due times from ``first``, which is due itself, to ``until``; at most the latest ``count``."""
         if self.every_s is None:
             return due_between(self.cron or "", ZoneInfo(self.timezone), first, until, count)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from callboard.bus.log.port import NoAnswer, Recorded, recorded, unreadable
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded, unreadable
 from callboard.bus.nats.feed import MARK
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
@@ -122,7 +122,7 @@ class Consumption:
             await self._log.nc.publish(message.reply, b"+TERM")
             return
         mark = (message.headers or {}).get(MARK, "")
-        item = recorded(message.subject, message.metadata.sequence.stream, ref, mark, message.data)
+        item = decode_recorded(message.subject, message.metadata.sequence.stream, ref, mark, message.data)
         if not item.readable:
             logger.error("message skipped: it is not an event", subject=message.subject, error=unreadable(item).reason)
             await self._log.nc.publish(message.reply, b"+TERM")

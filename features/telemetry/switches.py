@@ -25,7 +25,7 @@ SPOKEN = "http/protobuf"
 """The only supported protocol. The gRPC library is larger than all other dependencies of a worker together."""
 
 
-def named(env: Mapping[str, str]) -> str | None:
+def backend_variable(env: Mapping[str, str]) -> str | None:
     """Return the variable that names a backend, for all signals or for one; None if no backend is named."""
     return next((name for name in (ENDPOINT, *map(_endpoint_of, SIGNALS)) if env.get(name)), None)
 
@@ -44,19 +44,19 @@ def wants(env: Mapping[str, str], signal: Signal) -> bool:
     """
     said = env.get(f"OTEL_{signal}_EXPORTER", "")
     exporters = said.replace(" ", "").split(",") if said else []
-    if disabled(env) or (exporters and "otlp" not in exporters):
+    if is_disabled(env) or (exporters and "otlp" not in exporters):
         return False
     own, shared = bool(env.get(_endpoint_of(signal))), bool(env.get(ENDPOINT))
     match signal:
         case "TRACES":
-            return own or shared or named(env) is None
+            return own or shared or backend_variable(env) is None
         case "METRICS":
             return own or shared
         case "LOGS":
             return own or bool(exporters)
 
 
-def disabled(env: Mapping[str, str]) -> bool:
+def is_disabled(env: Mapping[str, str]) -> bool:
     """Return whether OpenTelemetry is switched off."""
     return env.get(DISABLED, "").strip().lower() == "true"
 

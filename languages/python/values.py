@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callboard.lib.finite_json import NotFinite, encoded
+from callboard.lib.finite_json import NotFinite, encode_finite
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON, JsonSchema
 
@@ -40,7 +40,7 @@ def plain_json(value: Any) -> JSON:
     if value is None or isinstance(value, str | bool):
         return value
     try:
-        return decode_json(encoded(value, _dump))
+        return decode_json(encode_finite(value, _dump))
     except NotFinite as error:
         raise ValueError(f"{error} is not a number of JSON") from error
 

@@ -91,7 +91,7 @@ Instruction = One | Split | Jump | Save | Clear | Moved | Assert | Peek | Again 
 
 
 @lru_cache(PATTERNS_KEPT)
-def compiled(source: str) -> tuple[tuple[Instruction, ...], int]:
+def compile_pattern(source: str) -> tuple[tuple[Instruction, ...], int]:
     """Compile a pattern; return its program and the number of registers that it needs.
 
     :raises BadPattern: if the text is not a regular expression, or exceeds our limits

@@ -20,7 +20,7 @@ from callboard.lib.javascript.program import (
     Peek,
     Save,
     Split,
-    compiled,
+    compile_pattern,
 )
 from callboard.lib.javascript.syntax import BadPattern, Range
 from callboard.lib.step_limits import CHARS_PER_STEP, Steps, TooManySteps
@@ -54,7 +54,7 @@ def check(source: str) -> None:
 
     :raises BadPattern: if it is not a regular expression, or exceeds our limits
     """
-    compiled(source)
+    compile_pattern(source)
 
 
 class Search:
@@ -65,7 +65,7 @@ class Search:
     """
 
     def __init__(self, source: str, steps: Steps | None = None) -> None:
-        self._program, registers = compiled(source)
+        self._program, registers = compile_pattern(source)
         self._empty: Registers = (None,) * registers
         self._anchored = self._program[0] == Assert("start")
         self._steps = steps or Steps(STEPS_MAX)

@@ -122,7 +122,7 @@ class Application:
         if schema is True:
             return
         if schema is False:
-            self.violated(None, False, value, schema, place, at)
+            self.add_violation(None, False, value, schema, place, at)
             return
         if not isinstance(schema, dict):
             raise TypeError("a schema is an object, or true or false")
@@ -179,7 +179,7 @@ class Application:
             self.apply(self._root, value, None, None)
         return self.found
 
-    def violated(
+    def add_violation(
         self, keyword: str | None, wanted: Any, value: JSON, schema: Any, place: Way, at: Way, *names: str
     ) -> None:
         """Record that a value violates a keyword of a schema."""
@@ -191,7 +191,7 @@ class Application:
     # -- references ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def referred(self, keyword: str, reference: str) -> Generator[Any]:
+    def enter_reference(self, keyword: str, reference: str) -> Generator[Any]:
         """Resolve a reference for a block. Inside the block, references are resolved relative to its target.
 
         :raises Unreachable: if the target is not part of the schema

@@ -16,17 +16,17 @@ def all_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, 
 
 def any_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if not any(app.fits(inner, value) for inner in wanted):
-        app.violated("anyOf", wanted, value, schema, place, at)
+        app.add_violation("anyOf", wanted, value, schema, place, at)
 
 
 def one_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if sum(app.fits(inner, value) for inner in wanted) != 1:
-        app.violated("oneOf", wanted, value, schema, place, at)
+        app.add_violation("oneOf", wanted, value, schema, place, at)
 
 
 def not_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if app.fits(wanted, value):
-        app.violated("not", wanted, value, schema, place, at)
+        app.add_violation("not", wanted, value, schema, place, at)
 
 
 def if_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -47,7 +47,7 @@ def referring(keyword: str) -> Check:
     """Return the check of a keyword that applies the target of a reference."""
 
     def check(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
-        with app.referred(keyword, wanted) as inner:
+        with app.enter_reference(keyword, wanted) as inner:
             app.apply(inner, value, place, (at, keyword))
 
     return check
@@ -82,7 +82,7 @@ def additional_properties(app: Application, wanted: Any, value: JSON, schema: An
         for name in extra:
             app.apply(wanted, value[name], (place, name), (at, "additionalProperties"))
     elif not wanted and extra:
-        app.violated("additionalProperties", wanted, value, schema, place, at, *extra)
+        app.add_violation("additionalProperties", wanted, value, schema, place, at, *extra)
 
 
 def _find_undeclared(app: Application, value: dict[str, Any], schema: Any) -> list[str]:
@@ -115,7 +115,7 @@ def items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
         return
     first = len(schema.get("prefixItems", ()))
     if wanted is False and len(value) > first:
-        app.violated("items", wanted, value, schema, place, at)
+        app.add_violation("items", wanted, value, schema, place, at)
     elif wanted is not False:
         for index in range(first, len(value)):
             app.apply(wanted, value[index], (place, index), (at, "items"))
@@ -142,7 +142,7 @@ def additional_items(app: Application, wanted: Any, value: JSON, schema: Any, pl
         for index in range(len(first), len(value)):
             app.apply(wanted, value[index], (place, index), (at, "additionalItems"))
     elif not wanted and len(value) > len(first):
-        app.violated("additionalItems", wanted, value, schema, place, at)
+        app.add_violation("additionalItems", wanted, value, schema, place, at)
 
 
 def contains(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -153,13 +153,13 @@ def contains(app: Application, wanted: Any, value: JSON, schema: Any, place: Way
     for item in value:
         count += app.fits(wanted, item)
         if count > most:
-            app.violated("maxContains", most, value, schema, place, at)
+            app.add_violation("maxContains", most, value, schema, place, at)
             return
     if count < least:
-        app.violated("minContains" if count else "contains", least if count else wanted, value, schema, place, at)
+        app.add_violation("minContains" if count else "contains", least if count else wanted, value, schema, place, at)
 
 
 def contains_any(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     """Check ``contains`` in versions without ``minContains`` and ``maxContains``."""
     if isinstance(value, list) and not any(app.fits(wanted, item) for item in value):
-        app.violated("contains", wanted, value, schema, place, at)
+        app.add_violation("contains", wanted, value, schema, place, at)

@@ -44,21 +44,21 @@ def type_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
         app.steps.take(len(wanted))
         fits = any(_TYPES[name](value) for name in wanted if name in _TYPES)
     if not fits:
-        app.violated("type", wanted, value, schema, place, at)
+        app.add_violation("type", wanted, value, schema, place, at)
 
 
 def type_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     """Check ``type`` in draft 4, where 1.0 is not an integer."""
     names = [wanted] if isinstance(wanted, str) else wanted
     if isinstance(value, float) and "number" not in names:
-        app.violated("type", wanted, value, schema, place, at)
+        app.add_violation("type", wanted, value, schema, place, at)
     else:
         type_(app, wanted, value, schema, place, at)
 
 
 def enum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if not _is_listed(app, wanted, value):
-        app.violated("enum", wanted, value, schema, place, at)
+        app.add_violation("enum", wanted, value, schema, place, at)
 
 
 def _is_listed(app: Application, wanted: list[JSON], value: JSON) -> bool:
@@ -72,7 +72,7 @@ def _is_listed(app: Application, wanted: list[JSON], value: JSON) -> bool:
 
 def const(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if not equal(value, wanted, app.steps):
-        app.violated("const", wanted, value, schema, place, at)
+        app.add_violation("const", wanted, value, schema, place, at)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def const(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, a
 
 def multiple_of(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and not _is_multiple(value, wanted):
-        app.violated("multipleOf", wanted, value, schema, place, at)
+        app.add_violation("multipleOf", wanted, value, schema, place, at)
 
 
 def _is_multiple(value: Any, of: Any) -> bool:
@@ -95,33 +95,33 @@ def _is_multiple(value: Any, of: Any) -> bool:
 
 def minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and value < wanted:
-        app.violated("minimum", wanted, value, schema, place, at)
+        app.add_violation("minimum", wanted, value, schema, place, at)
 
 
 def maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and value > wanted:
-        app.violated("maximum", wanted, value, schema, place, at)
+        app.add_violation("maximum", wanted, value, schema, place, at)
 
 
 def exclusive_minimum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and value <= wanted:
-        app.violated("exclusiveMinimum", wanted, value, schema, place, at)
+        app.add_violation("exclusiveMinimum", wanted, value, schema, place, at)
 
 
 def exclusive_maximum(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and value >= wanted:
-        app.violated("exclusiveMaximum", wanted, value, schema, place, at)
+        app.add_violation("exclusiveMaximum", wanted, value, schema, place, at)
 
 
 def minimum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     """Check ``minimum`` in draft 4, where ``exclusiveMinimum`` is a boolean that excludes the bound."""
     if is_number(value) and (value < wanted or (value == wanted and schema.get("exclusiveMinimum", False))):
-        app.violated("minimum", wanted, value, schema, place, at)
+        app.add_violation("minimum", wanted, value, schema, place, at)
 
 
 def maximum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if is_number(value) and (value > wanted or (value == wanted and schema.get("exclusiveMaximum", False))):
-        app.violated("maximum", wanted, value, schema, place, at)
+        app.add_violation("maximum", wanted, value, schema, place, at)
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------
@@ -129,17 +129,17 @@ def maximum_draft4(app: Application, wanted: Any, value: JSON, schema: Any, plac
 
 def min_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, str) and len(value) < wanted:
-        app.violated("minLength", wanted, value, schema, place, at)
+        app.add_violation("minLength", wanted, value, schema, place, at)
 
 
 def max_length(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, str) and len(value) > wanted:
-        app.violated("maxLength", wanted, value, schema, place, at)
+        app.add_violation("maxLength", wanted, value, schema, place, at)
 
 
 def pattern(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, str) and not app.patterns.found(wanted, value):
-        app.violated("pattern", wanted, value, schema, place, at)
+        app.add_violation("pattern", wanted, value, schema, place, at)
 
 
 def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -148,7 +148,7 @@ def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way,
         return
     app.steps.take(compile_steps(value) if wanted == "regex" else len(value) // FORMAT_CHARS_PER_STEP)
     if not check(value):
-        app.violated("format", wanted, value, schema, place, at)
+        app.add_violation("format", wanted, value, schema, place, at)
 
 
 # -- arrays and objects ------------------------------------------------------------------------------------------------
@@ -156,27 +156,27 @@ def format_(app: Application, wanted: Any, value: JSON, schema: Any, place: Way,
 
 def min_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, list) and len(value) < wanted:
-        app.violated("minItems", wanted, value, schema, place, at)
+        app.add_violation("minItems", wanted, value, schema, place, at)
 
 
 def max_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, list) and len(value) > wanted:
-        app.violated("maxItems", wanted, value, schema, place, at)
+        app.add_violation("maxItems", wanted, value, schema, place, at)
 
 
 def unique_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if wanted and isinstance(value, list) and not unique(value, app.steps):
-        app.violated("uniqueItems", wanted, value, schema, place, at)
+        app.add_violation("uniqueItems", wanted, value, schema, place, at)
 
 
 def min_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, dict) and len(value) < wanted:
-        app.violated("minProperties", wanted, value, schema, place, at)
+        app.add_violation("minProperties", wanted, value, schema, place, at)
 
 
 def max_properties(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, dict) and len(value) > wanted:
-        app.violated("maxProperties", wanted, value, schema, place, at)
+        app.add_violation("maxProperties", wanted, value, schema, place, at)
 
 
 def required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -185,7 +185,7 @@ def required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way
             app.steps.take(len(wanted) // NAMES_PER_STEP)
         for name in wanted:
             if name not in value:
-                app.violated("required", wanted, value, schema, place, at, name)
+                app.add_violation("required", wanted, value, schema, place, at, name)
 
 
 def dependent_required(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
@@ -203,7 +203,7 @@ def _depends(
     app.steps.take(1 + len(names) // NAMES_PER_STEP)
     for name in names:
         if name not in value:
-            app.violated(keyword, wanted, value, schema, place, at, name)
+            app.add_violation(keyword, wanted, value, schema, place, at, name)
 
 
 def dependencies(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:

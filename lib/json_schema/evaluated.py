@@ -21,14 +21,14 @@ def unevaluated_properties(app: Application, wanted: Any, value: JSON, schema: A
     seen = _find_seen(app, schema, value, _members)
     unseen = [name for name in value if name not in seen and not app.fits(wanted, value[name])]
     if unseen:
-        app.violated("unevaluatedProperties", wanted, value, schema, place, at, *unseen)
+        app.add_violation("unevaluatedProperties", wanted, value, schema, place, at, *unseen)
 
 
 def unevaluated_items(app: Application, wanted: Any, value: JSON, schema: Any, place: Way, at: Way) -> None:
     if isinstance(value, list):
         seen = _find_seen(app, schema, value, _items)
         if any(index not in seen and not app.fits(wanted, item) for index, item in enumerate(value)):
-            app.violated("unevaluatedItems", wanted, value, schema, place, at)
+            app.add_violation("unevaluatedItems", wanted, value, schema, place, at)
 
 
 def _find_seen(app: Application, schema: Any, value: Any, of: Seen) -> set[Any]:
@@ -39,7 +39,7 @@ def _find_seen(app: Application, schema: Any, value: Any, of: Seen) -> set[Any]:
     seen = set(of(app, schema, value))
     for keyword in REFERENCES:
         if keyword in schema and keyword in app.dialect.checks:
-            with app.referred(keyword, schema[keyword]) as inner, app.deeper():
+            with app.enter_reference(keyword, schema[keyword]) as inner, app.deeper():
                 seen |= _find_seen(app, inner, value, of)
     for inner in _find_applied(app, value, schema):
         with app.deeper():

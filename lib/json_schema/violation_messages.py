@@ -13,33 +13,33 @@ NAMES_LISTED_MAX = 20
 """Maximum number of names in a message."""
 
 
-def told(violation: Violation) -> str:
+def violation_message(violation: Violation) -> str:
     """Return the message of a violation."""
     value, wanted = violation.value, violation.wanted
     match violation.keyword:
         case "type":
             names = [wanted] if isinstance(wanted, str) else wanted
-            return f"{shown(value)} is not of type {', '.join(map(repr, names))}"
+            return f"{show_value(value)} is not of type {', '.join(map(repr, names))}"
         case "enum":
-            return f"{shown(value)} is not one of {shown(wanted)}"
+            return f"{show_value(value)} is not one of {show_value(wanted)}"
         case "const":
-            return f"{shown(wanted)} was expected"
+            return f"{show_value(wanted)} was expected"
         case "required":
             return f"{_list_names(violation.names)} is a required property"
         case "dependentRequired" | "dependencies":
             [missing] = violation.names
             others = [name for name, names in wanted.items() if name in value and missing in names]
-            return f"{shown(missing)} is a dependency of {_list_names(others)}"
+            return f"{show_value(missing)} is a dependency of {_list_names(others)}"
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
-            return f"{shown(value)} is {_BOUNDS[violation.keyword]} {shown(wanted)}"
+            return f"{show_value(value)} is {_BOUNDS[violation.keyword]} {show_value(wanted)}"
         case "multipleOf":
-            return f"{shown(value)} is not a multiple of {shown(wanted)}"
+            return f"{show_value(value)} is not a multiple of {show_value(wanted)}"
         case "pattern":
-            return f"{shown(value)} does not match {wanted!r}"
+            return f"{show_value(value)} does not match {wanted!r}"
         case "format" if wanted == "regex":
-            return f"{shown(value)} is no regular expression: {patterns.fault(value)}"
+            return f"{show_value(value)} is no regular expression: {patterns.fault(value)}"
         case "format":
-            return f"{shown(value)} is not a {wanted!r}"
+            return f"{show_value(value)} is not a {wanted!r}"
         case _:
             return _describe_parts(violation)
 
@@ -57,34 +57,34 @@ def _describe_parts(violation: Violation) -> str:
     match violation.keyword:
         case "minLength" | "minItems" | "minProperties":
             few = "does not have enough properties" if violation.keyword == "minProperties" else "is too short"
-            return f"{shown(value)} {'should be non-empty' if wanted == 1 else few}"
+            return f"{show_value(value)} {'should be non-empty' if wanted == 1 else few}"
         case "maxLength" | "maxItems" | "maxProperties":
             many = "has too many properties" if violation.keyword == "maxProperties" else "is too long"
-            return f"{shown(value)} {'is expected to be empty' if wanted == 0 else many}"
+            return f"{show_value(value)} {'is expected to be empty' if wanted == 0 else many}"
         case "uniqueItems":
-            return f"{shown(value)} has non-unique elements"
+            return f"{show_value(value)} has non-unique elements"
         case "additionalProperties":
             return _describe_unexpected("Additional", violation.names)
         case "unevaluatedProperties":
             return _describe_unexpected("Unevaluated", violation.names)
         case "unevaluatedItems":
-            return f"{shown(value)} has parts that nothing declares, which do not fit {shown(wanted)}"
+            return f"{show_value(value)} has parts that nothing declares, which do not fit {show_value(wanted)}"
         case "items" | "additionalItems":
-            return f"{shown(value)} has more items than are expected"
+            return f"{show_value(value)} has more items than are expected"
         case "contains":
-            return f"{shown(value)} does not contain items matching the given schema"
+            return f"{show_value(value)} does not contain items matching the given schema"
         case "minContains":
             return f"too few items match the given schema (expected at least {wanted})"
         case "maxContains":
             return f"too many items match the given schema (expected at most {wanted})"
         case "anyOf":
-            return f"{shown(value)} is not valid under any of the given schemas"
+            return f"{show_value(value)} is not valid under any of the given schemas"
         case "oneOf":
-            return f"{shown(value)} is not valid under exactly one of the given schemas"
+            return f"{show_value(value)} is not valid under exactly one of the given schemas"
         case "not":
-            return f"{shown(value)} should not be valid under {shown(wanted)}"
+            return f"{show_value(value)} should not be valid under {show_value(wanted)}"
         case _:
-            return f"False schema does not allow {shown(value)}"
+            return f"False schema does not allow {show_value(value)}"
 
 
 def _describe_unexpected(which: str, names: Sequence[str]) -> str:
@@ -94,10 +94,10 @@ def _describe_unexpected(which: str, names: Sequence[str]) -> str:
 
 def _list_names(names: Sequence[str]) -> str:
     more = f", and {len(names) - NAMES_LISTED_MAX} more" if len(names) > NAMES_LISTED_MAX else ""
-    return ", ".join(map(shown, names[:NAMES_LISTED_MAX])) + more
+    return ", ".join(map(show_value, names[:NAMES_LISTED_MAX])) + more
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value as text, up to `VALUE_CHARS_MAX` characters. The rest of the value is not formatted."""
     pieces: list[str] = []
     _show(value, pieces, VALUE_CHARS_MAX)

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from callboard.bus.effects import Failure, Usage
 from callboard.bus.events import DefinitionRef, Event, ModelCall, NodeEnter, Outline, RunAccepted, RunEnd, RunStart
-from callboard.bus.prices import Cost, Prices, added
+from callboard.bus.prices import Cost, Prices, add_costs
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.run_result import Results
 from callboard.projections.trace.text_renderings import effect_label
 from callboard.projections.trace.trace import TraceFold
@@ -94,7 +94,7 @@ class Accounting:
         self._results.apply(event)
         if event.n > self._after > 0 and self._parted_at is None:
             self._parted_at = event.time
-        match known(event):
+        match known_payload(event):
             case RunAccepted() as accepted:
                 self._accepted = accepted
             case RunStart() as start:
@@ -194,7 +194,7 @@ def _sum_usage(effects: Sequence[Effect]) -> tuple[Usage, Cost | None]:
     """Sum up the model usage of effects, and its cost."""
     usage = sum((effect.usage for effect in effects if effect.usage), Usage())
     costs = [effect.cost for effect in effects if effect.cost]
-    return usage, added(costs) if costs else None
+    return usage, add_costs(costs) if costs else None
 
 
 def _count_uses(effects: Iterable[Effect]) -> tuple[dict[str, int], dict[str, int]]:

@@ -19,7 +19,7 @@ from callboard.bus.prices import Prices
 from callboard.projections.comparison.account import Account, Accounting, Execution, Measure
 from callboard.projections.comparison.first_requests import Sight, first_sight
 from callboard.projections.comparison.json_differences import Difference, differences
-from callboard.projections.comparison.shared_events import Shared, shared
+from callboard.projections.comparison.shared_events import Shared, find_shared
 from callboard.projections.projection import fold
 from callboard.projections.trace.tree import Step
 
@@ -115,7 +115,7 @@ class RunDiff(Struct, frozen=True, kw_only=True):
 
 def compare_logs(left: Sequence[Event], right: Sequence[Event], prices: Prices | None = None) -> RunDiff:
     """Compare two runs, from their parting if they share events. ``prices`` are those of `Accounting`."""
-    common = shared(left, right)
+    common = find_shared(left, right)
     after = common.n if common is not None else 0
     one, other = (fold(Accounting(prices, after), side) for side in (left, right))
     return compare(one, other, common, first_sight(left, right, after))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from callboard.bus.conversation import Request
 from callboard.bus.events import Event, ModelCall
 from callboard.projections.comparison.json_differences import Difference, differences
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.trace.conversations import Conversations
 
 
@@ -52,7 +52,7 @@ def _turns(events: Sequence[Event], after: int) -> Iterator[tuple[Event, bytes]]
 def _request(events: Sequence[Event], called: Event) -> dict[str, Any]:
     """Return the whole request of a turn, or only the recorded part if the rest is not available."""
     call, conversations = next((call, so_far) for event, call, so_far in _calls(events) if event.n == called.n)
-    request = conversations.asked(called) or call
+    request = conversations.request_in(called) or call
     return msgspec.to_builtins({**_compared_members(call, request), "messages": request.messages})
 
 
@@ -67,7 +67,7 @@ def _calls(events: Sequence[Event]) -> Iterator[tuple[Event, ModelCall, Conversa
     """Yield every model call, with the conversations up to it."""
     conversations = Conversations()
     for event in events:
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             continue
         conversations.apply(event, payload)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from callboard.bus.events import Event, RunAccepted, RunStart, SourcesResolved
 from callboard.lib.json_decoder import decode_json
 from callboard.projections.comparison.json_differences import Difference, differences
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 
 _TOLD_ELSEWHERE = frozenset({RunStart.type, SourcesResolved.type})
 """Event types whose payloads are not compared here, because the starts of runs are compared separately."""
@@ -30,7 +30,7 @@ class Shared(Struct, frozen=True):
     replaced: list[Replaced]
 
 
-def shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
+def find_shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
     """Return the events that two runs share; None if neither is a fork, or they share no events.
 
     The first event of each run is never shared. Other events are shared if they have the same time. Their origins
@@ -50,7 +50,7 @@ def shared(left: Sequence[Event], right: Sequence[Event]) -> Shared | None:
 
 
 def _is_fork(events: Sequence[Event]) -> bool:
-    accepted = known(events[0]) if events else None
+    accepted = known_payload(events[0]) if events else None
     return isinstance(accepted, RunAccepted) and accepted.forked_from is not None
 
 

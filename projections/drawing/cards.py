@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from callboard.bus.events import OutlineNode
 from callboard.projections.drawing.graph import NOTHING, Size
-from callboard.projections.drawing.text import MONO_EM, one_line, width_of, wrapped
+from callboard.projections.drawing.text import MONO_EM, one_line, width_of, wrap_text
 
 NAME_PX = 14.0
 NAME_LINE_PX = 18.0
@@ -44,7 +44,7 @@ class Label(Struct, frozen=True):
 def card(node: OutlineNode) -> Card:
     """Return a node's card: its name, and below it its id and type if they differ from the name."""
     shown = node.name if node.name.strip() else node.id.rpartition("/")[2]
-    name = wrapped(shown, NAME_PX, NAME_WIDTH_MAX_PX, NAME_LINES_MAX, bold=True) or [_NO_NAME]
+    name = wrap_text(shown, NAME_PX, NAME_WIDTH_MAX_PX, NAME_LINES_MAX, bold=True) or [_NO_NAME]
     aside = one_line(" · ".join(_aside(node, shown)), ASIDE_PX, NAME_WIDTH_MAX_PX)
     mono = max(width_of(aside, ASIDE_PX), len(aside) * ASIDE_PX * MONO_EM)
     text = max(*(width_of(line, NAME_PX, bold=True) for line in name), mono)
@@ -67,7 +67,7 @@ def label(text: str, count: int) -> Label:
     words = [text] if text.strip() else []
     if count > 1:
         words.append(f"{count}×")
-    lines = wrapped(" · ".join(words), LABEL_PX, LABEL_WIDTH_MAX_PX, LABEL_LINES_MAX)
+    lines = wrap_text(" · ".join(words), LABEL_PX, LABEL_WIDTH_MAX_PX, LABEL_LINES_MAX)
     if not lines:
         return Label([], NOTHING)
     width = max(width_of(line, LABEL_PX) for line in lines) + 2 * _LABEL_PADDING.width

@@ -10,7 +10,7 @@ from callboard.bus.events import Event, NodeEnter, NodeExit, Outline, Route, Run
 from callboard.bus.paths import child, encode_id, last_id, parent
 from callboard.projections.drawing.edges import Ways
 from callboard.projections.drawing.outline_paths import Shown, holder
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 
 Direction = Literal["TB", "LR"]
 
@@ -61,7 +61,7 @@ class DiagramFold:
         self._node_at: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
-        match known(event):
+        match known_payload(event):
             case RunAccepted(outline=outline):
                 self._outline = outline
                 self._ways = Ways(outline)

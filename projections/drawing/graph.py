@@ -163,7 +163,7 @@ def around_px(label: Size) -> float:
     return max(label.height, _AROUND_PX) + _AROUND_BETWEEN_PX
 
 
-def grown(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
+def grow_boxes(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
     """Return the sizes of the boxes, high enough for their links to themselves, one below the other."""
     heights = [0.0] * len(boxes)
     for link in links:
@@ -176,7 +176,7 @@ def grown(boxes: Sequence[Size], links: Sequence[Link]) -> list[Size]:
     ]
 
 
-def layered(boxes: Sequence[Size], links: Sequence[Link]) -> Layers:
+def cut_into_layers(boxes: Sequence[Size], links: Sequence[Link]) -> Layers:
     """Cut a graph into layers."""
     back = back_links(len(boxes), links)
     rank = ranks(len(boxes), links, back)

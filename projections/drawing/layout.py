@@ -10,10 +10,10 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from callboard.projections.drawing.beside import ACROSS_PX, Beside, gaps_crossed, ways_beside
-from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, grown, layered
+from callboard.projections.drawing.graph import THREAD_PX, Chain, Layers, Link, Size, cut_into_layers, grow_boxes
 from callboard.projections.drawing.order import order
 from callboard.projections.drawing.place import place
-from callboard.projections.drawing.ports import ports_of, sides, stacked, straighten_ports, widen_loops
+from callboard.projections.drawing.ports import ports_of, sides, stack_self_links, straighten_ports, widen_loops
 
 GAP_PX = 24.0
 GAP_MAX_PX = 44.0
@@ -65,8 +65,8 @@ def lay_out(boxes: Sequence[Size], links: Sequence[Link], *, across: bool = Fals
 
 
 def _lay_out_rows(boxes: Sequence[Size], links: Sequence[Link]) -> Layout:
-    boxes = grown(boxes, links)
-    cut = layered(boxes, links)
+    boxes = grow_boxes(boxes, links)
+    cut = cut_into_layers(boxes, links)
     order(cut)
     ports = ports_of(cut, boxes)
     place(cut, ports)
@@ -116,7 +116,7 @@ class _Plan:
         self.centres = [Point(vertex.x, sum(self.rows[vertex.rank]) / 2) for vertex in cut.vertices[: len(boxes)]]
         width = max((vertex.x + vertex.right for vertex in cut.vertices), default=0.0)
         self._beside, self.width = ways_beside(cut, self.rows, width)
-        self.around_y, heights = stacked(links)
+        self.around_y, heights = stack_self_links(links)
         self.sides = sides(cut, boxes, heights)
 
     def down(self, index: int, upper_port: float, lower_port: float) -> Route:

@@ -71,7 +71,7 @@ def widen_loops(cut: Layers) -> None:
             chain.lower_lane = below
 
 
-def stacked(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
+def stack_self_links(links: Sequence[Link]) -> tuple[dict[int, float], dict[int, float]]:
     """Stack the links of boxes to themselves. Return the middle of each, below its box's, and the height by box."""
     heights: dict[int, float] = {}
     tops: dict[int, float] = {}

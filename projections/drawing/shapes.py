@@ -15,7 +15,7 @@ from callboard.projections.drawing.diagram import Diagram, NodeLook, look_of
 from callboard.projections.drawing.edges import CAUGHT
 from callboard.projections.drawing.scene import Drawn, Mark, Placed, Scene, head_px
 from callboard.projections.drawing.strokes import number, rectangle, way
-from callboard.projections.drawing.text import escaped
+from callboard.projections.drawing.text import escape_xml
 from callboard.projections.trace.node_tree import above
 
 _BADGES: dict[NodeLook, str] = {
@@ -76,7 +76,7 @@ class Shapes:
 
     def _title(self, placed: Placed) -> str:
         words = (self._names.get(placed.key), placed.key, self._diagram.colours.get(placed.key))
-        return escaped(" · ".join(word for word in words if word))
+        return escape_xml(" · ".join(word for word in words if word))
 
     def _look(self, taken: bool) -> str:
         """Return the style of an edge: taken or other, or plain if nothing has happened yet."""
@@ -109,14 +109,14 @@ class Shapes:
         yield rectangle("chip", centre, told.size, 7)
         y = centre.y - len(told.lines) * LABEL_LINE_PX / 2 + (LABEL_LINE_PX + LABEL_PX) / 2 - 2
         for line in told.lines:
-            yield f'<text class="label" x="{number(centre.x)}" y="{number(y)}">{escaped(line)}</text>'
+            yield f'<text class="label" x="{number(centre.x)}" y="{number(y)}">{escape_xml(line)}</text>'
             y += LABEL_LINE_PX
         yield "</g>"
 
     def _edge_title(self, index: int) -> str:
         edge, count = self._diagram.outline.edges[index], self._diagram.taken.get(index, 0)
         words = [f"{edge.source} → {edge.target}", (edge.when or "").strip(), f"taken {count}×" if count else ""]
-        return escaped(" · ".join(word for word in words if word))
+        return escape_xml(" · ".join(word for word in words if word))
 
     def _mark(self, mark: Mark) -> str:
         x, y = number(mark.centre.x), number(mark.centre.y)
@@ -139,11 +139,12 @@ def _text_px(placed: Placed) -> float:
 def _text(placed: Placed, top: float) -> Iterator[str]:
     x = number(placed.centre.x)
     for line in placed.card.name:
-        yield f'<text class="name" x="{x}" y="{number(top + (NAME_LINE_PX + NAME_PX) / 2 - 2)}">{escaped(line)}</text>'
+        y = number(top + (NAME_LINE_PX + NAME_PX) / 2 - 2)
+        yield f'<text class="name" x="{x}" y="{y}">{escape_xml(line)}</text>'
         top += NAME_LINE_PX
     if placed.card.aside:
         y = number(top + (ASIDE_LINE_PX + ASIDE_PX) / 2 - 1)
-        yield f'<text class="aside" x="{x}" y="{y}">{escaped(placed.card.aside)}</text>'
+        yield f'<text class="aside" x="{x}" y="{y}">{escape_xml(placed.card.aside)}</text>'
 
 
 def _badge(look: NodeLook, placed: Placed) -> Iterator[str]:

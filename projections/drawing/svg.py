@@ -15,7 +15,7 @@ from callboard.projections.drawing.scene import Stage
 from callboard.projections.drawing.shapes import Shapes
 from callboard.projections.drawing.strokes import number
 from callboard.projections.drawing.style import css
-from callboard.projections.drawing.text import escaped, one_line, width_of
+from callboard.projections.drawing.text import escape_xml, one_line, width_of
 
 MARGIN_PX = 28.0
 WIDTH_MIN_PX = 320.0
@@ -52,8 +52,8 @@ def _opening(diagram: Diagram, title: str, size: Size) -> Iterator[str]:
         f'{number(size.height)}" width="{number(size.width)}" height="{number(size.height)}" '
         f'aria-labelledby="title-{own} desc-{own}">'
     )
-    yield f'<title id="title-{own}">{escaped(name)}</title>'
-    yield f'<desc id="desc-{own}">{escaped(told)}</desc>'
+    yield f'<title id="title-{own}">{escape_xml(name)}</title>'
+    yield f'<desc id="desc-{own}">{escape_xml(told)}</desc>'
     yield f"<style>\n{css()}\n</style>"
     yield f'<rect class="paper" width="{number(size.width)}" height="{number(size.height)}" rx="12"/>'
 
@@ -61,10 +61,10 @@ def _opening(diagram: Diagram, title: str, size: Size) -> Iterator[str]:
 def _heading(title: str, subtitle: str) -> Iterator[str]:
     y = MARGIN_PX + 14
     if title:
-        yield f'<text class="title" x="{number(MARGIN_PX)}" y="{number(y)}">{escaped(title)}</text>'
+        yield f'<text class="title" x="{number(MARGIN_PX)}" y="{number(y)}">{escape_xml(title)}</text>'
         y += 20
     if subtitle:
-        yield f'<text class="subtitle" x="{number(MARGIN_PX)}" y="{number(y)}">{escaped(subtitle)}</text>'
+        yield f'<text class="subtitle" x="{number(MARGIN_PX)}" y="{number(y)}">{escape_xml(subtitle)}</text>'
 
 
 def describe(diagram: Diagram) -> str:

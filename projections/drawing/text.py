@@ -41,7 +41,7 @@ def _em(character: str) -> float:
     return _WIDTHS_EM["upper" if character.isupper() else "other"]
 
 
-def wrapped(text: str, size: float, width_px: float, lines_max: int, *, bold: bool = False) -> list[str]:
+def wrap_text(text: str, size: float, width_px: float, lines_max: int, *, bold: bool = False) -> list[str]:
     """Break a text into lines of at most ``width_px``. Text beyond ``lines_max`` lines becomes an ellipsis.
 
     Lines break between words. A word that is longer than a line breaks where the line is full. A text without any
@@ -98,13 +98,13 @@ def _elide(lines: list[str], size: float, width_px: float, lines_max: int, *, bo
 
 def one_line(text: str, size: float, width_px: float) -> str:
     """Return a text as one line of at most ``width_px``, with an ellipsis if it is longer."""
-    return next(iter(wrapped(text, size, width_px, 1)), "")
+    return next(iter(wrap_text(text, size, width_px, 1)), "")
 
 
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
 
 
-def escaped(text: str) -> str:
+def escape_xml(text: str) -> str:
     """Escape a text for XML content and attributes. Characters that XML forbids become U+FFFD."""
     return "".join(character if _is_allowed(ord(character)) else "\ufffd" for character in text).translate(_ESCAPES)
 

@@ -16,7 +16,7 @@ ON_ONE_LINE_CHARS_MAX = 100
 
 def data_lines(data: JSON, question: str = "", chars_max: int = DATA_CHARS_MAX) -> list[str]:
     """Return the data of a question as lines. Members that are empty or repeat the question are left out."""
-    shown = told(data, question)
+    shown = without_repetitions(data, question)
     if shown is None:
         return []
     lines = list(_lines(shown))
@@ -30,7 +30,7 @@ def data_lines(data: JSON, question: str = "", chars_max: int = DATA_CHARS_MAX) 
     return [*text[:chars_max].splitlines(), f"… ({len(text) - chars_max} more characters are not shown)"]
 
 
-def told(data: JSON, question: str = "") -> JSON:
+def without_repetitions(data: JSON, question: str = "") -> JSON:
     """Return the data without empty members and repetitions of the question; None if nothing remains."""
     if isinstance(data, Mapping):
         found = {name: value for name, value in data.items() if not _is_empty(value) and value != question}

@@ -5,7 +5,7 @@ import datetime as dt
 from msgspec import Struct
 
 from callboard.bus.events import EffectCancelled, Event, HumanAnswered, HumanAsked, HumanClosed, RunEnd, RunQuarantined
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 
 TYPES = tuple(one.type for one in (HumanAsked, HumanAnswered, HumanClosed, EffectCancelled, RunEnd, RunQuarantined))
 """The event types that the fold reads."""
@@ -35,7 +35,7 @@ class FateFold:
         self._counted: int | None = None
 
     def apply(self, event: Event) -> None:
-        match known(event):
+        match known_payload(event):
             case HumanAsked() as asked if event.key == self._key:
                 self._asked = asked
             case HumanAnswered(interaction=self._key, k=k, by=by):

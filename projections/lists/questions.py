@@ -14,7 +14,7 @@ from callboard.bus.events import (
     RunQuarantined,
 )
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 
 TYPES = (HumanAsked.type, HumanClosed.type, RunEnd.type, RunQuarantined.type)
 """The event types that the fold reads. It skips all others."""
@@ -64,7 +64,7 @@ class Questions:
     def apply(self, event: Event) -> None:
         if event.type not in TYPES or (event.type != HumanAsked.type and event.run not in self._open):
             return
-        match known(event):
+        match known_payload(event):
             case HumanAsked() as asked:
                 self._ask(event, asked)
             case HumanClosed():

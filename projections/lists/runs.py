@@ -33,7 +33,7 @@ from callboard.bus.events import (
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.lib.json_decoder import decoder
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.attributes import Values, attributes
 from callboard.projections.run.status import RunStatus
 from callboard.projections.run.warnings import codes
@@ -159,7 +159,7 @@ class RunFold(Struct):
         """Apply the next event of the run, after its first. Events that a fork shares with its origin are skipped."""
         if event.n <= self.row.parted_at:
             return
-        payload = known(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
+        payload = known_payload(event) if event.type.startswith("run.") or event.type == CancelRequested.type else None
         if payload is not None:
             _change(self, event, payload)
 
@@ -185,7 +185,7 @@ class RunFold(Struct):
         self.row = msgspec.structs.replace(self.row, **fields)
 
 
-def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
+def begin_fold(event: Event, word: Callable[[str], str] = str) -> RunFold:
     """Begin the fold of a run with its first event. ``word`` returns one shared copy of a text that many rows have."""
     payload = _read(event.payload)
     ref = payload.definition
@@ -209,7 +209,7 @@ def accepted(event: Event, word: Callable[[str], str] = str) -> RunFold:
     return RunFold(row, paths=paths)
 
 
-def unadmitted(event: Event) -> RunFold:
+def begin_without_start(event: Event) -> RunFold:
     """Begin the fold of a run whose first event is missing from the log, with the first event that the log has."""
     row = RunRow(
         run=event.run,
@@ -234,13 +234,13 @@ class Runs:
     def apply(self, event: Event) -> None:
         if event.type == RunAccepted.type:
             self._runs.pop(event.run, None)
-            self._runs[event.run] = accepted(event, self._word)
+            self._runs[event.run] = begin_fold(event, self._word)
         elif (run := self._runs.get(event.run)) is not None:
             run.apply(event)
             if event.type == RunEnd.type:
                 run.price(self._prices)
         elif event.n > 1 or event.type == UNREADABLE:
-            self._runs[event.run] = unadmitted(event)
+            self._runs[event.run] = begin_without_start(event)
 
     def view(self) -> list[RunRow]:
         return [run.row for run in reversed(self._runs.values())]

@@ -15,7 +15,7 @@ from callboard.bus.events import Event, Outline, RunAccepted, RunEnd
 from callboard.bus.paths import last_id
 from callboard.lib.json_types import JSON
 from callboard.projections.drawing.outline_paths import Shown
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.results.view import View
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Attempt, Effect, Node, Step
@@ -124,7 +124,7 @@ class FlowTrace:
 
     def apply(self, event: Event) -> None:
         self._trace.apply(event)
-        match known(event):
+        match known_payload(event):
             case RunAccepted(outline=outline):
                 self._outline = outline
             case RunEnd(results=dict(results)):

@@ -30,7 +30,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import activation_id, last_id
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.results.graph_people import ExecutionPause, HilInteraction, People
 from callboard.projections.results.view import View
 from callboard.projections.run.fork_parting import PartingFold
@@ -100,7 +100,7 @@ class _Run:
     waits: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """What it waits for, by type and key; other effects may go on beside it, such as a message to whom it asks."""
 
-    def told(self, run: str) -> dict[str, JSON]:
+    def as_node_execution(self, run: str) -> dict[str, JSON]:
         """Return it as a NodeExecution."""
         return {
             "node_id": self.node.id,
@@ -143,7 +143,7 @@ class GraphExecution:
         self._credits = 0
 
     def apply(self, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         self._parting.apply(event, payload)
         if payload is None:
             return
@@ -166,7 +166,7 @@ class GraphExecution:
         self._people.apply(event, payload, self._workflow_id, self._execution_id)
 
     def view(self) -> Execution:
-        nodes = {name: run.told(self._execution_id) for name, run in self._latest.items()}
+        nodes = {name: run.as_node_execution(self._execution_id) for name, run in self._latest.items()}
         status = _STATUS.get(self._status.status, "RUNNING")
         began = self._parting.began(self._started) if self._started is not None else None
         sequence, current = self._end_member("execution_sequence", list(self._sequence)), self._current()
@@ -179,7 +179,9 @@ class GraphExecution:
             **_span(began, self._ended),
             trigger_info=self._trigger_info(),
             node_executions=nodes,
-            node_runs={name: [run.told(self._execution_id) for run in runs] for name, runs in self._runs.items()},
+            node_runs={
+                name: [run.as_node_execution(self._execution_id) for run in runs] for name, runs in self._runs.items()
+            },
             execution_sequence=sequence,
             current_node_id=current,
             next_nodes=None,

@@ -34,7 +34,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import decode_id, last_id
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.status import RunStatus, StatusFold
 
 STEP, SUB_STEP = "step", "substep"
@@ -137,7 +137,7 @@ class PlaybookState:
         self._error: Failure | None = None
 
     def apply(self, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             return
         opened = self._status.apply(event, payload)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, ModelCall, ModelResult, NodeExit
 from callboard.bus.paths import last_id
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.results.playbook_state import PlaybookState, StepState
 from callboard.projections.trace.live_stream import Piece, Told
 
@@ -63,7 +63,7 @@ class PlaybookStream:
     def event(self, event: Event) -> list[Told]:
         """Take the next event of the run. Return the stream events to send now."""
         self._state.apply(event)
-        match known(event):
+        match known_payload(event):
             case ModelCall():
                 return self._open_questions(event)
             case ModelResult() as result:

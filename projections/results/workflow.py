@@ -29,7 +29,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import last_id
 from callboard.projections.drawing.edges import edge_index
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.results.view import View
 
 END = "(end)"
@@ -83,7 +83,7 @@ class WorkflowExecution:
         self._retries: dict[tuple[str, int], int] = {}
 
     def apply(self, event: Event) -> None:
-        match known(event):
+        match known_payload(event):
             case RunAccepted(outline=outline):
                 self._outline = outline
             case SourcesResolved(sources=sources):
@@ -133,7 +133,7 @@ def execution_event(event: Event) -> dict[str, Any] | None:
     A failed tool call is reported as ``output: {"error": …}``, so that every ended ``tool:call`` has a
     ``tool:result``.
     """
-    payload = known(event)
+    payload = known_payload(event)
     shape = _SHAPES.get(type(payload)) if payload is not None else None
     return shape(event, payload) if shape else None
 

@@ -125,7 +125,7 @@ class Causes:
     def _dispatches(self, error: Failure, place: str, levels: int) -> tuple[list[Cause], int]:
         """The failures of a Gather's dispatches, like ones together, and how many are left out."""
         alike: dict[tuple[str, str, str], list[tuple[int, Failure]]] = {}
-        for index, failure in gathered(error):
+        for index, failure in gathered_failures(error):
             alike.setdefault((failure.code, failure.type, failure.message), []).append((index, failure))
         groups = list(alike.values())
         told: list[Cause] = []
@@ -138,7 +138,7 @@ class Causes:
         return told, sum(len(group) for group in groups[DISPATCHES_MAX:])
 
 
-def gathered(error: Failure) -> list[tuple[int, Failure]]:
+def gathered_failures(error: Failure) -> list[tuple[int, Failure]]:
     """Return the dispatch failures that made a Gather fail, with their indices; stopped dispatches are last."""
     found = list(_evidence(error)) if error.code == UNMET else []
     return sorted(found, key=lambda one: one[1].code in STOPPED)
@@ -150,7 +150,7 @@ def brief(error: Failure, line: Callable[[str], str] = lambda text: " ".join(tex
     ``line`` turns a message into one line.
     """
     told = f"{error.code}: {line(error.message)}".removesuffix(": ")
-    for index, failure in gathered(error)[:1]:
+    for index, failure in gathered_failures(error)[:1]:
         told += f"; [{index}] {brief(failure, line)}"
     return told
 

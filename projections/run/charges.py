@@ -4,7 +4,7 @@ from callboard.bus.effects import ModelUsage, parts, used_by
 from callboard.bus.events import ChildEnd, EffectResult, Event, ModelCall, ModelResult, Payload
 from callboard.bus.prices import Cost, Prices, list_prices
 from callboard.bus.stand_ins import model_name
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import Opened, OpenIntents
 
@@ -19,7 +19,7 @@ class Charges:
 
     def of(self, event: Event) -> Cost | None:
         """Return the cost of the next event; None if it used nothing, or if a fork's origin has paid for it."""
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             return None
         self._parting.apply(event, payload)

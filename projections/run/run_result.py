@@ -30,7 +30,7 @@ from callboard.bus.events import (
 from callboard.bus.log.damage import MissingEvents
 from callboard.bus.prices import Bill, Cost, Prices, list_prices
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.causes import Cause, Causes
 from callboard.projections.run.charges import model_of
 from callboard.projections.run.fork_parting import PartingFold
@@ -148,7 +148,7 @@ class Results:
     def apply(self, event: Event) -> None:
         self._run, self._last_n = event.run, event.n
         self._missing.apply(event)
-        payload = known(event)
+        payload = known_payload(event)
         self._parting.apply(event, payload)
         if payload is None:
             return

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from callboard.bus.events import Event, Payload, RunClaimed, RunParked, RunPaused, SignalAwaited, ToolCall
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.status import StatusFold
 
 Kind = Literal["pause", "tool", "signal"]
@@ -37,7 +37,7 @@ class Waits:
         self._deadline: dt.datetime | None = None
 
     def apply(self, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             return
         self._status.apply(event, payload)

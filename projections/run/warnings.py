@@ -23,24 +23,24 @@ class WarnedFold:
         """Apply an event's payload. ``path`` is that of its node, and ``child`` the run that a ``child.end`` names."""
         match payload:
             case RunAccepted():
-                self.admitted(payload.warnings)
+                self.add_admission(payload.warnings)
             case NodeWarning():
-                self.noted(path, payload.code, payload.reason)
+                self.add_warning(path, payload.code, payload.reason)
             case ChildEnd():
-                self.ended(path, child, payload.warnings)
+                self.add_child_warnings(path, child, payload.warnings)
             case _:
                 pass
 
-    def admitted(self, warnings: Iterable[Problem]) -> None:
+    def add_admission(self, warnings: Iterable[Problem]) -> None:
         """Add the warnings of an admission. Nodes repeat those about them when they run, so they count 0 times here."""
         for problem in warnings:
             self._add(Warned(problem.code, problem.message, times=0, where=problem.where))
 
-    def noted(self, path: str, code: str, reason: str) -> None:
+    def add_warning(self, path: str, code: str, reason: str) -> None:
         """Add a warning of a node."""
         self._add(Warned(code, reason, path))
 
-    def ended(self, path: str, child: str, warnings: Iterable[Warned]) -> None:
+    def add_child_warnings(self, path: str, child: str, warnings: Iterable[Warned]) -> None:
         """Add the warnings in the end of a node's child run."""
         for warned in warnings:
             self._add(msgspec.structs.replace(warned, path=path, run=warned.run or child))

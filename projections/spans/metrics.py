@@ -29,7 +29,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.stand_ins import model_name
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import external_outcome, kind_and_name, outcome_of, provider_model
 from callboard.projections.run.intents import Opened, OpenIntents
 from callboard.projections.spans import semconv
@@ -86,7 +86,7 @@ class Metrics:
 
     def apply(self, event: Event, tenant: str = "") -> None:
         """Record the next event of any run. Pass the tenant, because two tenants may have runs with the same id."""
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             return
         run = self._run(tenant, event)

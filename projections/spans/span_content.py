@@ -8,7 +8,7 @@ out, the oldest first, and the span says which attribute is incomplete.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from callboard.bus.conversation import said
+from callboard.bus.conversation import reply_message
 from callboard.bus.effects import Choice, Message, Text, ToolOutput, ToolSpec, ToolUse
 from callboard.bus.events import (
     ChildEnd,
@@ -78,7 +78,7 @@ class Contents:
                 return {}
 
     def _describe_call(self, event: Event, call: ModelCall) -> Attributes:
-        request = self._conversations.asked(event)
+        request = self._conversations.request_in(event)
         if request is None:
             return _mark_omitted(semconv.INPUT_MESSAGES, len(call.messages))
         system = [{"type": "text", "content": request.system}] if request.system else []
@@ -93,7 +93,7 @@ class Contents:
 def _describe_reply(reply: ModelResult) -> Attributes:
     if reply.error is not None:
         return {}
-    message = said(reply)
+    message = reply_message(reply)
     if reply.data is not None and not reply.text:
         message = Message("assistant", [Text(as_text(reply.data)), *reply.tool_calls])
     reason = reply.stop_reason or ("tool_call" if reply.tool_calls else "stop")

@@ -33,7 +33,7 @@ from callboard.bus.events import (
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
 from callboard.bus.tracecontext import TraceContext
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import failed_result, outcome_of
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.run.intents import address_closed
@@ -74,7 +74,7 @@ class SpanFold:
 
     def apply(self, event: Event) -> list[Span]:
         """Apply the next event. Return the spans that it closes, inner ones first."""
-        payload = known(event)
+        payload = known_payload(event)
         self._parting.apply(event, payload)
         closed = self._take(event, payload) if payload is not None else []
         if (parting := self._parting.parting) is not None and event.n == parting.n:

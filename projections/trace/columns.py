@@ -15,7 +15,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import effect_key
 from callboard.bus.prices import Cost
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import failed_result, kind_and_name, outcome_of
 
 NAME_CHARS_MAX = 120
@@ -133,7 +133,7 @@ class About(NamedTuple):
 def about(event: Event) -> About:
     """Return the subject, outcome and tokens of an event; all empty if its members are stored outside the event."""
     try:
-        payload = known(event)
+        payload = known_payload(event)
     except msgspec.ValidationError:
         payload = None
     return _describe(event, payload) if payload is not None else About()

@@ -21,7 +21,7 @@ class _Spoken(Struct):
 
 
 class Conversations:
-    """Folds one run. `asked` and `news` are about the call that was folded last."""
+    """Folds one run. `request_in` and `news` are about the call that was folded last."""
 
     def __init__(self) -> None:
         self._memory = Memory()
@@ -45,14 +45,14 @@ class Conversations:
             case _:
                 pass
 
-    def asked(self, event: Event) -> Request | None:
+    def request_in(self, event: Event) -> Request | None:
         """Return the whole request of a ``model.call``; None if it refers to messages that this log does not have."""
         return self._resolve(request_of, event)
 
     def news(self, event: Event) -> list[Message] | None:
         """Return the messages that a ``model.call`` adds to the turn it continues, including that turn's answer.
 
-        None in the same cases as `asked`.
+        None in the same cases as `request_in`.
         """
         return self._resolve(news_of, event)
 

@@ -19,7 +19,7 @@ ELIDED = "elided"
 """The kind of a node that represents the dispatches left out."""
 
 
-def elided(trace: Trace) -> Trace:
+def elide(trace: Trace) -> Trace:
     """Return the trace with only some of many dispatches: the first ones, and those that did not succeed."""
     return msgspec.structs.replace(trace, root=_node(trace.root))
 

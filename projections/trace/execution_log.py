@@ -20,7 +20,7 @@ from callboard.bus.events import (
     ToolCall,
 )
 from callboard.lib.json_types import JSON
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 
 MILESTONE = "workflow.milestone"
@@ -53,7 +53,7 @@ class ExecutionLog:
         self._steps = self._done = 0
 
     def apply(self, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         self._parting.apply(event, payload)
         match payload:
             case RunStart():

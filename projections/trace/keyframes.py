@@ -37,7 +37,7 @@ class Keyframes(Generic[F]):
     def at(self, events: Sequence[Event], n: int) -> F:
         """Return the fold of the first ``n`` of a run's events. The caller may change it."""
         near = max((frame for frame in self._frames if frame <= n), default=0)
-        fold = copied(self._frames[near]) if near else self._make()
+        fold = copy_fold(self._frames[near]) if near else self._make()
         for place in range(near, n):
             fold.apply(events[place])
             if (place + 1) % self._every == 0 and place + 1 not in self._frames:
@@ -49,32 +49,32 @@ class Keyframes(Generic[F]):
             self._every *= 2
             self._frames = {frame: kept for frame, kept in self._frames.items() if frame % self._every == 0}
         if n % self._every == 0:
-            self._frames[n] = copied(fold)
+            self._frames[n] = copy_fold(fold)
 
 
 V = TypeVar("V")
 
 
-def copied(value: V) -> V:
+def copy_fold(value: V) -> V:
     """Return an independent copy of a fold."""
     found: Any = value
     match value:
         case dict():
             found = copy.copy(value)
             for key, member in value.items():
-                found[key] = copied(member)
+                found[key] = copy_fold(member)
         case list():
-            found = [copied(member) for member in value]
+            found = [copy_fold(member) for member in value]
         case set():
             found = set(value)
         case deque():
-            found = deque((copied(member) for member in value), value.maxlen)
+            found = deque((copy_fold(member) for member in value), value.maxlen)
         case Struct() if not value.__struct_config__.frozen:
             found = copy.copy(value)
         case _ if type(value).__module__.startswith(PROJECTIONS) and hasattr(value, "__dict__"):
             found = copy.copy(value)
             for name, member in vars(value).items():
-                setattr(found, name, copied(member))
+                setattr(found, name, copy_fold(member))
         case _:
             pass
     return found

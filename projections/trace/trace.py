@@ -26,7 +26,7 @@ from callboard.bus.events import (
 )
 from callboard.bus.paths import last_id
 from callboard.bus.prices import Prices, list_prices
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.effects import PROVIDER, failed_result, kind_and_name, outcome_of
 from callboard.projections.run.fork_parting import Parting, PartingFold
 from callboard.projections.run.intents import Opened, OpenIntents
@@ -49,7 +49,7 @@ class TraceFold:
 
     def apply(self, event: Event) -> None:
         self._trace = msgspec.structs.replace(self._trace, run=event.run, until=event.time)
-        payload = known(event)
+        payload = known_payload(event)
         self._parting.apply(event, payload)
         if payload is not None:
             self._apply_run(event, payload)

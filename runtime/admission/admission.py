@@ -31,7 +31,7 @@ from callboard.bus.log.port import Full, NoAnswer, OriginGone, Recorded, Shares,
 from callboard.bus.log.private_logging import be_discreet
 from callboard.bus.nats.erasure import erase
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import Gone, gone, purge_again
+from callboard.bus.nats.purge import Gone, purge_again, purge_mark
 from callboard.bus.nats.queue import Delivery, Outbox
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.bus.outgoing_subjects import OutgoingPolicy
@@ -173,7 +173,7 @@ class Admission:
             else:
                 verdict = await self._tells.admit(RunRef(tenant, run), verb, delivery)
         except (Full, StoreFull) as error:
-            self._put_off(error if isinstance(error, StoreFull) else error.told(), run, verb, delivery)
+            self._put_off(error if isinstance(error, StoreFull) else error.store_full_error(), run, verb, delivery)
             return
         except NoAnswer as error:
             log.warning("admission is waiting for the log", error=str(error))
@@ -363,7 +363,7 @@ class Admission:
             return Verdict("rejected", examined.run_id, problems=problems)
         if parent is None and (exhausted := await self._find_exhausted_budgets(ref, plan)):
             return Verdict("rejected", examined.run_id, problems=exhausted)
-        if (mark := await gone(self._log, ref)) is not None:
+        if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
         if start.run_id is not None and (damage := await self._find_damage(ref)) is not None:
             return Verdict("rejected", run, problems=[damage])
@@ -422,7 +422,9 @@ class Admission:
     async def _find_exhausted_budgets(self, ref: RunRef, plan: Plan[Any]) -> list[Problem]:
         """Return a problem for each exhausted budget that applies to a new run; none for a run that exists already."""
         definition, now = definition_token(plan.definition), utc_now()
-        found = self._allowances.exhausted(ref.tenant, definition, now) if self._allowances is not None else []
+        found = (
+            self._allowances.exhausted_allowances(ref.tenant, definition, now) if self._allowances is not None else []
+        )
         if not found or await self._log.last(ref) is not None:
             return []
         told = "the budget of {0.name} is used up: {0.sums}"
@@ -517,7 +519,7 @@ class Admission:
         A run that was purged after the check of its id is refused instead: nothing was left for the guard of its first
         event to meet. ``first`` is the first event of a run that was just admitted and is neither encrypted nor a fork.
         """
-        if (mark := await gone(self._log, ref)) is not None:
+        if (mark := await purge_mark(self._log, ref)) is not None:
             return await self._refuse_purged(ref, mark)
         if call is not None:
             if first is not None:

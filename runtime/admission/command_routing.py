@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from callboard.bus.commands import TOLD_HEADER, WORKER_HEADER
 from callboard.bus.log.port import Refused
-from callboard.bus.nats.commit import MESSAGE_ID, Message, guarded
+from callboard.bus.nats.commit import MESSAGE_ID, Message, guard_headers
 from callboard.bus.nats.jetstream import JetStreamLog, Stored
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef, partition_of
@@ -81,9 +81,9 @@ async def route_tell(
     command = Message(subject, body, {TOLD_HEADER: f"{delivery.sequence} {delivery.time_ns}"})
     if not id:
         return Routed(await log.publish_once(command, tell_id(delivery.sequence)), note)
-    noted = log.subjects.told(ref, verb, id)
+    noted = log.subjects.told_subject(ref, verb, id)
     try:
-        last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guarded(0, noted))])
+        last = await log.publish_together([command, Message(noted, msgspec.json.encode(note), guard_headers(0, noted))])
     except Refused:
         if (before := await find_command_of_id(log, ref, verb, id)) is None:
             # The subject holds another message, not a note: the sequence identifies the tell, as if it had no id.
@@ -97,7 +97,7 @@ async def find_command_of_id(log: JetStreamLog, ref: RunRef, verb: str, id: str)
 
     :raises NoAnswer: if the log does not answer
     """
-    noted = await log.last_message(log.subjects.told(ref, verb, id)) if id else None
+    noted = await log.last_message(log.subjects.told_subject(ref, verb, id)) if id else None
     command = await log.message(noted.sequence - 1) if noted is not None else None
     if noted is None or command is None:
         return None

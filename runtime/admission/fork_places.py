@@ -5,7 +5,7 @@ from callboard.bus.commands import Fork
 from callboard.bus.events import Problem
 from callboard.bus.log.port import is_lost
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.purge import gone
+from callboard.bus.nats.purge import purge_mark
 from callboard.bus.subjects import RunRef, is_name
 
 
@@ -16,7 +16,7 @@ async def place_problems(log: JetStreamLog, tenant: str, fork: Fork, where: str 
     """
     ref = RunRef(tenant, fork.run)
     last = await log.last(ref) if is_name(fork.run) else None
-    if last is None or await gone(log, ref) is not None:
+    if last is None or await purge_mark(log, ref) is not None:
         return [unknown_origin_problem(fork.run, where)]
     if is_lost(last):
         # A fork can continue from any event before the damaged one.

@@ -43,7 +43,7 @@ class Leadership:
     """
 
     def __init__(self, nc: Client, subject: str, name: str, holder: Leader, store: str = "") -> None:
-        self._membership = Membership(nc, subject, name, self._changed, store=store)
+        self._membership = Membership(nc, subject, name, self._update_incumbent, store=store)
         self._name = name
         self._holder = holder
         self._serving: anyio.CancelScope | None = None
@@ -82,7 +82,7 @@ class Leadership:
         """Prepare for a cancellation, as `Leader.hurry`."""
         self._holder.hurry()
 
-    def _changed(self) -> None:
+    def _update_incumbent(self) -> None:
         live = self._membership.live()
         before, self._incumbent = self._incumbent, owner(0, live)
         if before != self._incumbent:

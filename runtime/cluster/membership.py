@@ -162,12 +162,12 @@ class Membership:
         """Say hello before subscribing; the returned event is set when the server reports that no worker heard it."""
         alone = anyio.Event()
 
-        async def told(message: Msg) -> None:
+        async def note_status(message: Msg) -> None:
             if message.headers is not None and message.headers.get("Status") == NO_RESPONDERS:
                 alone.set()
 
         inbox = self._nc.new_inbox()
-        answers = await self._nc.subscribe(inbox, cb=told)
+        answers = await self._nc.subscribe(inbox, cb=note_status)
         await answers.unsubscribe(limit=1)
         await self._nc.publish(self._subject, msgspec.json.encode(self._beat("hello")), reply=inbox)
         return alone

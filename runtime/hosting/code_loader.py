@@ -62,20 +62,20 @@ def load_object(value: object) -> Bundle:
     """
     hosting().prepare()
     if isinstance(value, ModuleType):
-        return _hosted(_home(value.__file__ or "", value.__name__), [value])
+        return _bundle_of(_home(value.__file__ or "", value.__name__), [value])
     if hosting().is_entry(value):
         entry: Any = value
         bundle = _home(entry.file, entry.module)
         module = sys.modules.get(entry.module)
         # One that a function defines is not found in its module.
         more = [entry] if module is None or entry not in hosting().entries_of(module) else []
-        return _hosted(bundle, [module] if module is not None else [], more)
+        return _bundle_of(bundle, [module] if module is not None else [], more)
     raise CallboardError("python.no_workflow", f"{value!r} is no module and no workflow", remedy="Give one of the two.")
 
 
 def _of_file(path: Path) -> Bundle:
     found = _sources_of_file(path.resolve())
-    return _hosted(found, [_imported(path.stem, path.resolve())])
+    return _bundle_of(found, [_import_file(path.stem, path.resolve())])
 
 
 def _of_folder(folder: Path) -> Bundle:
@@ -88,7 +88,7 @@ def _of_folder(folder: Path) -> Bundle:
         found = _Found(folder, list(_files(folder)))
         _find_in(folder)
         names = [path.stem for path in found.paths if path.parent == folder]
-    return _hosted(found, [_import(name) for name in names])
+    return _bundle_of(found, [_import(name) for name in names])
 
 
 def _of_module(name: str, here: Path) -> Bundle:
@@ -107,9 +107,9 @@ def _of_module(name: str, here: Path) -> Bundle:
     module = _import(name)
     found = _home(spec.origin, name)
     if len(spec.submodule_search_locations or []) == 0:
-        return _hosted(found, [module])
+        return _bundle_of(found, [module])
     root = found.root
-    return _hosted(found, [_import(_module_name(path, root)) for path in found.paths])
+    return _bundle_of(found, [_import(_module_name(path, root)) for path in found.paths])
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------
@@ -204,10 +204,10 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise _failed(name, error) from error
+        raise _load_error(name, error) from error
 
 
-def _imported(name: str, path: Path) -> ModuleType:
+def _import_file(name: str, path: Path) -> ModuleType:
     """Import a file under a name. Once more if it was imported before: it may have changed."""
     _find_in(path.parent)
     known = sys.modules.get(name)
@@ -231,11 +231,11 @@ def _imported(name: str, path: Path) -> ModuleType:
             del sys.modules[name]
         else:
             sys.modules[name] = known
-        raise _failed(str(path), error) from error
+        raise _load_error(str(path), error) from error
     return module
 
 
-def _failed(what: str, error: Exception) -> CallboardError:
+def _load_error(what: str, error: Exception) -> CallboardError:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]
     at = f"{own[-1].filename}:{own[-1].lineno}" if own else what
@@ -248,7 +248,7 @@ def _failed(what: str, error: Exception) -> CallboardError:
 # -- hosting ----------------------------------------------------------------------------------------------------------
 
 
-def _hosted(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
+def _bundle_of(found: _Found, modules: list[ModuleType], more: list[Any] | None = None) -> Bundle:
     spoken = hosting()
     entries = [*(entry for module in modules for entry in spoken.entries_of(module)), *(more or [])]
     if not entries:

@@ -3,7 +3,7 @@
 SUFFIX = ".py"
 
 
-def named(text: str) -> tuple[str, str] | None:
+def split_code_name(text: str) -> tuple[str, str] | None:
     """Return the file and the workflow that ``FILE.py:NAME`` names; the name is empty if the file has one workflow.
 
     None if the text is no name of code.

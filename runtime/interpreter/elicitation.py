@@ -13,7 +13,7 @@ import msgspec
 from callboard.languages.language import Ask, Node
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_schema import check
-from callboard.lib.json_schema.violation_messages import told
+from callboard.lib.json_schema.violation_messages import violation_message
 from callboard.lib.json_types import JSON
 
 ACCEPT, DECLINE, CANCEL = "accept", "decline", "cancel"
@@ -65,7 +65,7 @@ def refusal(schema: dict[str, Any] | None, response: JSON) -> str | None:
         return None  # the server checks the answer against its schema
     if not found:
         return None
-    problems = "; ".join(told(one) for one in found[:PROBLEMS_MAX])
+    problems = "; ".join(violation_message(one) for one in found[:PROBLEMS_MAX])
     return f"the answer must be {DECLINE}, or an object that fits the requested schema: {problems}"
 
 

@@ -198,7 +198,7 @@ class ToolboxBlock:
     async def __aenter__(self) -> Ok[list[ToolSpec]] | Failed:
         self._node.toolboxes[self._key] = self._sources
         try:
-            recorded = [one.recorded() if isinstance(one, McpTools) else one for one in self._sources]
+            recorded = [one.as_recorded() if isinstance(one, McpTools) else one for one in self._sources]
             listed = await self._node.call(self._slot, "toolbox", msgspec.to_builtins(recorded))
         except BaseException:
             await self.__aexit__()

@@ -24,7 +24,7 @@ from anyio.lowlevel import checkpoint
 from callboard.actors.actor import Supervisor
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected
+from callboard.bus.errors import CallboardError, ReplayDiverged, RunLost, unexpected_failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.log.forks import origin_of
 from callboard.bus.log.port import Behind, EventLog, NoAnswer, Recorded, RunMessages, readable, unreadable
@@ -329,7 +329,7 @@ class RunActor:
         """Create a new interpreter and replay it to the end of the log."""
         self._drop_interpreter()
         sink = LiveSink(self._runlog, self._flight)
-        stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.pressed, start)
+        stage, started = build_stage(self._admission, self.ref, events, sink, self._services.pace.is_pressed, start)
         self._active.stage = stage
         self._drop_interpreter = stage.driver.drop
         return replay_in_pieces(stage, self._admission, started, events)
@@ -384,7 +384,7 @@ class RunActor:
                 await self._dismiss()
             elif idle:
                 self._ending = "drained"
-            elif (due := self._elapsed()) is not None:
+            elif (due := self._elapsed_deadline()) is not None:
                 await self._rest.look(due, self.inbox.heard)
             elif not await self._flight.begin():
                 await self._rest.wait()
@@ -422,14 +422,14 @@ class RunActor:
         """
         if self._active.closing:
             return False
-        due = self._elapsed()
+        due = self._elapsed_deadline()
         if self.inbox.obey_next(self._active, self._heed, due):
             return True
         return self._rest.fire() if due is not None else self._rest.keep_budget()
 
-    def _elapsed(self) -> dt.datetime | None:
+    def _elapsed_deadline(self) -> dt.datetime | None:
         """The earliest open deadline, if it has elapsed before the next waiting command was stored."""
-        return self._rest.elapsed(self.inbox.stored)
+        return self._rest.elapsed_deadline(self.inbox.stored)
 
     async def _append(self) -> None:
         """Append numbered events, in one batch if possible, and start their effects."""
@@ -463,7 +463,7 @@ class RunActor:
 
     def _follow(self, event: Event) -> None:
         """Act on an acknowledged event: acknowledge the command it records, hand its effect to a node actor."""
-        self.inbox.appended(event)
+        self.inbox.acknowledge_for(event)
         self._flight.follow(event)
         if event.type == ev.RunEnd.type:
             self._ending = "ended"
@@ -482,10 +482,10 @@ class RunActor:
             yield
             self._active.closing = conclude(self._active.stage)
         except ReplayDiverged as error:
-            self._diverged(error)
+            self._end_diverged(error)
         except Exception as error:
             log.exception("interpreter failed", run=self.ref.run)
-            conclude_failed(self._active.stage, unexpected(error))
+            conclude_failed(self._active.stage, unexpected_failure(error))
             self._active.closing = True
 
     def _verify_replayed(self) -> None:
@@ -494,9 +494,9 @@ class RunActor:
             try:
                 self._active.stage.ledger.verify_replayed()
             except ReplayDiverged as error:
-                self._diverged(error)
+                self._end_diverged(error)
 
-    def _diverged(self, error: ReplayDiverged) -> None:
+    def _end_diverged(self, error: ReplayDiverged) -> None:
         """End the run if its definition itself is nondeterministic.
 
         :raises ReplayDiverged: if another version may be able to replay the run

@@ -16,7 +16,7 @@ import structlog
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Failure
-from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected
+from callboard.bus.errors import LogUnavailable, RunLost, StoreFull, unexpected_failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.damage import UNREADABLE
 from callboard.bus.log.encryption import Key
@@ -151,7 +151,7 @@ class ChildRuns:
             return
         except Exception as error:
             logger.exception("child run could not be started", run=self._ref.run, key=key)
-            failure = unexpected(error)
+            failure = unexpected_failure(error)
             end = _failure_end(failure.code, failure.message)
         finally:
             self._beginning.pop(key).set()
@@ -225,7 +225,7 @@ class ChildRuns:
             )
         except Exception as error:
             logger.exception("end of a child run could not be read", run=self._ref.run, key=key)
-            failure = unexpected(error)
+            failure = unexpected_failure(error)
             end = _failure_end(failure.code, failure.message)
         self._woken.discard(key)
         if end is None:

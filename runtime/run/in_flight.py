@@ -11,11 +11,11 @@ import anyio.lowlevel
 
 from callboard.actors.actor import Spawn
 from callboard.actors.carrier import Carrier, Job
-from callboard.actors.node import NodeActor, failed
+from callboard.actors.node import NodeActor, outcome_of_failure
 from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
 from callboard.bus import events as ev
-from callboard.bus.errors import unexpected
+from callboard.bus.errors import unexpected_failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.tracecontext import TraceContext, sent_as
 from callboard.lib.canonical_json import digest
@@ -119,7 +119,7 @@ class InFlight:
             return
         self._carried.add(key)
         if (crashes := self.suspects.get(key, 0)) >= EFFECT_CRASHES_MAX:
-            self.outcome(key, failed(effect.intent, failure_of(effect.intent, crashes)))
+            self.outcome(key, outcome_of_failure(effect.intent, failure_of(effect.intent, crashes)))
         elif isinstance(effect.intent, ev.ChildStart):
             # A run parks only after all of its children have been started.
             self.children.begin(key, effect.intent, known=effect.event.n < self._parked_n)
@@ -194,10 +194,10 @@ class InFlight:
         address = self._node_actors.lost(name)
         if address is None:
             raise error
-        failure = unexpected(error)
+        failure = unexpected_failure(error)
         for key, effect in list(self._active.stage.waits.effects.items()):
             if key in self._carried and (effect.node.path, effect.node.iteration) == address:
-                self.outcome(key, failed(effect.intent, failure))
+                self.outcome(key, outcome_of_failure(effect.intent, failure))
 
     # -- cancellation -------------------------------------------------------------------------------------------------
 

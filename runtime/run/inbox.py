@@ -117,7 +117,7 @@ class Inbox:
         self._recorded_as[command.sequence] = n
         self._done_with.setdefault(n, []).append(command)
 
-    def appended(self, event: Event) -> None:
+    def acknowledge_for(self, event: Event) -> None:
         """Acknowledge the commands that waited for an event that is now in the log."""
         for command in self._done_with.pop(event.n, ()):
             command.done()

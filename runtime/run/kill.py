@@ -246,18 +246,18 @@ def _warnings(events: Sequence[Event]) -> list[ev.Warned]:
     for event in events:
         match event.type:
             case ev.RunAccepted.type:
-                found.admitted(_members(event, _Admitted).warnings)
+                found.add_admission(_members(event, _Admitted).warnings)
             case ev.RunStart.type:
                 tells = STRICT in _members(event, _Begun).options
             case ev.NodeWarning.type:
                 warning = _members(event, _Warning)
-                found.noted(event.path, warning.code, str(warning.reason))
+                found.add_warning(event.path, warning.code, str(warning.reason))
             case ev.ChildStart.type:
                 children[event.key] = _members(event, _Child).child
             case ev.ChildEnd.type:
                 ended = _members(event, _Ended)
                 child = children.get(event.key, "") if event.n <= shared else child_id(event.run, event.key)
-                found.ended(event.path, child, ended.warnings)
+                found.add_child_warnings(event.path, child, ended.warnings)
             case _:
                 pass
     return found.view() if tells else []

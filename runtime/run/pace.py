@@ -59,7 +59,7 @@ class Pace:
         self.doing = ""
         """The run whose work is being done; empty in between."""
 
-    def pressed(self) -> bool:
+    def is_pressed(self) -> bool:
         """Whether runs have occupied the loop for a whole slice since it last served other tasks."""
         if self._slice_s == math.inf:
             return False
@@ -81,7 +81,7 @@ class Pace:
         """
         piece, kept = _Piece(), False
         if not long:
-            while self.pressed():
+            while self.is_pressed():
                 await anyio.lowlevel.checkpoint()
             piece = await self._piece(pieces, of)
             kept = piece.long
@@ -119,7 +119,7 @@ class Pace:
             if computation is not None:
                 took = self._clock() - began
                 return _Piece(long=took > self._slice_s, computation=computation), took
-            if self.pressed():
+            if self.is_pressed():
                 return _Piece(long=True), self._clock() - began
         took = self._clock() - began
         return _Piece(long=took > self._slice_s, last=True), took

@@ -41,7 +41,7 @@ class Rest:
         """Restart the time of lingering, because the run was active."""
         self._idle_since = None
 
-    def elapsed(self, stored: dt.datetime | None = None) -> dt.datetime | None:
+    def elapsed_deadline(self, stored: dt.datetime | None = None) -> dt.datetime | None:
         """Return the earliest open deadline if it has passed by the run's clock or before ``stored``.
 
         ``stored`` is a time at which the server stored a command, so the server's clock has reached it.
@@ -103,7 +103,7 @@ class Rest:
     def _shared_pause(self, now: dt.datetime) -> ev.RunPaused | None:
         """The pause for a budget of the tenant or the definition. A resumed run is not paused again in its window."""
         active = self._active
-        for one in active.services.allowances.exhausted(active.ref.tenant, active.runlog.definition, now):
+        for one in active.services.allowances.exhausted_allowances(active.ref.tenant, active.runlog.definition, now):
             if one.pauses and one.mark not in self._budget.paused_by:
                 message = f"the budget of {one.name} is used up: {one.sums}, until {one.until.isoformat()}"
                 return ev.RunPaused(reason=REASON, by=one.mark, message=message)

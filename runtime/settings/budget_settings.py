@@ -16,7 +16,7 @@ _SHAPE = TypeAdapter(dict[str, dict[str, Any]], config=DEFERRED)
 
 def _read(given: Any, reading: Reading) -> dict[str, dict[str, Any]] | None:
     """Return the table as it was given; None if it is invalid."""
-    table = reading.shaped(_SHAPE, given)
+    table = reading.validate(_SHAPE, given)
     for name, one in (table or {}).items():
         try:
             msgspec.convert(one, Allowance, strict=False)

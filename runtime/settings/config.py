@@ -256,7 +256,7 @@ class Config(BaseModel):
 
     def explain(self) -> list[tuple[str, str, str]]:
         """Return (name, value, source) of every setting, in order; secrets are masked."""
-        return [(name, self._shown(name), self._sources.get(name, "default")) for name in type(self).model_fields]
+        return [(name, self._display(name), self._sources.get(name, "default")) for name in type(self).model_fields]
 
     def values(self) -> dict[str, Any]:
         """Return every setting as a JSON value, in order; secrets are masked."""
@@ -271,9 +271,9 @@ class Config(BaseModel):
         """Return the credentials with which `callboard.bus.nats.connection.connect` signs in to the server."""
         return Credentials(
             user=self.nats_user,
-            password=_revealed(self.nats_password),
-            token=_revealed(self.nats_token),
-            nkey_seed=_revealed(self.nats_nkey_seed),
+            password=_secret_value(self.nats_password),
+            token=_secret_value(self.nats_token),
+            nkey_seed=_secret_value(self.nats_nkey_seed),
             creds_file=_text(self.nats_creds),
             ca_file=_text(self.nats_ca),
             cert_file=_text(self.nats_cert),
@@ -299,14 +299,14 @@ class Config(BaseModel):
     def secrets(self) -> list[str]:
         """Return the values that must never enter an event."""
         found: list[str | None] = [*secrets_in(self)]
-        found += (_revealed(self.credentials_key) or "").replace(",", " ").split()
+        found += (_secret_value(self.credentials_key) or "").replace(",", " ").split()
         for url in (self.nats_url or "").split(","):
             # In `nats://user:password@host` the password; in `nats://token@host` the token.
             parts = urlsplit(url.strip())
             found.append(parts.password or parts.username)
         return [secret for secret in found if secret]
 
-    def traced(self, sources: Mapping[str, str], warnings: Sequence[Problem]) -> Self:
+    def with_sources(self, sources: Mapping[str, str], warnings: Sequence[Problem]) -> Self:
         """Return a copy that records the sources of its values."""
         copy = self.model_copy()
         copy._sources = dict(sources)
@@ -319,7 +319,7 @@ class Config(BaseModel):
         paths["prompt_folders"] = tuple(folder.absolute() for folder in self.prompt_folders)
         return self.model_copy(update=paths)
 
-    def _shown(self, name: str) -> str:
+    def _display(self, name: str) -> str:
         value = getattr(self, name)
         if value is None:
             return ""
@@ -352,8 +352,8 @@ def load(
     said: dict[str, tuple[Any, str]] = {
         **_from_file(Path(cwd or "."), file, problems),
         **_from_env(env),
-        **_given(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
-        **_given(arguments or {}, problems, lambda name: f"{name}="),
+        **_settings_of_caller(flags or {}, problems, lambda name: f"--{name.replace('_', '-')}"),
+        **_settings_of_caller(arguments or {}, problems, lambda name: f"{name}="),
     }
     values = {**_defaults(env), **_from_others(said, env), **_from_context(said, env, problems), **said}
     warnings = strangers(env)
@@ -374,7 +374,7 @@ def load(
         raise ConfigInvalid(problems) from None
     if problems:
         raise ConfigInvalid(problems)
-    return config.traced({name: source for name, (_, source) in values.items()}, warnings)
+    return config.with_sources({name: source for name, (_, source) in values.items()}, warnings)
 
 
 _TABLES: Mapping[str, Table[Any]] = {
@@ -438,7 +438,7 @@ def _from_file(cwd: Path, given: str | Path | None, problems: list[Problem]) -> 
     found: Values = {}
     for name, value in _flat(document):
         if name not in Config.model_fields:
-            problems.append(_unknown(name, str(path)))
+            problems.append(_unknown_setting(name, str(path)))
         elif name in _PATHS and isinstance(value, str):
             found[name] = (path.parent / value, str(path))
         elif name in _FOLDERS and isinstance(value, list):
@@ -463,12 +463,12 @@ def _from_env(env: Mapping[str, str]) -> Values:
     return {name: (env[variable], variable) for name, variable in names.items() if env.get(variable)}
 
 
-def _given(settings: Mapping[str, Any], problems: list[Problem], written: Callable[[str], str]) -> Values:
+def _settings_of_caller(settings: Mapping[str, Any], problems: list[Problem], written: Callable[[str], str]) -> Values:
     """Return the settings of a caller; ``written`` returns the form in which the caller wrote a name."""
     found: Values = {}
     for name, value in settings.items():
         if name not in Config.model_fields:
-            problems.append(_unknown(name, written(name)))
+            problems.append(_unknown_setting(name, written(name)))
         elif value is not None:
             found[name] = (value, written(name))
     return found
@@ -483,12 +483,12 @@ def strangers(env: Mapping[str, str]) -> list[Problem]:
         if name.removeprefix(ENV_PREFIX).lower() not in Config.model_fields and name not in FALLBACKS
     ]
     return [
-        msgspec.structs.replace(_unknown(name.removeprefix(ENV_PREFIX).lower(), name), severity="warning")
+        msgspec.structs.replace(_unknown_setting(name.removeprefix(ENV_PREFIX).lower(), name), severity="warning")
         for name in sorted(unknown)
     ]
 
 
-def _unknown(name: str, source: str) -> Problem:
+def _unknown_setting(name: str, source: str) -> Problem:
     near = difflib.get_close_matches(name, Config.model_fields, n=1)
     expected = f"{near[0]!r}" if near else f"one of {', '.join(Config.model_fields)}"
     return Problem(UNKNOWN, f"unknown setting {name!r}", source, expected=expected)
@@ -506,7 +506,7 @@ def _invalid(details: ErrorDetails, values: Values) -> Problem:
     )
 
 
-def _revealed(secret: SecretStr | None) -> str | None:
+def _secret_value(secret: SecretStr | None) -> str | None:
     return secret.get_secret_value() if secret else None
 
 

@@ -35,7 +35,7 @@ _SHAPE = TypeAdapter(dict[Name, EndpointSettings], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, EndpointSettings] | None:
-    found = reading.shaped(_SHAPE, reading.with_secrets(given, "key", "is used without a key"))
+    found = reading.validate(_SHAPE, reading.with_secrets(given, "key", "is used without a key"))
     for name in sorted((found or {}).keys() & PROVIDERS.keys()):
         reading.wrong("is the name of a provider; choose another one", name)
     return found

@@ -65,7 +65,7 @@ def configure(level: Level = "info", format: Format = "console", stream: TextIO 
     number = getattr(logging, level.upper())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        _traced,
+        _add_span,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -120,7 +120,7 @@ def bound(*, run: str | None = None, node: str | None = None) -> AbstractContext
     return structlog.contextvars.bound_contextvars(**{key: value for key, value in marks.items() if value is not None})
 
 
-def _traced(_logger: object, _method: str, line: EventDict) -> EventDict:
+def _add_span(_logger: object, _method: str, line: EventDict) -> EventDict:
     """Add the current span to a line, if there is one."""
     context = tracecontext.current()
     if context is not None:
@@ -164,10 +164,10 @@ def _rendering(format: Format, stream: TextIO) -> list[Processor]:
 
 def _harmless(_logger: object, _method: str, line: EventDict) -> EventDict:
     """Escape control characters: a line may quote texts of runs and tools, which must not control the terminal."""
-    return {name: value if name.startswith("_") else _spelled(value) for name, value in line.items()}
+    return {name: value if name.startswith("_") else _make_visible(value) for name, value in line.items()}
 
 
-def _spelled(value: object) -> object:
+def _make_visible(value: object) -> object:
     return visible(value) if isinstance(value, str) else value
 
 

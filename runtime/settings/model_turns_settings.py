@@ -13,7 +13,7 @@ _SHAPE = TypeAdapter(dict[str, Annotated[int, Field(ge=1)]], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[str, int] | None:
-    return reading.shaped(_SHAPE, given)
+    return reading.validate(_SHAPE, given)
 
 
 MODEL_TURNS_MAX = Table("a table by provider or endpoint, each with a whole number from 1", _read)

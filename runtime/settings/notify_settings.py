@@ -87,7 +87,7 @@ _SHAPE = TypeAdapter(Annotated[dict[RuleName, NotifyRule], Field(max_length=RULE
 def _read(given: Any, reading: Reading) -> dict[str, NotifyRule] | None:
     for member in _LENT:
         given = reading.with_secrets(given, member, "sends no notices")
-    return reading.shaped(_SHAPE, given)
+    return reading.validate(_SHAPE, given)
 
 
 NOTIFY = Table(

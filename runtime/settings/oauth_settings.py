@@ -36,7 +36,7 @@ _SHAPE = TypeAdapter(dict[Provider, OAuthSettings], config=DEFERRED)
 
 
 def _read(given: Any, reading: Reading) -> dict[Provider, OAuthSettings] | None:
-    return reading.shaped(_SHAPE, reading.with_secrets(given, "client_secret", "has no client_secret"))
+    return reading.validate(_SHAPE, reading.with_secrets(given, "client_secret", "has no client_secret"))
 
 
 OAUTH = Table("a table of applications by provider, each with `client_id`, optionally `client_secret`", _read)

@@ -38,7 +38,7 @@ _SHAPE = TypeAdapter(OidcSettings)
 
 
 def _read(given: Any, reading: Reading) -> OidcSettings | None:
-    return reading.shaped(_SHAPE, given)
+    return reading.validate(_SHAPE, given)
 
 
 OIDC = Table("a table with `issuer` and `audience`, optionally `jwks_url` and the names of claims", _read)

@@ -15,7 +15,7 @@ _SHAPE = TypeAdapter(dict[str, Any], config=DEFERRED)
 
 def _read(given: Any, reading: Reading) -> dict[str, Any] | None:
     """Return the table as it was given; None if it is invalid."""
-    table = reading.shaped(_SHAPE, given)
+    table = reading.validate(_SHAPE, given)
     for place, why in read_prices(table or {})[1].items():
         reading.wrong(why, place)
     return None if reading.problems else table

@@ -70,7 +70,7 @@ def _read(given: Any, reading: Reading) -> ProviderSettings | None:
             given = {**rest, "http": {**http_rest, "tokens": found or {}}}
         case _:
             pass
-    return reading.shaped(_SHAPE, given)
+    return reading.validate(_SHAPE, given)
 
 
 PROVIDERS = Table("a table with `classes`, `entry_points`, `http` and `process`", _read)

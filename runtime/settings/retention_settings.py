@@ -54,7 +54,7 @@ _SHAPE = TypeAdapter(Annotated[dict[RuleName, RetentionRule], Field(max_length=R
 
 
 def _read(given: Any, reading: Reading) -> dict[str, RetentionRule] | None:
-    return reading.shaped(_SHAPE, given)
+    return reading.validate(_SHAPE, given)
 
 
 RETENTION = Table(

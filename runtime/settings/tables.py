@@ -36,12 +36,12 @@ class Reading:
 
     def wrong(self, what: str, *place: object, expected: str | None = None) -> None:
         """Add a problem of a member of the table."""
-        message = f"{self._called(place)}: {what}"
+        message = f"{self._name_of(place)}: {what}"
         self.problems.append(Problem("config.value", message, self._source, expected=expected or self._expected))
 
     def unset(self, variable: str, what: str, *place: object) -> None:
         """Add a warning about a variable that is not set; ``what`` describes the effect."""
-        message = f"{self._called(place)} {what}: {variable} is not set"
+        message = f"{self._name_of(place)} {what}: {variable} is not set"
         self.warnings.append(Problem("config.unset", message, self._source, severity="warning"))
 
     def secret(self, given: str, without: str, *place: object) -> str:
@@ -68,7 +68,7 @@ class Reading:
             return {name: self.with_secret(one, member, without, name) for name, one in table.items()}
         return given
 
-    def shaped(self, shape: TypeAdapter[T], given: Any) -> T | None:
+    def validate(self, shape: TypeAdapter[T], given: Any) -> T | None:
         """Validate a value and return the result; None, with problems added, if it is invalid."""
         try:
             return shape.validate_python(given)
@@ -78,7 +78,7 @@ class Reading:
                 self.wrong(said[:1].lower() + said[1:], *(part for part in details["loc"] if part != "[key]"))
             return None
 
-    def _called(self, place: tuple[object, ...]) -> str:
+    def _name_of(self, place: tuple[object, ...]) -> str:
         return ".".join([self._name, *map(str, place)])
 
 

@@ -41,7 +41,7 @@ _SHAPE = TypeAdapter(Annotated[dict[TenantName, TenantSettings], Field(max_lengt
 
 
 def _read(given: Any, reading: Reading) -> dict[str, TenantSettings] | None:
-    found = reading.shaped(_SHAPE, given)
+    found = reading.validate(_SHAPE, given)
     for tenant, settings in (found or {}).items():
         for variable in settings.env:
             if is_reserved(variable, reserved_patterns()):

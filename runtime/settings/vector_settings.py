@@ -41,7 +41,7 @@ _SHAPE = TypeAdapter(VectorSettings)
 
 
 def _read(given: Any, reading: Reading) -> VectorSettings | None:
-    return reading.shaped(_SHAPE, reading.with_secret(given, "key", "are used without a key"))
+    return reading.validate(_SHAPE, reading.with_secret(given, "key", "are used without a key"))
 
 
 VECTORS = Table("a table with `store` and, unless that is jetstream, `url`, optionally `key`", _read)

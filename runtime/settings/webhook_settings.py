@@ -23,7 +23,7 @@ class WebhookSecrets(BaseModel):
 
     values: tuple[SecretStr, ...] = ()
 
-    def revealed(self) -> list[str]:
+    def reveal(self) -> list[str]:
         """Return the secrets themselves."""
         return [one.get_secret_value() for one in self.values]
 

@@ -195,7 +195,7 @@ class ActiveRuns:
             hosted.urgent.set()
         again = self._router.take
         command = Command(
-            delivery.sequence, verb, delivery.data, delivery.ack, lambda: again(delivery), stored=delivery.stored
+            delivery.sequence, verb, delivery.data, delivery.ack, lambda: again(delivery), stored=delivery.stored_time
         )
         if not hosted.actor.tell(command):
             delivery.nak(FULL_RETRY_S)
@@ -206,7 +206,7 @@ class ActiveRuns:
             delivery.nak()
             return
         self.counts.replays += not fresh
-        activating = Command(delivery.sequence, verb, delivery.data, stored=delivery.stored)
+        activating = Command(delivery.sequence, verb, delivery.data, stored=delivery.stored_time)
         actor = self._actor(ref, fresh=fresh, activated_by=activating)
         hosted = _Hosted(actor, [delivery])
         if verb not in ACTIVATING:

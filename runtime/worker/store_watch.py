@@ -34,7 +34,7 @@ def say_room(full: Full | None) -> None:
     if full is None:
         logger.warning("the store accepts messages again")
         return
-    told = full.told()
+    told = full.store_full_error()
     logger.error("the store accepts no messages", code=told.code, reason=full.reason, remedy=told.remedy)
 
 

@@ -20,7 +20,7 @@ from nats.aio.subscription import Subscription
 from callboard.bus import events as ev
 from callboard.bus.commands import ROUTING_BYTES, WORKER_HEADER
 from callboard.bus.errors import LogUnreadable
-from callboard.bus.log.port import NoAnswer, Recorded, recorded
+from callboard.bus.log.port import NoAnswer, Recorded, decode_recorded
 from callboard.bus.log.private_logging import discretion
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.queue import PULL_BYTES_MAX, PULL_MESSAGES, Delivery, Outbox
@@ -401,7 +401,10 @@ class Worker:
             ref = self._log.subjects.parse_event(message.subject).ref
         except ValueError:
             return
-        if ref in self._active_runs and _claimed_by(recorded(message.subject, 0, ref, "", message.data)) != self._name:
+        if (
+            ref in self._active_runs
+            and _claimed_by(decode_recorded(message.subject, 0, ref, "", message.data)) != self._name
+        ):
             self._tasks.start_soon(self._check_claim, ref)
 
     async def _check_claim(self, ref: RunRef) -> None:

@@ -145,7 +145,7 @@ class Client:
         try:
             await self._publish(Message(self.log.subjects.start(self.tenant), body, tracecontext.headers()))
         except Full as full:
-            raise full.told("the start") from full
+            raise full.store_full_error("the start") from full
         return None
 
     async def _body(self, message: dict[str, Any]) -> bytes | Problem:
@@ -165,7 +165,7 @@ class Client:
             for digest, data in parts.items():
                 await self.log.put_blob(ref, digest, data)
         except Full as full:
-            raise full.told("the start") from full
+            raise full.store_full_error("the start") from full
 
     @property
     def _bytes_max(self) -> int:
@@ -215,7 +215,7 @@ class Client:
                     if over and not verdicts:
                         raise NoVerdict(what, run_id, wait_s)
         except Full as full:
-            raise full.told(f"the {what}") from full
+            raise full.store_full_error(f"the {what}") from full
         finally:
             await subscription.unsubscribe()
         if verdicts[0].status == "waiting":

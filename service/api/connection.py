@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 from nats.aio.client import Client as NatsClient
 
-from callboard.bus.nats.connection import ConnectionWatch, connected
+from callboard.bus.nats.connection import ConnectionWatch, open_nats_connection
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.server.embedded import EmbeddedServer
@@ -52,7 +52,7 @@ async def open_connection(
         credentials = config.credentials() if server is None else Credentials()
         watch = ConnectionWatch(name, refused_wait_s=refused_wait_s, gaps_expected=gaps_expected)
         nc = await stack.enter_async_context(
-            connected(
+            open_nats_connection(
                 url,
                 name=name,
                 credentials=credentials,

@@ -33,7 +33,7 @@ async def outcome(verb: Verb, tenant: str, body: bytes) -> Any:
         except StoreFull as error:
             return _no_room(error)
         except Full as full:
-            return _no_room(full.told())
+            return _no_room(full.store_full_error())
         except CallboardError as error:
             return ApiError(500, error.code, error.message, remedy=error.remedy)
         except NoAnswer as error:

@@ -11,7 +11,7 @@ from callboard.bus import events as ev
 from callboard.bus.effects import Failure
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.intents import Opened, OpenIntents
 
 ENDED_BADLY = ("failed", "expired", "cancelled")
@@ -137,7 +137,7 @@ def open_intents_at(events: Sequence[Event], at: int) -> Iterable[Opened]:
     """Return the intents that were open after event ``at``."""
     intents = OpenIntents()
     for event in events[:at]:
-        if (payload := known(event)) is not None:
+        if (payload := known_payload(event)) is not None:
             intents.apply(event, payload)
     return intents
 

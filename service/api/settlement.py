@@ -15,7 +15,7 @@ from callboard.bus.errors import CallboardError, LogUnreadable
 from callboard.bus.events import Event
 from callboard.bus.log.port import Recorded, whole
 from callboard.languages.language import NOT_UNDERSTOOD
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.runtime.admission.tells import DIVERGED_REMEDY
 from callboard.runtime.admission.verdicts import Verdict
 from callboard.service.api.client import VERDICT_WAIT_S, Client
@@ -131,7 +131,7 @@ class Settling:
 
         :raises NotTaken: if the event shows that the run refuses the command, or cannot carry it out
         """
-        payload = known(event)
+        payload = known_payload(event)
         if self._answer is not None:
             self._judge(self._answer, event)
         elif event.cause == self._cause:
@@ -148,7 +148,7 @@ class Settling:
             raise NotTaken("run.finished", "the run has ended; it comes too late", self._run)
 
     def _judge(self, answer: ev.HumanAnswered, event: Event) -> None:
-        match known(event):
+        match known_payload(event):
             case ev.HumanClosed(outcome="answered", k=answer.k) if event.key == answer.interaction:
                 self.settled = True
             case ev.HumanClosed(outcome=outcome, k=k) if event.key == answer.interaction:
@@ -175,6 +175,6 @@ def _asks(event: Event, interaction: str) -> bool:
 def _refuses(event: Event, interaction: str) -> bool:
     """Whether an event says that an answer to this question was not understood. The event has the address of the node
     that asked."""
-    payload = known(event) if event.type == ev.NodeWarning.type else None
+    payload = known_payload(event) if event.type == ev.NodeWarning.type else None
     here = interaction.startswith(f"{event.path}#{event.iteration}.")
     return here and isinstance(payload, ev.NodeWarning) and payload.code == NOT_UNDERSTOOD

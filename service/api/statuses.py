@@ -17,7 +17,7 @@ from callboard.bus.subjects import RunRef
 from callboard.lib.concurrency import side_by_side
 from callboard.projections.lists.runs import AT_WORK, TOLD_BY_EVENTS, RowStatus, RunRow
 from callboard.projections.lists.where import Where, terms
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.status import RunStatus, StatusFold
 from callboard.runtime.run.orphans import UNREADABLE, is_orphan
 
@@ -87,11 +87,11 @@ class Statuses:
                     # The first event of this run, or of a later run with the same id.
                     known_run.fold = StatusFold()
                 try:
-                    payload = known(event)
+                    payload = known_payload(event)
                 except msgspec.ValidationError:
                     # A member that the fold needs is stored apart from the event; that is rare.
                     event = await whole(self._log, recorded)
-                    payload = known(event)
+                    payload = known_payload(event)
                 if payload is not None:
                     known_run.fold.apply(event, payload)
                 known_run.sequence = recorded.sequence

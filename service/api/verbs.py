@@ -385,7 +385,7 @@ class Verbs:
         after, size = request.after, 0
         async for recorded in self._read_batches(ref, request.after, limit + 1):
             if not request.types or recorded.event.type in request.types:
-                size += len(told := recorded.told)
+                size += len(told := recorded.public_form)
                 if len(page) == limit or (page and size > PAGE_BYTES_MAX):
                     return Page(page, after, more=True)
                 page.append(SequencedEvent(recorded.sequence, Raw(told)))

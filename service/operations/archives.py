@@ -13,13 +13,23 @@ from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError, LogUnreadable, RunLost
 from callboard.bus.events import ChildStart, Event, RunAccepted, RunEnd, encode_event
 from callboard.bus.log.damage import require_first
-from callboard.bus.log.port import Behind, Entry, OriginGone, Recorded, Shares, append, is_lost, recorded, unreadable
+from callboard.bus.log.port import (
+    Behind,
+    Entry,
+    OriginGone,
+    Recorded,
+    Shares,
+    append,
+    decode_recorded,
+    is_lost,
+    unreadable,
+)
 from callboard.bus.nats.archive import Archive, ArchivedRun, ArchiveWriter
 from callboard.bus.nats.blobs import COUNT
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copied
-from callboard.bus.nats.purge import come_back, goes_on, gone
+from callboard.bus.nats.message_copies import copy_messages
+from callboard.bus.nats.purge import come_back, goes_on, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.lib.json_decoder import decode_json
 from callboard.service.api.client import UnknownRun
@@ -123,11 +133,11 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
     begun, wanted, there = dict[str, str](), set[str](), dict[str, set[int]]()
     counts: dict[str, int] = {}
     with writer.member(ref.run) as member:
-        async with aclosing(copied(log, log.subjects.run(ref))) as messages:
+        async with aclosing(copy_messages(log, log.subjects.run(ref))) as messages:
             async for message in messages:
                 member.add(message)
                 events, last = events + 1, message.sequence
-                event = recorded(message.subject, message.sequence, ref, "", message.data).event
+                event = decode_recorded(message.subject, message.sequence, ref, "", message.data).event
                 wanted.update(event.blobs)
                 first = first or require_first(ref, [event])
                 if before is not None and event.n > before.n + 1 and (before.n > 1 or not origin):
@@ -147,7 +157,7 @@ async def _archive_run(log: JetStreamLog, ref: RunRef, writer: ArchiveWriter) ->
                         pass
         if first is None:
             raise UnknownRun(ref)
-        async with aclosing(copied(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
+        async with aclosing(copy_messages(log, log.subjects.blob(ref, "*") + ".*")) as pieces:
             async for piece in pieces:
                 member.add(piece)
                 *_, digest, number = piece.subject.split(".")
@@ -268,7 +278,7 @@ async def _existing_events(log: JetStreamLog, ref: RunRef) -> list[Recorded]:
     """Return the events of a run in a log, without those that a fork shares with its origin."""
     if await log.last(ref) is None:
         return []
-    if await gone(log, ref) is not None and not await goes_on(log, ref):
+    if await purge_mark(log, ref) is not None and not await goes_on(log, ref):
         return []  # The run was purged; its remaining messages are removed before it is imported again.
     return [one for one in await log.read(ref) if one.ref == ref]
 
@@ -279,7 +289,7 @@ async def _put(
     """Append the missing events of a run, after its large values. A purged run is restored."""
     if len(there) == run.events:
         return Imported(ref.run, run.events, "there already")
-    if not there and await gone(log, ref) is not None:
+    if not there and await purge_mark(log, ref) is not None:
         await come_back(log, ref)
     for piece in archive.messages(run):
         if not archive.is_event(piece):
@@ -305,7 +315,7 @@ def _entries(archive: Archive, run: ArchivedRun, ref: RunRef) -> Iterator[Entry]
     """Yield the events of a run for a log. With its original id they are byte for byte those that were recorded."""
     for message in archive.messages(run):
         if archive.is_event(message):
-            item = archive.recorded(run, message)
+            item = archive.decode_copied(run, message)
             if not item.readable:
                 raise unreadable(item)
             event = item.event

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import OperatorError
 from callboard.bus.log.port import NoAnswer
-from callboard.bus.nats.connection import REFUSED_WAIT_S, ConnectionWatch, connected, without_secrets
+from callboard.bus.nats.connection import REFUSED_WAIT_S, ConnectionWatch, open_nats_connection, without_secrets
 from callboard.bus.nats.requests import Requests
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.staging_probe import batches_are_cheap
@@ -35,7 +35,9 @@ async def measure_appends(config: Config) -> Appends | None:
     watch = ConnectionWatch("callboard config", refused_wait_s=REFUSED_WAIT_S, gaps_expected=True)
     try:
         with anyio.fail_after(PATIENCE_S):
-            async with connected(url, name="callboard config", credentials=config.credentials(), watch=watch) as nc:
+            async with open_nats_connection(
+                url, name="callboard config", credentials=config.credentials(), watch=watch
+            ) as nc:
                 cheap = await batches_are_cheap(Requests(nc), Subjects(config.prefix))
     except (OperatorError, NoAnswer, TimeoutError):
         return None

@@ -57,7 +57,7 @@ def _convert(leaf: BaseException) -> CallboardError | None:
     if isinstance(leaf, CallboardError):
         return leaf
     if isinstance(leaf, Full):
-        return leaf.told()
+        return leaf.store_full_error()
     if isinstance(leaf, NameTooLong):
         return CallboardError("subject.unusable", str(leaf), remedy="Use a shorter name.")
     if isinstance(leaf, NoAnswer | NatsError):

@@ -11,7 +11,7 @@ from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Payload
 from callboard.bus.paths import last_id
 from callboard.bus.stand_ins import model_name, stands_in
-from callboard.projections.run.causes import gathered
+from callboard.projections.run.causes import gathered_failures
 from callboard.projections.run.effects import PROVIDER, kind_and_name
 from callboard.projections.run.warnings import codes
 from callboard.projections.trace.text_renderings import duration_text
@@ -311,7 +311,7 @@ def _on_one_line(value: Any) -> str:
 def _reason_text(error: Failure | None) -> str:
     if error is None:
         return ""
-    first = "".join(f"; [{index}]{_reason_text(failure)}" for index, failure in gathered(error)[:1])
+    first = "".join(f"; [{index}]{_reason_text(failure)}" for index, failure in gathered_failures(error)[:1])
     return f": {error.code} {short(error.message)}".rstrip() + first
 
 

@@ -12,7 +12,7 @@ from callboard.bus import events as ev
 from callboard.bus.child_ids import child_id
 from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import Recorded, Refused
-from callboard.bus.nats.purge import Gone, finish, forks, gone, last_fork, mark_again, mark_gone
+from callboard.bus.nats.purge import Gone, finish, forks, last_fork, mark_again, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.service.api.client import Client, UnknownRun
 
@@ -80,7 +80,7 @@ async def _plan_purge(
     """
     ref = client.ref(run)
     # When an interrupted purge is repeated, the mark of the first one is kept.
-    before = await gone(client.log, ref)
+    before = await purge_mark(client.log, ref)
     mark = before or mark
     recorded = await client.log.read(ref)
     if not recorded:

@@ -20,7 +20,7 @@ from callboard.languages.source_text import read
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
-from callboard.runtime.hosting.names import named
+from callboard.runtime.hosting.names import split_code_name
 from callboard.service.operations.bundle_files import Permit, build_bundle, permit_all, skills_beside
 from callboard.service.operations.errors import RequestRefused, UsageInvalid
 from callboard.service.operations.files import document_of, text_of, why
@@ -109,7 +109,7 @@ def prepare(request: StartRequest, permit: Permit = permit_all, ask: AskInputs |
 
 def _source_of(request: StartRequest) -> tuple[Path, str]:
     """Return the file that a request names, and the text of its definition. For hosted code, the text is its name."""
-    code = named(request.file)
+    code = split_code_name(request.file)
     if code is None:
         path = Path(request.file)
         return path, text_of(path)

@@ -9,9 +9,9 @@ from msgspec import Struct, field
 
 from callboard.bus.events import Event, ForkedFrom, RunAccepted, RunEnd
 from callboard.bus.log.damage import MissingEvents, Unreadable, describe_missing
-from callboard.bus.log.port import is_lost, recorded
+from callboard.bus.log.port import decode_recorded, is_lost
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import Copied, copied
+from callboard.bus.nats.message_copies import Copied, copy_messages
 from callboard.bus.nats.stream import lost_bytes
 from callboard.bus.subjects import RunRef
 
@@ -61,7 +61,7 @@ async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> Store
     lost = await lost_bytes(log.requests, log.stream)
     runs: dict[str, _Seen] = {}
     messages = 0
-    async with aclosing(copied(log, log.subjects.events(tenant))) as stream:
+    async with aclosing(copy_messages(log, log.subjects.events(tenant))) as stream:
         async for message in stream:
             _take(runs, log, message)
             messages += 1
@@ -72,7 +72,7 @@ async def verify_store(log: JetStreamLog, tenant: str, *, values: bool) -> Store
 def _take(runs: dict[str, _Seen], log: JetStreamLog, message: Copied) -> None:
     ref = log.subjects.parse_event(message.subject).ref
     seen = runs.setdefault(ref.run, _Seen())
-    event = recorded(message.subject, message.sequence, ref, "", message.data).event
+    event = decode_recorded(message.subject, message.sequence, ref, "", message.data).event
     if not event.n:
         reason = msgspec.json.decode(event.payload, type=Unreadable).reason
         seen.unreadable.append(f"message {message.sequence} is not a valid event: {reason}")

@@ -74,10 +74,10 @@ class _Book:
     def parts(self) -> dict[str, Any]:
         schemas, defs = components([*self._shapes.values(), Event])
         messages = {
-            name.removesuffix(_PAYLOAD): {"payload": _enveloped(schema) if name.endswith(_PAYLOAD) else schema}
+            name.removesuffix(_PAYLOAD): {"payload": _in_envelope(schema) if name.endswith(_PAYLOAD) else schema}
             for name, schema in zip(self._shapes, schemas, strict=False)
         }
-        return _moved(
+        return _move_references(
             {
                 "channels": self._channels,
                 "operations": self._operations,
@@ -86,7 +86,7 @@ class _Book:
         )
 
 
-def _enveloped(payload: dict[str, Any]) -> dict[str, Any]:
+def _in_envelope(payload: dict[str, Any]) -> dict[str, Any]:
     return {"allOf": [{"$ref": REF.format(name="Event")}, {"properties": {"payload": payload}}]}
 
 
@@ -104,10 +104,10 @@ def _about(what: Any) -> str:
     return " ".join((what.__doc__ or "").split())
 
 
-def _moved(value: Any) -> Any:
+def _move_references(value: Any) -> Any:
     """Return a value whose references to schemas point to the components."""
     if isinstance(value, dict):
-        return {name: _moved(one) for name, one in value.items()}
+        return {name: _move_references(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_moved(one) for one in value]
+        return [_move_references(one) for one in value]
     return value.replace("#/$defs/", "#/components/schemas/") if isinstance(value, str) else value

@@ -7,7 +7,7 @@ from callboard.languages.kit import kits
 from callboard.languages.registry import authoring
 from callboard.service.schemas.descriptions import DESCRIPTIONS
 from callboard.service.schemas.messages import DIALECT, events_schema, start_schema, tells_schema
-from callboard.service.schemas.published import described, published
+from callboard.service.schemas.published import describe_members, publish_schema
 
 
 def _config() -> dict[str, Any]:
@@ -50,11 +50,17 @@ def schema_named(name: str) -> dict[str, Any]:
     :raises KeyError: if no schema has this name
     """
     if name in OURS:
-        return described(published(OURS[name]()), descriptions_of(name)) if name != "asyncapi" else OURS[name]()
+        return (
+            describe_members(publish_schema(OURS[name]()), descriptions_of(name))
+            if name != "asyncapi"
+            else OURS[name]()
+        )
     schema = authoring(name).schema if name in kits() else None
     if schema is None:
         raise KeyError(name)
-    return described(published({"$schema": DIALECT, **schema(), "title": f"A {name}"}), descriptions_of(name))
+    return describe_members(
+        publish_schema({"$schema": DIALECT, **schema(), "title": f"A {name}"}), descriptions_of(name)
+    )
 
 
 def descriptions_of(name: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import msgspec
 from callboard.bus.commands import TELLS, StartRun
 from callboard.bus.events import TYPES, Event
 from callboard.runtime.admission.large_starts import BLOBS, MEMBERS
-from callboard.service.schemas.published import each, published, unique
+from callboard.service.schemas.published import each, publish_schema, unique
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REF = "#/$defs/{name}"
@@ -70,7 +70,7 @@ def components(types: Sequence[Any], ref: str = REF) -> tuple[list[dict[str, Any
         return {**schema, "$ref": places[schema["$ref"]]} if "$ref" in schema else schema
 
     def made(schema: Any) -> Any:
-        return _in_one_line(published(each(schema, change)))
+        return _in_one_line(publish_schema(each(schema, change)))
 
     return [made(one) for one in schemas], {name: made(one) for name, one in defs.items()}
 

@@ -47,12 +47,12 @@ def each(schema: Any, change: Callable[[Schema], Schema]) -> Any:
     return change(made)
 
 
-def published(schema: Schema) -> Schema:
+def publish_schema(schema: Schema) -> Schema:
     """Return a schema in its published form."""
-    return cast("Schema", each(schema, _corrected))
+    return cast("Schema", each(schema, _correct))
 
 
-def described(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Schema:
+def describe_members(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Schema:
     """Return a schema with a description of every member that has none, for editors.
 
     ``texts`` are keyed by ``Owner.member`` or ``member``; ``owner`` is the definition or member that contains it.
@@ -63,7 +63,7 @@ def described(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Sche
             members = cast("Schema", value)
             # An empty schema is a member of any type or, in a condition, a required member.
             takes = schema.get("type") == "object"
-            made[name] = {one: _named(texts, owner, one, inner, takes) for one, inner in members.items()}
+            made[name] = {one: _describe_member(texts, owner, one, inner, takes) for one, inner in members.items()}
         elif name in _MAPS and isinstance(value, dict):
             made[name] = {one: _within(inner, texts, one) for one, inner in cast("Schema", value).items()}
         elif name in _LISTS and isinstance(value, list):
@@ -74,14 +74,14 @@ def described(schema: Schema, texts: Mapping[str, str], owner: str = "") -> Sche
 
 
 def _within(value: Any, texts: Mapping[str, str], owner: str) -> Any:
-    return described(cast("Schema", value), texts, owner) if isinstance(value, dict) else value
+    return describe_members(cast("Schema", value), texts, owner) if isinstance(value, dict) else value
 
 
-def _named(texts: Mapping[str, str], owner: str, member: str, schema: Any, takes: bool) -> Any:
+def _describe_member(texts: Mapping[str, str], owner: str, member: str, schema: Any, takes: bool) -> Any:
     text = texts.get(f"{owner}.{member}", texts.get(member))
     if not isinstance(schema, dict):
         return {"description": text} if schema is True and text else schema
-    found = described(cast("Schema", schema), texts, member)
+    found = describe_members(cast("Schema", schema), texts, member)
     return {**found, "description": text} if text and (found or takes) and "description" not in found else found
 
 
@@ -90,10 +90,10 @@ def without_defaults(schema: Schema) -> Schema:
 
     Generators treat a member with a default as required in requests, and as always present in answers.
     """
-    return cast("Schema", each(schema, _told))
+    return cast("Schema", each(schema, _tell_default))
 
 
-def _told(schema: Schema) -> Schema:
+def _tell_default(schema: Schema) -> Schema:
     if "default" not in schema:
         return schema
     default = schema["default"]
@@ -119,7 +119,7 @@ def _short(path: str) -> str:
     return "".join(part.capitalize() for part in module.split("_")) + name
 
 
-def _corrected(schema: Schema) -> Schema:
+def _correct(schema: Schema) -> Schema:
     found = {_BOUNDS.get(name, name): value for name, value in schema.items()}
     if found.get("default", 0) is None:
         del found["default"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, NodeWarning, Problem
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.results import view_of
 from callboard.projections.results.view import StepRow, View
 from callboard.projections.run.run_result import Results, RunResult
@@ -39,7 +39,7 @@ def append_summary(
     :raises CallboardError: ``file.unwritable``
     """
     reasons = [warning.message for warning in warnings]
-    reasons += [payload.reason for event in events if isinstance(payload := known(event), NodeWarning)]
+    reasons += [payload.reason for event in events if isinstance(payload := known_payload(event), NodeWarning)]
     _write(path, summary(result, events, reasons, artifact), append=True)
 
 

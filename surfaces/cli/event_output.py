@@ -8,7 +8,7 @@ from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeEx
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
 from callboard.projections.trace.node_tree import above
 from callboard.service.operations.narration import item_of, name_of, narrate
@@ -88,7 +88,7 @@ class Lines(Quietly):
         self._open: dict[str, dict[tuple[str, int], None]] = {}
 
     def event(self, sequence: int, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         if payload is None:
             return
         parting = self._partings.setdefault(event.run, PartingFold())

@@ -2,7 +2,7 @@
 
 from callboard.bus.events import AT_REST, Event, HumanAsked
 from callboard.projections.lists.question_data import data_lines
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.intents import OpenIntents
 from callboard.surfaces.cli.event_output import Quietly, Shower
 from callboard.surfaces.cli.options import Settings
@@ -25,7 +25,7 @@ class Guiding(Quietly):
         if sequence > self._past:
             self.guide(event)
             return
-        if (payload := known(event)) is not None:
+        if (payload := known_payload(event)) is not None:
             self._open.apply(event, payload)
         if sequence == self._past and event.type not in AT_REST:
             for opened in self._open:
@@ -34,7 +34,7 @@ class Guiding(Quietly):
     def guide(self, event: Event) -> None:
         """Say what to type elsewhere to move what an event opens, if it opens anything; of a question, what it is
         about too."""
-        payload = known(event)
+        payload = known_payload(event)
         if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
             self._shower.notice("\n".join(f"  {line}" for line in about))
         if command := way_on(event.type, event.key, self._run, self._settings, payload):

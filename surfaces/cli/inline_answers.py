@@ -14,7 +14,7 @@ from callboard.bus.commands import Answer, Resume, Tell
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import EffectCancelled, Event, HumanAsked, HumanClosed, RunEnd, RunPaused, RunResumed
 from callboard.bus.log.port import NoAnswer
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.service.api.client import Client
 from callboard.service.api.settlement import NotTaken, tell_and_wait
 from callboard.surfaces.cli.event_output import Quietly, Shower
@@ -45,7 +45,7 @@ class Answering(Quietly):
         tasks.start_soon(self._attend)
 
     def event(self, sequence: int, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         if isinstance(payload, HumanAsked | RunPaused) and not self._absent:
             self._shower.event(sequence, event)
             self._open[_place(event)] = event
@@ -102,7 +102,7 @@ class Answering(Quietly):
 
     def _ask_at_terminal(self, event: Event, stop: threading.Event) -> Tell:
         """Ask at the terminal, in a thread, and return what the run is to be told."""
-        match known(event):
+        match known_payload(event):
             case HumanAsked() as asked:
                 response = ask(self._terminal, question_of(asked), stop)
                 return Answer(event.key, by="terminal", user_response=response)

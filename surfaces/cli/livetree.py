@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from callboard.bus.events import Event, NodeProgress, Payload
 from callboard.lib.control_characters import visible, visible_line
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.run.run_result import Results, RunResult
 from callboard.projections.trace.trace import TraceFold
@@ -84,7 +84,7 @@ class LiveTree:
         self._live.start()
 
     def event(self, sequence: int, event: Event) -> None:
-        payload = known(event)
+        payload = known_payload(event)
         with self._lock:
             self._events += 1
             self._stale = True

@@ -30,7 +30,7 @@ from callboard.surfaces.http.address import LOOPBACK, check_address, listening, 
 from callboard.surfaces.mcp.http import PATH, serve_http
 from callboard.surfaces.mcp.library import library
 from callboard.surfaces.mcp.server import mcp_server
-from callboard.surfaces.mcp.stdio import diverted, open_stdio
+from callboard.surfaces.mcp.stdio import divert_stdio, open_stdio
 from callboard.surfaces.mcp.tools import Tools
 
 DRAIN_WAIT_S = 5.0
@@ -68,7 +68,7 @@ async def serve(serving: Serving) -> int:
 
 async def _over_stdio(serving: Serving) -> None:
     # Before anything else: whatever is started or printed from here on must not reach the client.
-    async with diverted() as (reads, writes), _tools(serving) as tools:
+    async with divert_stdio() as (reads, writes), _tools(serving) as tools:
         server = mcp_server(tools)
         async with open_stdio(reads, writes) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

@@ -10,7 +10,7 @@ import msgspec
 from callboard.bus.errors import CallboardError
 from callboard.features.notify.notice import ID_CHARS, Notice
 from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
-from callboard.features.notify.preview import foreseen
+from callboard.features.notify.preview import preview_notices
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.notify_settings import NotifyRule
 from callboard.service.operations.errors import UsageInvalid
@@ -66,7 +66,7 @@ async def show_preview(names: Sequence[str], since_s: float, config: Config, set
     now = dt.datetime.now(dt.UTC)
     async with reach(config, reads=True, name="callboard notify") as connection:
         since = now - dt.timedelta(seconds=since_s)
-        found = await foreseen(connection.log, rules, since, http_url=config.http_url)
+        found = await preview_notices(connection.log, rules, since, http_url=config.http_url)
     if settings.as_json:
         say(compact(msgspec.to_builtins(found)))
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from callboard.runtime.hosting.names import named
+from callboard.runtime.hosting.names import split_code_name
 from callboard.service.operations.start_request import StartRequest
 
 Command = Callable[..., Any]
@@ -161,7 +161,10 @@ class _FileOrName(click.Path):
         if not value:
             self.fail("the name is empty; expected that of a file or of a registered definition", param, ctx)
         looks_like_a_file = (
-            value.endswith(DEFINITION_SUFFIXES) or named(value) is not None or os.sep in value or os.path.lexists(value)
+            value.endswith(DEFINITION_SUFFIXES)
+            or split_code_name(value) is not None
+            or os.sep in value
+            or os.path.lexists(value)
         )
         return DefinitionFile().convert(value, param, ctx) if looks_like_a_file else value
 
@@ -173,7 +176,7 @@ class DefinitionFile(click.Path):
         super().__init__(exists=True, dir_okay=False, readable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        code = named(value) if isinstance(value, str) else None
+        code = split_code_name(value) if isinstance(value, str) else None
         if code is not None:
             super().convert(code[0], param, ctx)
             return value

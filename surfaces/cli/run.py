@@ -52,7 +52,7 @@ def run(
 
     import anyio
 
-    from callboard.runtime.hosting.names import named
+    from callboard.runtime.hosting.names import split_code_name
     from callboard.service.operations.start_messages import prepare
     from callboard.surfaces.cli.inputs import ask_inputs, somebody_there
     from callboard.surfaces.cli.run_here import LocalRun, run_here
@@ -65,7 +65,7 @@ def run(
             allow_scripts=True if request.script else None,
             offline=request.offline or None,
             # Code that does otherwise the second time is found out the first time.
-            always_replay=True if named(request.file) else None,
+            always_replay=True if split_code_name(request.file) else None,
         )
         silent = stream or settings.as_json
         what = prepare(request, ask=ask_inputs if asks and not silent and somebody_there() else None)

@@ -7,7 +7,7 @@ from callboard.bus.effects import Usage
 from callboard.bus.log.port import NoAnswer, Recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.jetstream_api import api
-from callboard.bus.prices import added, dollars
+from callboard.bus.prices import add_costs, dollars
 from callboard.features.index.store import By, Spending
 from callboard.lib.control_characters import visible_line
 from callboard.projections.lists.runs import RunRow
@@ -48,7 +48,7 @@ async def list_costs(config: Config, settings: Settings, question: Where, by: By
     lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
     if len(found) > 1 and by != "model":
         usage = sum((one.usage for one in found), Usage())
-        cost = added([one.cost for one in found])
+        cost = add_costs([one.cost for one in found])
         lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
     say(_align(lines) if found else "No run that has ended has any recorded use of a model.")
 

@@ -17,7 +17,7 @@ from callboard.projections.spans.jaeger import jaeger
 from callboard.projections.spans.semconv import captures_content
 from callboard.projections.spans.span import Span
 from callboard.projections.spans.spans import SpanFold
-from callboard.projections.trace.elision import elided
+from callboard.projections.trace.elision import elide
 from callboard.projections.trace.text_renderings import step_rows, step_table, waterfall
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.settings.config import Config
@@ -154,13 +154,13 @@ def language_result(events: Sequence[Event]) -> Any:
 
 
 def _waterfall(events: Sequence[Event], prices: Prices) -> str:
-    return waterfall(elided(fold(TraceFold(prices), events)), shutil.get_terminal_size((100, 24)).columns)
+    return waterfall(elide(fold(TraceFold(prices), events)), shutil.get_terminal_size((100, 24)).columns)
 
 
 FORMS: dict[str, Callable[[Sequence[Event], Prices], str]] = {
     "tree": lambda events, prices: tree_text(fold(TraceFold(prices), events)),
     "waterfall": _waterfall,
-    "table": lambda events, prices: step_table(step_rows(elided(fold(TraceFold(prices), events)))),
+    "table": lambda events, prices: step_table(step_rows(elide(fold(TraceFold(prices), events)))),
     "mermaid": lambda events, _: mermaid(fold(DiagramFold(), events)),
     "svg": lambda events, _: svg_of_run(events),
     "result": lambda events, _: pretty(language_result(events)),

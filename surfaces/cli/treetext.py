@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from callboard.bus.prices import dollars
 from callboard.lib.control_characters import visible_line
 from callboard.projections.run.causes import brief
-from callboard.projections.trace.elision import elided
+from callboard.projections.trace.elision import elide
 from callboard.projections.trace.text_renderings import closed_up, duration_text, node_label, placed_label
 from callboard.projections.trace.tree import Attempt, Effect, Node, Trace
 from callboard.service.operations.narration import short
@@ -67,7 +67,7 @@ def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
 
     Without ``all_effects`` nodes that are over show none of theirs.
     """
-    root = elided(closed_up(trace)).root
+    root = elide(closed_up(trace)).root
     head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
     return [head, *_below(root, "", all_effects)]
 

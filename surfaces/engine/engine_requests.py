@@ -27,7 +27,7 @@ logger = structlog.get_logger(__name__)
 Handler = Callable[[Request], Awaitable[Any]]
 
 
-def said(error: ApiError) -> str:
+def error_text(error: ApiError) -> str:
     """Return the text of an error, with its problems."""
     problems = "; ".join(f"{one.where}: {one.message}" if one.where else one.message for one in error.problems)
     return f"{error.message}: {problems}" if problems else error.message
@@ -50,7 +50,7 @@ def answering(scope: str, handler: Handler, places: Places) -> Callable[[Request
                     found = await handler(request)
                 return found if isinstance(found, Live) else answer(found)
             except ApiError as error:
-                return answer({"detail": said(error)}, error.status)
+                return answer({"detail": error_text(error)}, error.status)
             except UnknownRun as error:
                 return answer({"detail": error.message}, 404)
             except (CallboardError, NoAnswer) as error:

@@ -25,7 +25,7 @@ from callboard.service.api.client import Client
 from callboard.service.api.live_projection import Folding
 from callboard.service.api.outcomes import Verb, outcome
 from callboard.service.api.verbs import WAIT_MAX_S, ApiError
-from callboard.surfaces.engine.engine_requests import number_in, object_of, run_of, said, subject_of
+from callboard.surfaces.engine.engine_requests import error_text, number_in, object_of, run_of, subject_of
 from callboard.surfaces.engine.openapi import Fields
 from callboard.surfaces.http.access import check_sees
 from callboard.surfaces.http.request_body import Gone, while_there
@@ -111,7 +111,7 @@ class Executions:
             message["by"] = by
         begun = await outcome(self._verbs["start"], self._tenant, msgspec.json.encode(message))
         if isinstance(begun, ApiError):
-            return _failure_answer(said(begun))
+            return _failure_answer(error_text(begun))
         run = begun.run_id
         warned = {"warnings": warnings} if (warnings := [*_unknown_members(body), *begun.warnings]) else {}
         if body.get("async_execution", True) is not False:
@@ -216,7 +216,7 @@ class Executions:
         found = await outcome(self._verbs[verb], self._tenant, msgspec.json.encode(asked))
         if isinstance(found, ApiError):
             # A command that the run refuses is a conflict, whether the run or the interface detects it.
-            raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, said(found))
+            raise ApiError(409 if found.code == "tell.refused" else found.status, found.code, error_text(found))
         return found
 
     # -- queries ------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Executions:
         told = {**{name: execution[name] for name in names}, "completed_nodes": done, "total_nodes": len(nodes)}
         return {"execution_id": run, "progress": told}
 
-    async def listed(self, request: Request) -> Any:
+    async def list_executions(self, request: Request) -> Any:
         """``GET /v2/workflows/{id}/executions``: the executions of a workflow, newest first."""
         limit = max(1, number_in(request, "limit", LISTED, LISTED_MAX))
         of = {"definition": request.path_params["id"]}

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from callboard.features.access.subject import Scope
-from callboard.service.schemas.published import published
+from callboard.service.schemas.published import publish_schema
 from callboard.surfaces.engine.engine_requests import Handler
 
 Fields = Mapping[str, str]
@@ -36,7 +36,7 @@ def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     detail = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
-    error = published({"type": "object"})
+    error = publish_schema({"type": "object"})
     refusal = {"type": "object", "properties": {"error": error}, "required": ["error"]}
     return {
         "openapi": "3.1.0",
@@ -60,8 +60,10 @@ def _operation(one: Operation) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"{(\w+)}", one.path)
     ]
-    query = [{"name": name, "in": "query", "schema": published({"type": kind})} for name, kind in one.query.items()]
-    answered = published({"type": "string" if one.media != "application/json" else "object"})
+    query = [
+        {"name": name, "in": "query", "schema": publish_schema({"type": kind})} for name, kind in one.query.items()
+    ]
+    answered = publish_schema({"type": "string" if one.media != "application/json" else "object"})
     wrong = {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in ("Detail", "Refusal")]}
     told = " ".join((one.handler.__doc__ or "").split()).partition("``: ")[2]
     found: dict[str, Any] = {
@@ -80,6 +82,6 @@ def _operation(one: Operation) -> dict[str, Any]:
 
 
 def _object(fields: Fields) -> dict[str, Any]:
-    properties = {name.rstrip("*"): published({"type": kind}) if kind else {} for name, kind in fields.items()}
+    properties = {name.rstrip("*"): publish_schema({"type": kind}) if kind else {} for name, kind in fields.items()}
     needed = [name.rstrip("*") for name in fields if name.endswith("*")]
     return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}

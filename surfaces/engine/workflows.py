@@ -117,7 +117,7 @@ class Workflows:
             return Found(False, None, f"Workflow {id} not found")
         return Found(True, _describe_workflow(id, document), "Workflow found")
 
-    async def listed(self, request: Request) -> Any:
+    async def list_workflows(self, request: Request) -> Any:
         """``GET /v2/workflows``: the registered workflows."""
         limit, offset = number_in(request, "limit", LISTED, LISTED_MAX), number_in(request, "offset", 0, 10**9)
         wanted = {tag for tag in request.query_params.get("tags", "").split(",") if tag}

@@ -15,7 +15,7 @@ from callboard.features.access.keys import PREFIX, Keys
 from callboard.features.access.rates import Rates
 from callboard.features.access.subject import NOBODY, OPERATOR, Subject
 from callboard.features.access.tokens import ProviderSilent, TokenRefused, Tokens
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.service.api.verbs import ApiError
 from callboard.surfaces.http.answers import refusal
 from callboard.surfaces.page.shell import is_shell
@@ -97,7 +97,7 @@ class Access:
         if self._token and hmac.compare_digest(brought.encode(), self._token):
             return OPERATOR
         if self._keys is not None and brought.startswith(PREFIX):
-            key = await self._keys.known(brought, dt.datetime.now(dt.UTC))
+            key = await self._keys.find_key(brought, dt.datetime.now(dt.UTC))
             if key is not None:
                 return key.subject
         elif self._tokens is not None:
@@ -127,7 +127,7 @@ def check_sees(subject: Subject, events: Sequence[Event]) -> None:
     :raises ApiError: if the subject may not
     """
     if not subject.may("read"):
-        accepted = known(events[0])
+        accepted = known_payload(events[0])
         by = accepted.start.get("by") if isinstance(accepted, RunAccepted) else None
         if not by or by != subject.name:
             check(subject, "read")

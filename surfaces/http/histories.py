@@ -22,7 +22,7 @@ from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.prices import Prices
 from callboard.bus.subjects import RunRef
 from callboard.projections.drawing.state_at import Standings
-from callboard.projections.projection import known
+from callboard.projections.projection import known_payload
 from callboard.projections.run.charges import Charges
 from callboard.projections.trace.columns import Row
 from callboard.projections.trace.keyframes import Keyframes
@@ -138,7 +138,7 @@ class History:
             self._begin()
         if event.blobs:
             try:
-                known(event)
+                known_payload(event)
             except msgspec.ValidationError:
                 # A member that the projections need is stored apart from the event.
                 event = await whole(log, recorded)

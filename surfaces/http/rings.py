@@ -200,7 +200,7 @@ async def _read_frames(feed: AsyncIterator[Recorded]) -> AsyncGenerator[Frame]:
 
 def frame_of(recorded: Recorded) -> bytes:
     """Return a server-sent event whose id is the stream sequence."""
-    lines = (str(recorded.sequence).encode(), recorded.event.type.encode(), recorded.told)
+    lines = (str(recorded.sequence).encode(), recorded.event.type.encode(), recorded.public_form)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % tuple(map(one_line, lines))
 
 

@@ -116,7 +116,7 @@ class Library(Struct, frozen=True):
             return None  # not readable; a start of this file reports the reason
         if isinstance(detect(source), list):
             return None
-        return described(source, file=self._show_path(path), fallback=path.stem)
+        return describe_definition(source, file=self._show_path(path), fallback=path.stem)
 
     def _show_path(self, path: Path) -> str:
         first = self.folders[0]
@@ -143,7 +143,9 @@ def library(folders: Sequence[str | Path], apart: Sequence[Path] = ()) -> Librar
     return Library(tuple(Path(folder).resolve() for folder in folders), tuple(path.resolve() for path in apart))
 
 
-def described(source: str, *, name: str | None = None, file: str | None = None, fallback: str = "") -> Workflow:
+def describe_definition(
+    source: str, *, name: str | None = None, file: str | None = None, fallback: str = ""
+) -> Workflow:
     """Return the description of a definition, as far as it can be read."""
     definition = parsed(source)
     if isinstance(definition, list):

@@ -27,7 +27,7 @@ _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)( [A-Z]+)?\b")
 _MEMBERS = {"value": "input", "option": "options"}
 
 
-def told(error: CallboardError) -> dict[str, Any]:
+def error_members(error: CallboardError) -> dict[str, Any]:
     """Return an error as an object: code, message, where, remedy and problems, without empty members."""
     found = error_object(error)
     remedy = REMEDIES.get(error.code, OTHERWISE if _COMMAND in error.remedy else error.remedy)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from callboard.bus.errors import CallboardError
 from callboard.surfaces.mcp.arguments import GetRun
-from callboard.surfaces.mcp.remedies import told
+from callboard.surfaces.mcp.remedies import error_members
 from callboard.surfaces.mcp.results import ANSWER_BYTES_MAX
 from callboard.surfaces.mcp.tools import Tools
 from callboard.surfaces.mcp.uris import JSON_TYPE, TEMPLATES, Address, address_of, definition_uri, file_uri
@@ -79,7 +79,7 @@ class Resources:
         except ValidationError as error:
             raise MCPError(INVALID_PARAMS, f"{params.uri!r} has an invalid run id") from error
         except CallboardError as error:
-            raise MCPError(INVALID_PARAMS, error.message, {"uri": params.uri, "error": told(error)}) from error
+            raise MCPError(INVALID_PARAMS, error.message, {"uri": params.uri, "error": error_members(error)}) from error
         if len(text) > ANSWER_BYTES_MAX:
             raise MCPError(INVALID_PARAMS, f"{params.uri} has more than {ANSWER_BYTES_MAX} characters; see watch_run")
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=kind, text=text)])
@@ -87,7 +87,7 @@ class Resources:
     async def _content(self, address: Address) -> tuple[str, str]:
         match address.kind:
             case "definition":
-                return await self._tools.registered(address.name), YAML_TYPE
+                return await self._tools.registered_source(address.name), YAML_TYPE
             case "file":
                 return self._tools.library.definition(address.name), _type_of(address.name)
             case "trace":

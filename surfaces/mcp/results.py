@@ -17,7 +17,7 @@ from callboard.lib.json_decoder import decode_json
 from callboard.service.api.verbs import ApiError
 from callboard.service.operations.errors import UsageInvalid, known_error
 from callboard.surfaces.mcp import answers
-from callboard.surfaces.mcp.remedies import in_members, told
+from callboard.surfaces.mcp.remedies import error_members, in_members
 from callboard.surfaces.mcp.uris import JSON_TYPE, result_uri, trace_uri
 
 logger = structlog.get_logger(__name__)
@@ -26,12 +26,14 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 """Larger answers would overload the client; their parts can be read from the log."""
 
 
-def answered(answer: Struct) -> CallToolResult:
+def answer_result(answer: Struct) -> CallToolResult:
     """Return the answer of a tool as its result."""
     body = msgspec.json.encode(answer)
     if len(body) > ANSWER_BYTES_MAX:
         message = f"the answer has {len(body)} bytes; the limit is {ANSWER_BYTES_MAX}"
-        return failed(CallboardError("mcp.too_large", message, remedy="Read the run event by event with watch_run."))
+        return error_result(
+            CallboardError("mcp.too_large", message, remedy="Read the run event by event with watch_run.")
+        )
     content: list[ContentBlock] = [TextContent(type="text", text=body.decode())]
     if isinstance(answer, answers.Run):
         content += _links(answer)
@@ -50,9 +52,9 @@ def _links(run: answers.Run) -> list[ResourceLink]:
     ]
 
 
-def failed(error: CallboardError) -> CallToolResult:
+def error_result(error: CallboardError) -> CallToolResult:
     """Return an error as a tool's result."""
-    text = msgspec.json.encode({"error": told(error)}).decode()
+    text = msgspec.json.encode({"error": error_members(error)}).decode()
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 

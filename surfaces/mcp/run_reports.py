@@ -9,8 +9,8 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, Problem
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.subjects import RunRef
-from callboard.projections.lists.question_data import told
-from callboard.projections.projection import known
+from callboard.projections.lists.question_data import without_repetitions
+from callboard.projections.projection import known_payload
 from callboard.projections.run.run_result import OpenEffect
 from callboard.service.api.client import Client, UnknownRun
 from callboard.service.operations.event_filter import matches
@@ -52,7 +52,7 @@ def run_of(events: Sequence[Event]) -> Run:
 
 def _at_work(event: Event) -> bool:
     """Whether an open effect is work that the worker performs, rather than something external to wait for."""
-    match known(event):
+    match known_payload(event):
         case ev.ModelCall() | ev.EffectCall() | ev.ToolCall(via="worker"):
             return True
         case _:
@@ -61,9 +61,9 @@ def _at_work(event: Event) -> bool:
 
 def _waiting(effect: OpenEffect, event: Event) -> Waiting:
     more: dict[str, Any] = {}
-    match known(event):
+    match known_payload(event):
         case ev.HumanAsked() as asked:
-            about = told(asked.request_data, asked.question)
+            about = without_repetitions(asked.request_data, asked.question)
             more = {"question": asked.question, "options": asked.options, "data": about}
         case ev.SignalAwaited() as awaited:
             more = {"signal": awaited.name}
@@ -101,7 +101,7 @@ async def page_of(client: Client, ref: RunRef, asked: WatchRun, after: int) -> P
 
 async def _see_run(client: Client, recorded: Recorded, asked: WatchRun) -> Seen:
     event = await whole(client.log, recorded)
-    payload = known(event)
+    payload = known_payload(event)
     text = narrate(event, payload) if payload is not None else event.type
     detail = {"event": event_object(event)} if asked.detail == "full" else {}
     return Seen(sequence=recorded.sequence, type=event.type, time=event.time, path=event.path, text=text, **detail)

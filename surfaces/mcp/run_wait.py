@@ -10,7 +10,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.log.port import whole
 from callboard.lib.json_types import JSON
 from callboard.projections.lists.questions import Question, Questions
-from callboard.projections.projection import fold, known
+from callboard.projections.projection import fold, known_payload
 from callboard.service.api.connection import Connection
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.tells import send_command
@@ -64,7 +64,7 @@ class Awaiting:
             async with self._client.follow(run_id, after=after) as feed:
                 async for recorded in feed:
                     event = await whole(self._client.log, recorded)
-                    payload = known(event)
+                    payload = known_payload(event)
                     after = recorded.sequence
                     if payload is not None and event.type in _TOLD:
                         await caller.report(narrate(event, payload))
@@ -77,7 +77,7 @@ class Awaiting:
         answered, response = False, None
         error: Exception | None = None
 
-        async def closed() -> None:
+        async def wait_closed() -> None:
             async with self._client.follow(question.run) as feed:
                 async for recorded in feed:
                     event = recorded.event
@@ -87,7 +87,7 @@ class Awaiting:
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(closed)
+            tasks.start_soon(wait_closed)
             try:
                 answered, response = await caller.ask(question)
             except Exception as caught:
@@ -96,9 +96,9 @@ class Awaiting:
         if error is not None:
             raise error
         if answered:
-            await self.answered(question, response, caller)
+            await self.send_answer(question, response, caller)
 
-    async def answered(self, question: Question, response: JSON, caller: Caller) -> None:
+    async def send_answer(self, question: Question, response: JSON, caller: Caller) -> None:
         """Send the person's answer to the run; if the question has been answered already, the first answer counts."""
         answer = {"interaction": question.key, "user_response": response, "by": caller.known_as(), "channel": "mcp"}
         with suppress(CallboardError):

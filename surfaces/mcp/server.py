@@ -37,7 +37,7 @@ from callboard.surfaces.mcp.completions import Completions
 from callboard.surfaces.mcp.http import subject_of
 from callboard.surfaces.mcp.prompts import Prompts
 from callboard.surfaces.mcp.resources import Resources
-from callboard.surfaces.mcp.results import answered, error_of, failed
+from callboard.surfaces.mcp.results import answer_result, error_of, error_result
 from callboard.surfaces.mcp.tasks import OfTask, Tasks, UpdateTask
 from callboard.surfaces.mcp.tools import Tools
 
@@ -80,7 +80,7 @@ class Entry(Struct, frozen=True):
     serve: Callable[[Any, Caller], Awaitable[Struct]]
     annotations: ToolAnnotations
 
-    def described(self, name: str) -> Tool:
+    def describe(self, name: str) -> Tool:
         return Tool(
             name=name,
             title=self.title,
@@ -116,7 +116,7 @@ def entries(tools: Tools) -> dict[str, Entry]:
 def mcp_server(tools: Tools) -> Server[Any]:
     """Make the server; it serves any number of sessions."""
     table = entries(tools)
-    listed = [entry.described(name) for name, entry in table.items()]
+    listed = [entry.describe(name) for name, entry in table.items()]
     tasks, resources, prompts = Tasks(tools), Resources(tools), Prompts(tools)
 
     async def list_tools(
@@ -128,7 +128,7 @@ def mcp_server(tools: Tools) -> Server[Any]:
         entry = table.get(params.name)
         if entry is None:
             known = ", ".join(table)
-            return failed(
+            return error_result(
                 CallboardError("mcp.tool_unknown", f"unknown tool: {params.name!r}", remedy=f"Use one of {known}.")
             )
         with within(read(params.meta or {})):
@@ -139,18 +139,18 @@ def mcp_server(tools: Tools) -> Server[Any]:
             check(caller.subject, TOOL_SCOPES.get(params.name, "read"))
             asked = entry.takes.model_validate(params.arguments or {})
             if params.request_state is not None:
-                return answered(await _resume_call(tools, asked, params, caller))
+                return answer_result(await _resume_call(tools, asked, params, caller))
             # A client that accepts tasks gets one at once instead of waiting.
             as_task = isinstance(asked, arguments.StartWorkflow) and caller.tasks and asked.wait_s > 0
             answer = await entry.serve(asked.model_copy(update={"wait_s": 0.0}) if as_task else asked, caller)
             if as_task and isinstance(answer, answers.Run):
-                return await tasks.created(answer.run_id)
-            return answered(answer)
+                return await tasks.create(answer.run_id)
+            return answer_result(answer)
         except InputNeeded as needed:
             state = msgspec.json.encode(needed.state).decode()
             return InputRequiredResult(input_requests={**needed.requests}, request_state=state)
         except (Exception, BaseExceptionGroup) as error:
-            return failed(error_of(error))
+            return error_result(error_of(error))
 
     server: Server[Any] = Server(
         NAME,
@@ -200,7 +200,7 @@ async def _resume_call(
         if isinstance(result, ElicitResult):
             accepted, response = heard(question, result)
             if accepted:
-                await tools.awaiting.answered(question, response, caller)
+                await tools.awaiting.send_answer(question, response, caller)
     caller.asked |= {*state.asked, *responses}
     wait_s = asked.wait_s if isinstance(asked, arguments.StartWorkflow | arguments.GetRun) else 0.0
     return await tools.awaiting.run(state.run_id, wait_s, caller)

@@ -24,7 +24,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
-async def diverted() -> AsyncGenerator[tuple[int, int]]:
+async def divert_stdio() -> AsyncGenerator[tuple[int, int]]:
     """Reserve stdin and stdout for the length of the block; yield descriptors to read and write."""
     reads, writes = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)

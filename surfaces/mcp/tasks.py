@@ -18,11 +18,11 @@ from callboard.bus import events as ev
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.projections.lists.questions import Question, Questions
-from callboard.projections.projection import fold, known
+from callboard.projections.projection import fold, known_payload
 from callboard.service.operations.results import result_of
 from callboard.surfaces.mcp.arguments import CancelRun
 from callboard.surfaces.mcp.caller import Caller, caller_of, heard, name_of, request_of
-from callboard.surfaces.mcp.results import answered
+from callboard.surfaces.mcp.results import answer_result
 from callboard.surfaces.mcp.run_reports import run_of
 from callboard.surfaces.mcp.tools import Tools
 
@@ -50,7 +50,7 @@ class Tasks:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
 
-    async def created(self, run_id: str) -> dict[str, Any]:
+    async def create(self, run_id: str) -> dict[str, Any]:
         """Return the task of a run instead of its result."""
         return {"resultType": "task", **_task(await self._tools.events(run_id)), "status": "working"}
 
@@ -62,7 +62,7 @@ class Tasks:
         if run.ended and run.status == "cancelled":
             more: dict[str, Any] = {"status": "cancelled"}
         elif run.ended:
-            more = {"status": "completed", "result": _wire(answered(run))}
+            more = {"status": "completed", "result": _wire(answer_result(run))}
         elif requests := {name_of(one): request_of(one) for one in _open(events) if caller.can_ask(one)}:
             wire = {
                 name: one.model_dump(mode="json", by_alias=True, exclude_none=True) for name, one in requests.items()
@@ -80,7 +80,7 @@ class Tasks:
             if isinstance(result, ElicitResult):
                 accepted, response = heard(question, result)
                 if accepted:
-                    await self._tools.awaiting.answered(question, response, caller)
+                    await self._tools.awaiting.send_answer(question, response, caller)
         return _COMPLETE
 
     async def cancel(self, context: ServerRequestContext[Any, Any], params: OfTask) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _modern(context: ServerRequestContext[Any, Any]) -> Caller:
 
 def _open(events: Sequence[Event]) -> list[Question]:
     """Return the open questions without an answer: one with an answer is being checked, and is not asked again."""
-    replies = (known(event) for event in events if event.type == ev.HumanAnswered.type)
+    replies = (known_payload(event) for event in events if event.type == ev.HumanAnswered.type)
     answers = {reply.interaction for reply in replies if isinstance(reply, ev.HumanAnswered)}
     return [question for question in fold(Questions(), events) if question.key not in answers]
 

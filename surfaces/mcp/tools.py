@@ -35,7 +35,7 @@ from callboard.service.operations.tells import answered_question, reception_text
 from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.mcp import answers, arguments
 from callboard.surfaces.mcp.caller import Caller
-from callboard.surfaces.mcp.library import Library, described
+from callboard.surfaces.mcp.library import Library, describe_definition
 from callboard.surfaces.mcp.run_reports import page_of, run_of
 from callboard.surfaces.mcp.run_wait import Awaiting
 
@@ -70,7 +70,7 @@ class Tools:
         for name in registered[:DEFINITIONS_MAX]:
             definition = await self._connection.log.definition(self._tenant, name)
             if definition is not None and definition.source is not None:
-                found.append(described(definition.source, name=name))
+                found.append(describe_definition(definition.source, name=name))
         return answers.Workflows(workflows=found, more=more or len(registered) > DEFINITIONS_MAX)
 
     async def validate_workflow(self, asked: arguments.ValidateWorkflow, _caller: Caller) -> answers.Validation:
@@ -82,7 +82,7 @@ class Tools:
             permit = self.library.check_named
             name, problems = await to_thread.run_sync(examine_definition, source, _order(path, asked), permit)
         else:
-            source = asked.source if asked.source is not None else await self.registered(asked.name or "")
+            source = asked.source if asked.source is not None else await self.registered_source(asked.name or "")
             name, problems, definition = _examine_source(source, asked)
         files: list[str] = []
         if isinstance(definition, Definition):
@@ -90,7 +90,7 @@ class Tools:
             files = sorted(set(known_files.values()))
         return answers.Validation(valid=not errors(problems), language=name, problems=problems, files=files)
 
-    async def registered(self, name: str) -> str:
+    async def registered_source(self, name: str) -> str:
         found = await find_registration(self._connection.log, self._tenant, name)
         if found is None or found.source is None:
             raise UnknownDefinition(name)

@@ -22,7 +22,7 @@ const use = (name) => made[name] ??= modules[name]()
 """
 
 
-def joined(modules: Mapping[str, str]) -> str:
+def bundle_modules(modules: Mapping[str, str]) -> str:
     """Return one script of all modules, by their names, which begins with the entry."""
     # A browser reads a function in brackets whole at once, instead of a second time when it is called.
     parts = [f"modules['{name}'] = (() => {{\n{_as_function(name, text)}}})\n" for name, text in modules.items()]

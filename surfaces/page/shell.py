@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 from callboard.surfaces.page.preloads import first_asked
-from callboard.surfaces.page.script_bundle import joined
+from callboard.surfaces.page.script_bundle import bundle_modules
 
 POLICY = "; ".join(
     (
@@ -116,7 +116,7 @@ def static_files() -> Mapping[str, File]:
     """Every file of the page by its name, read once, and the script that its modules are together."""
     found = {name: entry.read_bytes() for name, entry in _walk(files("callboard.surfaces.page") / "static", "")}
     modules = {name: data.decode() for name, data in found.items() if name.endswith(".js") and name != WORKER}
-    found[SCRIPT] = joined(modules).encode()
+    found[SCRIPT] = bundle_modules(modules).encode()
     return {name: _file(name, data) for name, data in found.items()}
 
 

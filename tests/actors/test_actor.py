@@ -133,7 +133,7 @@ async def test_a_failed_actor_is_escalated_and_its_siblings_go_on() -> None:
     async with Supervisor(lambda name, error: failures.append((name, str(error)))) as supervisor:
         supervisor.spawn("sibling", sibling)
         child = supervisor.spawn("failing", failing)
-        await child.ended()
+        await child.wait_ended()
         assert failures == [("failing", "broken")]
     assert done == ["sibling"]
 
@@ -187,7 +187,7 @@ async def test_stopping_one_and_stopping_all() -> None:
         children = [supervisor.spawn(name, body(name), Restart(most=9)) for name in ("one", "two", "three")]
         await anyio.sleep(1)
         children[0].stop()
-        await children[0].ended()
+        await children[0].wait_ended()
         assert stopped == ["one"]
         supervisor.stop_all()
     assert sorted(stopped) == ["one", "three", "two"]

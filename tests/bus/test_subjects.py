@@ -70,7 +70,7 @@ def test_event_subjects(prefix: str, ref: RunRef, definition: str, event_type: s
         subjects.events(event_type=event_type),
     ):
         assert matches(wanted, subject)
-    assert any(matches(kept, subject) for kept in subjects.stored())
+    assert any(matches(kept, subject) for kept in subjects.stored_subjects())
 
 
 @fixed
@@ -103,7 +103,7 @@ def test_what_is_live_is_not_stored_and_the_rest_is(prefix: str, ref: RunRef, na
     subjects = Subjects(prefix)
 
     def stored(subject: str) -> bool:
-        return any(matches(kept, subject) for kept in subjects.stored())
+        return any(matches(kept, subject) for kept in subjects.stored_subjects())
 
     assert stored(subjects.timer(ref))
     assert stored(subjects.blob(ref, "0f"))

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from callboard.service.schemas.catalog import descriptions_of, names, schema_named
-from callboard.service.schemas.published import described, published, unique, without_defaults
+from callboard.service.schemas.published import describe_members, publish_schema, unique, without_defaults
 from callboard.surfaces.engine.openapi import document as engine_document
 from callboard.surfaces.engine.routes import operations
 from callboard.surfaces.http.openapi import document
@@ -130,21 +130,27 @@ def test_no_description_is_left_over(name: str) -> None:
 def test_a_description_of_its_own_comes_first() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
     given = {"properties": {"a": {"type": "string", "description": "Own."}, "b": inner}}
-    found = described(given, {"a": "Any.", "b": "B.", "b.a": "Of b."})["properties"]
+    found = describe_members(given, {"a": "Any.", "b": "B.", "b.a": "Of b."})["properties"]
     assert (found["a"]["description"], found["b"]["description"]) == ("Own.", "B.")
     assert found["b"]["properties"]["a"] == {"type": "integer", "description": "Of b."}
 
 
 def test_each_rule_by_itself() -> None:
     pair = {"type": "array", "prefixItems": [{"type": "number"}] * 2, "items": False, "minItems": 2, "maxItems": 2}
-    assert published(pair)["items"] == {"type": "number"}
+    assert publish_schema(pair)["items"] == {"type": "number"}
     mixed = {"type": "array", "prefixItems": [{"type": "number"}, {"type": "string"}], "items": False}
-    assert published(mixed)["items"] == {"anyOf": [{"type": "number"}, {"type": "string"}]}
-    assert published(mixed)["maxItems"] == 2
-    assert published({"properties": {"ge": {"type": "array"}}})["properties"] == {"ge": {"type": "array", "items": {}}}
-    assert published({"type": "integer", "ge": 1, "lt": 9}) == {"type": "integer", "minimum": 1, "exclusiveMaximum": 9}
-    assert published({"type": "object"}) == {"type": "object", "additionalProperties": True}
-    assert published({"default": None, "enum": [None]}) == {"enum": [None]}
+    assert publish_schema(mixed)["items"] == {"anyOf": [{"type": "number"}, {"type": "string"}]}
+    assert publish_schema(mixed)["maxItems"] == 2
+    assert publish_schema({"properties": {"ge": {"type": "array"}}})["properties"] == {
+        "ge": {"type": "array", "items": {}}
+    }
+    assert publish_schema({"type": "integer", "ge": 1, "lt": 9}) == {
+        "type": "integer",
+        "minimum": 1,
+        "exclusiveMaximum": 9,
+    }
+    assert publish_schema({"type": "object"}) == {"type": "object", "additionalProperties": True}
+    assert publish_schema({"default": None, "enum": [None]}) == {"enum": [None]}
     told = {"description": "How. Default: skip.", "type": "string"}
     assert without_defaults({"description": "How.", "type": "string", "default": "skip"}) == told
     assert without_defaults({"type": "string", "default": ""}) == {"type": "string"}

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from callboard.actors.fetch import FetchRules, fetch_text
-from callboard.actors.trust import trusted
+from callboard.actors.trust import trusted_context
 from tests.support.http_server import http_server
 from tests.support.places import TESTS
 
@@ -52,12 +52,12 @@ def test_they_are_read_again_when_others_are_named_or_their_file_is_changed(
     for file in (one, other):
         file.write_bytes(NOBODY)
     monkeypatch.setenv("SSL_CERT_FILE", str(one))
-    first = trusted()
-    assert trusted() is first
+    first = trusted_context()
+    assert trusted_context() is first
     os.utime(one, ns=(0, 0))
-    second = trusted()
+    second = trusted_context()
     assert second is not first
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
-    assert trusted() not in (first, second)
+    assert trusted_context() not in (first, second)
     other.unlink()
-    assert trusted() is trusted()
+    assert trusted_context() is trusted_context()

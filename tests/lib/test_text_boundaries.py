@@ -13,9 +13,9 @@ from callboard.bus.effects import ToolUse
 from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
 from callboard.lib.canonical_json import canonical, digest
-from callboard.lib.finite_json import encoded
+from callboard.lib.finite_json import encode_finite
 from callboard.lib.json_decoder import decode_json
-from callboard.lib.text import Joiner, encode_json, joined, normalise_json, normalise_text
+from callboard.lib.text import Joiner, encode_json, join_surrogates, normalise_json, normalise_text
 from callboard.runtime.admission.start_message import read_start
 from callboard.runtime.run.reactions import parse_tell
 from callboard.service.api.verbs import read_body
@@ -61,7 +61,7 @@ def test_values_are_read_and_written_repaired(value: Any) -> None:
     right = normalise_json(value)
     assert decode_json(json.dumps(value)) == right
     assert msgspec.json.decode(encode_json(value)) == right
-    assert msgspec.json.decode(encoded(value)) == right
+    assert msgspec.json.decode(encode_finite(value)) == right
     assert canonical(value) == canonical(right)
     assert digest(value) == digest(right)
 
@@ -98,7 +98,7 @@ def test_messages_of_clients_are_read_repaired() -> None:
 
 def test_a_pair_that_a_yaml_text_escapes_in_halves_is_one_character() -> None:
     """As in JSON, of which every text is YAML too."""
-    assert joined("\ud83d\ude00\ud83d") == "😀\ud83d"
+    assert join_surrogates("\ud83d\ude00\ud83d") == "😀\ud83d"
     tree = read_yaml(r'"\uD83D\uDE00": "\uD83D\uDE00"')
     assert isinstance(tree, Tree)
     assert tree.value == {"😀": "😀"}

@@ -252,7 +252,7 @@ class ServerStore:
 def server_config(store: ServerStore, port: int, sync: str) -> str:
     """Return the server's configuration: it listens on loopback, requires the token, and stores its files here."""
 
-    def quoted(value: object) -> str:
+    def quote(value: object) -> str:
         return json.dumps(str(value), ensure_ascii=False)
 
     return f"""# Written by Callboard at every start; changes are lost.
@@ -260,17 +260,17 @@ server_name: "callboard-embedded"
 host: "127.0.0.1"
 port: {port}
 http: "127.0.0.1:-1"
-ports_file_dir: {quoted(store.ports)}
-log_file: {quoted(store.log)}
+ports_file_dir: {quote(store.ports)}
+log_file: {quote(store.log)}
 logfile_size_limit: {LOG_SIZE_BYTES_MAX}
 logfile_max_num: {LOG_FILES_MAX}
 max_pending: {PENDING_BYTES_MAX}
 authorization {{
-  token: {quoted(store.token())}
+  token: {quote(store.token())}
 }}
 jetstream {{
-  store_dir: {quoted(store.home)}
-  sync_interval: {quoted(sync)}
+  store_dir: {quote(store.home)}
+  sync_interval: {quote(sync)}
   max_file_store: {store.bytes_max()}
 }}
 """

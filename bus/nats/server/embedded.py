@@ -24,7 +24,7 @@ from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import ServerStore, diagnose, server_config
 from callboard.bus.nats.server.disk_limit import ServerRoom
 from callboard.bus.nats.server.memory_staging import MemoryStaging
-from callboard.bus.nats.server.program import Usage, find_server, health, tied
+from callboard.bus.nats.server.program import Usage, find_server, health, tie_to_thread
 
 log = structlog.get_logger(__name__)
 
@@ -192,7 +192,7 @@ class EmbeddedServer:
     async def _start(self, binary: str) -> None:
         """Start the server and wait until it answers. After a failure no process is left running."""
         self._store.prepare(server_config(self._store, self._port, self._sync))
-        command = tied([binary, "-c", str(self._store.config)])
+        command = tie_to_thread([binary, "-c", str(self._store.config)])
         with self._store.out.open("wb") as out:
             try:
                 self._process = await anyio.open_process(

@@ -46,7 +46,7 @@ def find_server(given: str | None = None) -> str:
     return found
 
 
-def tied(command: list[str]) -> list[str]:
+def tie_to_thread(command: list[str]) -> list[str]:
     """Return a command whose process gets SIGTERM when the thread that started it ends.
 
     On systems that do not support this, the command is returned unchanged.

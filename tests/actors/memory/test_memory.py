@@ -16,8 +16,8 @@ from callboard.actors.kinds.memory import Memory
 from callboard.actors.memory import embedder, exact, texts
 from callboard.actors.memory import store as store_port
 from callboard.actors.memory.conversation import CONTENT_CHARS_MAX, MESSAGES_MAX, SUMMARY_BYTES_MAX
-from callboard.actors.memory.embedder import Hashing, Made, cosine, packed, unpacked
-from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, mentioned
+from callboard.actors.memory.embedder import Hashing, Made, cosine, pack_vector, unpack_vector
+from callboard.actors.memory.entities import ENTITIES_MAX, FACT_CHARS_MAX, FACTS_MAX, find_mentions
 from callboard.actors.memory.jetstream import KeyValueStore
 from callboard.actors.memory.store import (
     APPLIED_MAX,
@@ -28,11 +28,11 @@ from callboard.actors.memory.store import (
     InMemory,
     Store,
     Unavailable,
-    changed,
-    encoded,
+    change_document,
+    encode_document,
     read,
 )
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from tests.support.graphs import check_deaths, graph, node, webhook
 from tests.support.memory_access import Asking, always
@@ -50,8 +50,8 @@ async def in_memory(_folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
 async def on_jetstream(folder: Path) -> AsyncGenerator[tuple[Store, Store]]:
     async with (
         EmbeddedServer(folder) as server,
-        connected(server.url, name="a") as one,
-        connected(server.url, name="b") as other,
+        open_nats_connection(server.url, name="a") as one,
+        open_nats_connection(server.url, name="b") as other,
     ):
         yield KeyValueStore(one, "CB_MEMORY", 1), KeyValueStore(other, "CB_MEMORY", 1)
 
@@ -113,8 +113,8 @@ async def test_a_change_is_made_once_and_none_is_lost(stores: tuple[Store, Store
         document["n"] = document.get("n", 0) + 1
 
     async def adding(store: Store, number: int) -> None:
-        await changed(store, "a.n", f"{number:064}"[::-1], add)
-        await changed(store, "a.n", f"{number:064}"[::-1], add)
+        await change_document(store, "a.n", f"{number:064}"[::-1], add)
+        await change_document(store, "a.n", f"{number:064}"[::-1], add)
 
     async with anyio.create_task_group() as tasks:
         for number in range(6):
@@ -127,14 +127,14 @@ async def test_a_change_is_made_once_and_none_is_lost(stores: tuple[Store, Store
 async def test_what_is_too_large_is_refused_and_what_is_remembered_bounded() -> None:
     store = InMemory()
     with pytest.raises(EffectFailed, match=r"memory\.too_large"):
-        await changed(store, "a", "once", lambda document: document.update(text="x" * DOCUMENT_BYTES_MAX))
+        await change_document(store, "a", "once", lambda document: document.update(text="x" * DOCUMENT_BYTES_MAX))
     for number in range(APPLIED_MAX + 5):
-        await changed(store, "a", str(number), lambda document: document.update(n=1))
+        await change_document(store, "a", str(number), lambda document: document.update(n=1))
     assert len(read(await store.get("a"))["applied"]) == APPLIED_MAX
 
 
 async def test_a_store_that_cannot_be_reached_is_a_failure_that_may_pass(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path) as server, connected(server.url, name="w") as nc:
+    async with EmbeddedServer(tmp_path) as server, open_nats_connection(server.url, name="w") as nc:
         store = KeyValueStore(nc, "CB_MEMORY", 1)
         await nc.close()
         with pytest.raises(EffectFailed) as caught:
@@ -149,7 +149,7 @@ async def test_what_is_changed_over_and_over_by_others_is_given_up(monkeypatch: 
 
     monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
     with pytest.raises(EffectFailed, match=r"memory\.contended"):
-        await changed(Contended(), "a", "once", lambda _document: None)
+        await change_document(Contended(), "a", "once", lambda _document: None)
 
 
 class Unanswered(InMemory):
@@ -178,7 +178,7 @@ async def test_a_change_whose_answer_is_lost_is_found_to_be_made(reads: int, mon
     monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
     store = Unanswered(writes=1, reads=reads)
     changes: list[Document] = []
-    made = await changed(store, "a", "once", changes.append)
+    made = await change_document(store, "a", "once", changes.append)
     assert made == read(await store.get("a")) == {"applied": ["once"]}
     assert len(changes) == 1
 
@@ -186,7 +186,7 @@ async def test_a_change_whose_answer_is_lost_is_found_to_be_made(reads: int, mon
 async def test_what_is_not_answered_over_and_over_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callboard.actors.memory.store.TRY_AGAIN_MAX_S", 0.0)
     with pytest.raises(EffectFailed, match=r"memory\.unavailable"):
-        await changed(Unanswered(writes=1, reads=1_000), "a", "once", lambda _document: None)
+        await change_document(Unanswered(writes=1, reads=1_000), "a", "once", lambda _document: None)
 
 
 # -- a memory, as runs ask it ------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ async def test_a_value_that_comes_while_others_are_swept_away_stays() -> None:
             found = await super().below(prefix)
             for entry in found:
                 fresh = {**read(entry), "value": "fresh", "expires_ms": None}
-                await self.put(entry.key, encoded(fresh), entry.revision)
+                await self.put(entry.key, encode_document(fresh), entry.revision)
             return found
 
     ask = Asking("KEY_VALUE_STORE", Rival())
@@ -600,7 +600,7 @@ async def test_the_loop_waits_neither_for_vectors_nor_for_many_documents(monkeyp
 async def test_counted_words_are_the_same_everywhere() -> None:
     texts = ["Green tea, please", "green TEA please", "a broken chair", ""]
     [one, same, other, none], *_ = await Hashing().embed(texts, "once")
-    assert one == same == pytest.approx(unpacked(packed(one)))
+    assert one == same == pytest.approx(unpack_vector(pack_vector(one)))
     assert cosine(one, one) == pytest.approx(1)
     assert abs(cosine(one, other)) < 0.2
     assert cosine(one, none) == 0
@@ -612,9 +612,9 @@ async def test_counted_words_are_the_same_everywhere() -> None:
 
 def test_who_is_mentioned() -> None:
     told = "Hello! Ada Lovelace lives in London. She likes tea, and so do I. What about Bob?"
-    assert [name for name, _ in mentioned(told)] == ["Ada Lovelace", "London", "Bob"]
-    assert mentioned(told)[0][1] == "Ada Lovelace lives in London."
-    assert mentioned("nobody is here. The end.") == []
+    assert [name for name, _ in find_mentions(told)] == ["Ada Lovelace", "London", "Bob"]
+    assert find_mentions(told)[0][1] == "Ada Lovelace lives in London."
+    assert find_mentions("nobody is here. The end.") == []
 
 
 async def test_facts_are_told_of_whoever_is_mentioned() -> None:

@@ -106,7 +106,7 @@ def test_every_entry_names_something_and_says_a_code_of_the_port() -> None:
 
 
 def test_our_own_bugs_stay_our_own() -> None:
-    assert anthropic_errors.failed(KeyError("x")) is None
+    assert anthropic_errors.failure_of(KeyError("x")) is None
 
 
 @pytest.mark.parametrize(

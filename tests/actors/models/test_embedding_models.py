@@ -12,7 +12,7 @@ import pytest
 
 from callboard.actors.carrier import EffectFailed
 from callboard.actors.memory import exact
-from callboard.actors.memory.embedder import Hashing, unpacked
+from callboard.actors.memory.embedder import Hashing, unpack_vector
 from callboard.actors.memory.embedders import Embedders
 from callboard.actors.memory.store import InMemory, read
 from callboard.actors.models.catalog import Endpoint, open_model, with_endpoints
@@ -332,7 +332,7 @@ async def test_vectors_that_a_model_makes_anew_are_kept() -> None:
     assert [len(request.texts) for request in model.requests] == [1, 2, 1]
     kept = [read(entry) for entry in await store.below("t")]
     assert {one["embedder"] for one in kept} == {"placed:p"}
-    assert [len(unpacked(one["vector"])) for one in kept] == [3, 3]
+    assert [len(unpack_vector(one["vector"])) for one in kept] == [3, 3]
 
 
 async def test_what_is_made_anew_is_kept_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

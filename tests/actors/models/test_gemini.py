@@ -468,7 +468,7 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
         assert entry_of(kind, gemini_errors.CODE_OF) is not None, f"{kind} has no code"
     assert entry_of(module.UnknownApiResponseError, gemini_errors.CODE_OF) is not None
     assert entry_of(gemini_errors.Unreadable, gemini_errors.CODE_OF) is not None
-    assert gemini_errors.failed(KeyError("x")) is None
+    assert gemini_errors.failure_of(KeyError("x")) is None
 
 
 def test_no_reason_to_finish_is_forgotten() -> None:

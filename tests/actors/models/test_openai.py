@@ -732,7 +732,7 @@ def test_no_exception_of_the_sdk_is_forgotten() -> None:
         assert entry_of(kind, openai_errors.CODE_OF) is not None, f"{kind} has no code"
     known = {f"openai.{kind.__name__}" for kind in kinds}
     assert {name for name in openai_errors.CODE_OF if name.startswith("openai.")} <= known
-    assert openai_errors.failed(KeyError("x")) is None
+    assert openai_errors.failure_of(KeyError("x")) is None
 
 
 def test_every_word_says_a_code_of_the_port() -> None:

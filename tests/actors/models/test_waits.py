@@ -40,12 +40,12 @@ async def test_turns_behind_a_closed_gate_wait_for_it_and_do_not_come_back_toget
     gate, times = Gate(), list[float]()
 
     async def refused() -> None:
-        async with gate.passed():
+        async with gate.pass_limits():
             await anyio.sleep(1.0)
             gate.close(8.0)
 
     async def turn() -> None:
-        async with gate.passed():
+        async with gate.pass_limits():
             times.append(anyio.current_time())
             await anyio.sleep(10.0)
 
@@ -65,7 +65,7 @@ async def test_half_as_many_turns_are_under_way_after_a_refusal_and_more_with_ea
 
     async def turn(phase: str, *, refused: bool) -> None:
         nonlocal under_way
-        async with gate.passed():
+        async with gate.pass_limits():
             under_way += 1
             most[phase] = max(most[phase], under_way)
             await anyio.sleep(1.0)
@@ -202,13 +202,13 @@ LIMITED: dict[str, Any] = {"error": {"code": "rate_limited", "message": "used up
 def test_a_wait_within_the_policy_is_agreed_and_a_longer_one_is_told() -> None:
     waits = Waits(max_s=3600.0, clock=lambda: NOW)
     failure = Failure("model.rate_limited", "used up", details={"retry_after_s": 3600.0, "tries": 1})
-    agreed = resume_at(waits.agreed(failure))
+    agreed = resume_at(waits.with_wait(failure))
     assert agreed is not None
     assert dt.timedelta(hours=1) <= agreed - NOW <= dt.timedelta(hours=1, minutes=1)
-    longer = waits.agreed(replace(failure, details={"retry_after_s": 3601.0}))
+    longer = waits.with_wait(replace(failure, details={"retry_after_s": 3601.0}))
     assert resume_at(longer) is None
     assert "model_wait_max_s" in longer.message
-    assert waits.agreed(Failure("model.rate_limited", "slow")) == Failure("model.rate_limited", "slow")
+    assert waits.with_wait(Failure("model.rate_limited", "slow")) == Failure("model.rate_limited", "slow")
     for odd in (None, "soon", {"resume_at": "soon"}, {"resume_at": "2026-11-20T11:00:00"}, {"resume_at": 5}):
         assert resume_at(Failure("model.rate_limited", details=odd)) is None
 

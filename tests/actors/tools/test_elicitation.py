@@ -123,5 +123,5 @@ async def test_a_model_sees_the_result_of_the_last_call() -> None:
         payload = ev.payload_of(event)
         conversations.apply(event, payload)
         if isinstance(payload, ev.ModelCall):
-            asked.append(conversations.asked(event))
+            asked.append(conversations.request_in(event))
     assert '"action": "accept"' in str(asked[-1]).replace("\\", "")

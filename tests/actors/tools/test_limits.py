@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from callboard.actors.actor import Supervisor
 from callboard.actors.node import NodeActor
 from callboard.actors.tools import limits as limits_module
-from callboard.actors.tools.limits import RETRY_LONGEST_S, retried
+from callboard.actors.tools.limits import RETRY_LONGEST_S, call_with_retries
 from callboard.actors.tools.run_scoped_servers import Standing
 from callboard.actors.tools.shared import Shared
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
@@ -176,7 +176,7 @@ async def test_a_server_that_is_gone_for_the_node_is_not_asked_again(scope: Any,
         raise ToolFailed(Failure("tool.crashed", "gone"))
 
     with pytest.raises(ToolFailed):
-        await retried(source, "look", context(), call)
+        await call_with_retries(source, "look", context(), call)
     assert made == calls
 
 

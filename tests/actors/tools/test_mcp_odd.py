@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from callboard.actors.models import anthropic_messages, openai_chat, openai_responses
 from callboard.actors.tools.mcp import McpTransport, open_mcp
-from callboard.actors.tools.mcp_lines import Unreadable, messages_of, repaired
+from callboard.actors.tools.mcp_lines import Unreadable, messages_of, repair_json
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.actors.tools.toolbox import open_toolbox
 from callboard.bus import events as ev
@@ -188,7 +188,7 @@ def test_what_is_no_answer_fails_no_request(line: bytes) -> None:
 
 
 def test_escapes_are_read_from_the_left() -> None:
-    assert repaired(rb'"\\\\ud83d\\\ud83d\ud83d\ude00"') == rb'"\\\\ud83d\\\ufffd\ud83d\ude00"'
+    assert repair_json(rb'"\\\\ud83d\\\ud83d\ud83d\ude00"') == rb'"\\\\ud83d\\\ufffd\ud83d\ude00"'
 
 
 class Odd(Forgetful):
@@ -320,7 +320,7 @@ async def test_what_is_odd_is_a_warning_of_the_node_and_a_filter_is_not_recorded
         ("TOOL_LEFT_OUT", "a"),
         ("TOOL_ADAPTED", "a"),
     ]
-    assert msgspec.to_builtins(McpTools("x", deny=["a"], allow=["b"]).recorded()) == {"type": "mcp", "name": "x"}
+    assert msgspec.to_builtins(McpTools("x", deny=["a"], allow=["b"]).as_recorded()) == {"type": "mcp", "name": "x"}
 
 
 @pytest.mark.parametrize("api", [anthropic_messages, openai_chat, openai_responses])

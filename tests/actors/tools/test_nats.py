@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
 
-from callboard.actors.tools.failures import described
+from callboard.actors.tools.failures import describe_error
 from callboard.actors.tools.nats import open_nats
 from callboard.actors.tools.tool import ToolCallContext, ToolEnvironment, ToolFailed
 from callboard.bus.effects import Failure, NatsTools, ToolSpec
@@ -157,6 +157,6 @@ def test_a_reply_that_a_model_refuses_is_not_quoted() -> None:
 
     with pytest.raises(ValidationError) as caught:
         Reply.model_validate({"status": "the secret"})
-    found = described(caught.value)
+    found = describe_error(caught.value)
     assert "status: int_parsing" in found
     assert "secret" not in found

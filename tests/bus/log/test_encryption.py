@@ -18,14 +18,14 @@ from callboard.bus.errors import LogUnreadable
 from callboard.bus.events import Event, decode_event, decode_payload
 from callboard.bus.log.encryption import HIDDEN, KEY_BYTES, Key, Undecipherable
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import NoAnswer, readable, recorded, whole
+from callboard.bus.log.port import NoAnswer, decode_recorded, readable, whole
 from callboard.bus.nats.erasure import erase
-from callboard.bus.nats.message_copies import copied
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.nats.queue import Delivery
 from callboard.bus.subjects import RunRef
 from callboard.features.telemetry.span_exporter import Spans, export_run
 from callboard.languages.language import End, Stage
-from callboard.projections.lists.runs import accepted as row_of
+from callboard.projections.lists.runs import begin_fold as row_of
 from callboard.projections.spans.span import Span
 from callboard.runtime.admission import secret_starts
 from callboard.runtime.admission.large_starts import detach_parts
@@ -111,7 +111,7 @@ async def test_large_values_are_encrypted_and_gone_with_the_key() -> None:
     assert isinstance(first, ev.RunEnd)
     assert first == again
     assert first.output == output
-    stored = [recorded("s", item.sequence, ref, item.id, item.data) for item in await log.read(ref)]
+    stored = [decode_recorded("s", item.sequence, ref, item.id, item.data) for item in await log.read(ref)]
     [digest] = stored[0].event.blobs  # equal values are stored once
     assert stored[1].event.blobs == [digest]
     assert SECRET.encode() not in b"".join(item.data for item in stored)
@@ -269,7 +269,7 @@ async def test_a_start_with_a_key_takes_nothing_from_a_run_without(connection: C
     assert (await caller.told_to(f"cb.start.{TENANT}", again))["duplicate"]
     [first] = await connection.log.read(RunRef(TENANT, "plain"), 0, 1)
     assert json.loads(bytes((await whole(connection.log, first)).payload))["start"]["input"] == LONG
-    messages = [message async for message in copied(connection.log, f"cb.start.{TENANT}")]
+    messages = [message async for message in copy_messages(connection.log, f"cb.start.{TENANT}")]
     assert [b"encryption_key" in message.data for message in messages] == [False]
 
 
@@ -290,7 +290,7 @@ async def test_what_is_refused_is_put_on_record_without_its_words(
     verdict = await caller.told_to(f"cb.start.{TENANT}", json.dumps(message).encode())
     codes = [problem["code"] for problem in verdict["problems"]]
     assert codes
-    [record] = [message async for message in copied(connection.log, f"cb.reject.{TENANT}.*")]
+    [record] = [message async for message in copy_messages(connection.log, f"cb.reject.{TENANT}.*")]
     problems = json.loads(record.data)["problems"]
     assert [(one["code"], one["message"]) for one in problems] == [(code, HIDDEN) for code in codes]
     assert SECRET.encode() not in await everything(connection)

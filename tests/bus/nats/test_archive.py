@@ -16,7 +16,7 @@ from callboard.bus.log.port import Recorded
 from callboard.bus.nats.archive import Archive, ArchivedLog, ArchiveInvalid, ArchiveLacks
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
-from callboard.bus.nats.message_copies import copied
+from callboard.bus.nats.message_copies import copy_messages
 from callboard.bus.subjects import RunRef
 from callboard.languages.registry import language
 from callboard.runtime.interpreter.replay import read_admission
@@ -130,7 +130,7 @@ async def test_messages_are_as_the_stream_has_them(tmp_path: Path) -> None:
     async with standing(tmp_path) as here:
         subject = here.log.subjects.blob(RunRef("default", "r"), "0" * 64) + ".0"
         sequence = await here.log.publish(Message(subject, b"\xff\n{}", {"Cb-Chunks": "1"}))
-        [found] = [one async for one in copied(here.log, subject)]
+        [found] = [one async for one in copy_messages(here.log, subject)]
         assert (found.sequence, found.subject, found.data) == (sequence, subject, b"\xff\n{}")
         assert found.headers == {"Cb-Chunks": "1"}
 

@@ -13,13 +13,13 @@ from nats.errors import BadSubjectError, ConnectionClosedError, MaxPayloadError
 from nats.js.api import Header
 
 from callboard.bus.nats.client import Line
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.server.embedded import EmbeddedServer
 
 
 @asynccontextmanager
 async def line(tmp_path: Path) -> AsyncGenerator[Line]:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         yield nc
 
 

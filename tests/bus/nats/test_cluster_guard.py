@@ -13,10 +13,10 @@ import anyio
 
 from callboard.bus.errors import RunLost
 from callboard.bus.log.port import Entry, NoAnswer, OriginGone, Recorded, Refused, Shares, append
-from callboard.bus.nats.commit import Message, guarded, publish_batch
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.commit import Message, guard_headers, publish_batch
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import MARK, JetStreamLog, open_log
-from callboard.bus.nats.purge import Gone, gone, mark_gone
+from callboard.bus.nats.purge import Gone, mark_gone, purge_mark
 from callboard.bus.subjects import RunRef, Subjects
 from tests.bus.nats.test_jetstream import TYPES, entry
 from tests.support.cluster import SERVERS, Cluster, cluster
@@ -85,7 +85,7 @@ class Writer:
 
     def _message(self, entry: Entry, after: int) -> Message:
         subjects = self.log.subjects
-        headers = {**guarded(after, subjects.run(RUN)), MARK: entry.id}
+        headers = {**guard_headers(after, subjects.run(RUN)), MARK: entry.id}
         return Message(subjects.event(RUN, entry.definition, entry.type), entry.data, headers)
 
 
@@ -96,7 +96,7 @@ async def racing(servers: Cluster) -> AsyncGenerator[list[Writer]]:
         writers: list[Writer] = []
         for i, events in enumerate((1, 1, 2, 2)):
             urls = ",".join(servers.urls[i % SERVERS :] + servers.urls[: i % SERVERS])
-            nc = await stack.enter_async_context(connected(urls, name=f"writer-{i}"))
+            nc = await stack.enter_async_context(open_nats_connection(urls, name=f"writer-{i}"))
             log = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS, group_commit=i == 1)
             writers.append(Writer(f"writer-{i}", TYPES[i], log, events))
         yield writers
@@ -189,7 +189,7 @@ async def note_or_mark(writers: list[Writer], n: int, head_start: int = 0) -> st
         tasks.start_soon(first)
         tasks.start_soon(behind, second)
     assert len(let_in) == 1, let_in
-    stored = await sharing.last(fork) is not None, await gone(sharing, origin) is not None
+    stored = await sharing.last(fork) is not None, await purge_mark(sharing, origin) is not None
     assert stored == (let_in == ["note"], let_in == ["mark"])
     return let_in[0]
 

@@ -9,7 +9,7 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from tests.support.cluster import SERVERS, cluster
 
 PATIENCE_S = 60.0
@@ -17,7 +17,7 @@ PATIENCE_S = 60.0
 
 @pytest.mark.parametrize("sync", ["100ms", "always"])
 async def test_survives_the_death_of_its_leader(tmp_path: Path, sync: str) -> None:
-    async with cluster(tmp_path, sync=sync) as servers, connected(servers.url, name="test") as client:
+    async with cluster(tmp_path, sync=sync) as servers, open_nats_connection(servers.url, name="test") as client:
         js = client.jetstream()
         await js.add_stream(StreamConfig(name="S", subjects=["s.>"], num_replicas=SERVERS))
         # A replicated stream that has just been made may be without a leader for a moment.

@@ -23,8 +23,8 @@ from callboard.bus.nats.connection import (
     SERVER_VERSION_MIN,
     ConnectionWatch,
     connect,
-    connected,
     disconnect,
+    open_nats_connection,
 )
 from callboard.bus.nats.credentials import Credentials, with_placeholders, without_secrets
 from callboard.bus.nats.server.program import find_server
@@ -64,7 +64,7 @@ async def nats_server(
 
 async def test_connects_to_a_server_that_has_what_is_needed(tmp_path: Path) -> None:
     async with nats_server(tmp_path) as url:
-        async with connected(url, name="probe-me") as client:
+        async with open_nats_connection(url, name="probe-me") as client:
             assert client.is_connected
             version = client.connected_server_version
             assert (version.major, version.minor, version.patch) >= SERVER_VERSION_MIN
@@ -98,7 +98,7 @@ async def test_a_server_that_comes_up_meanwhile_is_waited_for(tmp_path: Path) ->
 
     async def come() -> None:
         watch = Watch("t", refused_wait_s=PATIENCE_S)
-        async with connected(f"nats://127.0.0.1:{port}", name="t", watch=watch):
+        async with open_nats_connection(f"nats://127.0.0.1:{port}", name="t", watch=watch):
             connected_to.set()
 
     async with anyio.create_task_group() as tasks:
@@ -124,7 +124,10 @@ async def test_a_listener_that_says_nothing_is_not_waited_for_for_ever() -> None
 
 async def test_one_server_of_several_is_enough(tmp_path: Path) -> None:
     nobody = free_ports(3)[-1]
-    async with nats_server(tmp_path) as url, connected(f"nats://127.0.0.1:{nobody}, {url}", name="t") as client:
+    async with (
+        nats_server(tmp_path) as url,
+        open_nats_connection(f"nats://127.0.0.1:{nobody}, {url}", name="t") as client,
+    ):
         assert client.is_connected
 
 
@@ -168,7 +171,10 @@ async def test_wrong_password_is_told_at_once(tmp_path: Path) -> None:
     ],
 )
 async def test_right_credentials(tmp_path: Path, config: str, credentials: Credentials) -> None:
-    async with nats_server(tmp_path, config) as url, connected(url, name="t", credentials=credentials) as client:
+    async with (
+        nats_server(tmp_path, config) as url,
+        open_nats_connection(url, name="t", credentials=credentials) as client,
+    ):
         assert client.is_connected
     assert "pw" not in repr(credentials)
     assert "t0ken" not in repr(credentials)
@@ -217,7 +223,7 @@ async def test_tls_with_the_authority_of_the_server(tmp_path: Path, caplog: pyte
     cert, key = certificate(tmp_path)
     tls = f"tls {{ cert_file: {json.dumps(str(cert))}, key_file: {json.dumps(str(key))} }}"
     async with nats_server(tmp_path, tls) as url:
-        async with connected(url, name="t", credentials=Credentials(ca_file=str(cert))) as client:
+        async with open_nats_connection(url, name="t", credentials=Credentials(ca_file=str(cert))) as client:
             assert client.is_connected
         with pytest.raises(CredentialsRefused, match=r"certificate verify failed.*in nats_ca \(CALLBOARD_NATS_CA\)"):
             await connect(url, name="t", connect_wait_s=PATIENCE_S)
@@ -233,7 +239,7 @@ async def test_a_server_that_wants_our_certificate(tmp_path: Path) -> None:
     files = {"cert_file": cert, "key_file": key, "ca_file": cert}
     tls = ", ".join(f"{name}: {json.dumps(file)}" for name, file in files.items())
     async with nats_server(tmp_path, f"tls {{ {tls}, verify: true }}") as url:
-        async with connected(url, name="t", credentials=Credentials(**files)) as client:
+        async with open_nats_connection(url, name="t", credentials=Credentials(**files)) as client:
             assert client.is_connected
         with pytest.raises(CredentialsRefused, match=r"certificate required.*Set nats_cert \(not set\)"):
             await connect(url, name="t", credentials=Credentials(ca_file=cert), connect_wait_s=PATIENCE_S)
@@ -266,7 +272,7 @@ async def test_denied_subjects_are_recorded(tmp_path: Path) -> None:
     watch = ConnectionWatch("t", on_denied)
     async with (
         nats_server(tmp_path, config) as url,
-        connected(url, name="t", credentials=ADA, watch=watch) as client,
+        open_nats_connection(url, name="t", credentials=ADA, watch=watch) as client,
     ):
         await client.publish("ok", b"")
         await client.publish("cb.run.Acme", b"")
@@ -297,7 +303,7 @@ class Lost(ConnectionWatch):
         self.event = anyio.Event()
 
     async def disconnected(self) -> None:
-        await super().disconnected()
+        await super().on_disconnected()
         self.event.set()
 
 

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 
 from callboard.bus.log.port import Recorded, append
 from callboard.bus.nats import feed as module
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.bus.subjects import Subjects
@@ -21,7 +21,7 @@ NEVER_S = 3_600.0
 
 @asynccontextmanager
 async def opened(home: Path) -> AsyncGenerator[tuple[EmbeddedServer, JetStreamLog]]:
-    async with EmbeddedServer(home, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(home, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         yield server, await open_log(nc, Subjects(), partitions=1)
 
 

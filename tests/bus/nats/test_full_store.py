@@ -27,7 +27,7 @@ from callboard.bus.log.memory import MemoryLog
 from callboard.bus.log.port import EventLog, Full, append, store_blob
 from callboard.bus.nats.capacity import FRESH_S, TOLD_PAUSE_S, Room
 from callboard.bus.nats.commit import Message
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.credentials import Credentials
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.purge import Gone
@@ -112,7 +112,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "memory":
         yield in_memory()
         return
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=4, group_commit=request.param == "group-commit")
         yield Store(log, lambda: fill(log), lambda: make_room(log))
 
@@ -167,7 +167,7 @@ async def test_a_large_value_waits_for_room_and_is_stored_once(store: Store) -> 
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         yield await open_log(nc, Subjects(), partitions=4)
 
 
@@ -196,7 +196,7 @@ async def test_the_quota_of_an_account_is_a_full_store(tmp_path: Path) -> None:
     users = '{jetstream: {max_file: 300000, max_mem: 1M}, users: [{user: "u", password: "p"}]}'
     async with (
         nats_server(tmp_path, f"accounts {{A: {users}}}") as url,
-        connected(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
+        open_nats_connection(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=1)
         for _ in range(2):
@@ -315,7 +315,7 @@ async def test_who_may_not_publish_is_not_told_that_the_store_fails(tmp_path: Pa
     users = 'users: [{user: "u", password: "p", permissions: {publish: {deny: "cb.start.acme"}}}]'
     async with (
         nats_server(tmp_path, f"authorization {{{users}}}") as url,
-        connected(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
+        open_nats_connection(url, name="test", credentials=Credentials(user="u", password="p")) as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=1)
         with pytest.raises(Silent):
@@ -330,13 +330,13 @@ def test_whoever_listens_hears_of_a_full_store_once_and_of_room_once() -> None:
         room.listen(lambda full: heard.append(full.reason if full else None))
         for _ in range(3):
             # Large messages are refused, small ones are not.
-            room.refused(Full("no room"))
-            room.refused(Full("no room"))
+            room.note_refusal(Full("no room"))
+            room.note_refusal(Full("no room"))
             assert room.shut() is not None
             room.took()
             assert room.shut() is None
         await anyio.sleep(TOLD_PAUSE_S)
-        room.refused(Full("still no room"))
+        room.note_refusal(Full("still no room"))
         await anyio.sleep(FRESH_S)
         assert (room.full is None, room.shut()) == (False, None), "after a while it is worth a try"
 

@@ -37,7 +37,7 @@ from callboard.bus.nats import feed as feed_module
 from callboard.bus.nats import requests as requests_module
 from callboard.bus.nats.blobs import CHUNK_BYTES
 from callboard.bus.nats.commit import BATCH_MESSAGES_MAX, MESSAGE_ID, Message, publish
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.feed import Feed
 from callboard.bus.nats.jetstream import READ_BATCH, JetStreamLog, open_log
 from callboard.bus.nats.jetstream_api import api
@@ -119,7 +119,7 @@ async def logs_on(
     async with AsyncExitStack() as stack:
         logs: list[JetStreamLog] = []
         for i in range(writers):
-            nc = await stack.enter_async_context(connected(server.url, name=f"writer-{i}"))
+            nc = await stack.enter_async_context(open_nats_connection(server.url, name=f"writer-{i}"))
             logs.append(await open_log(nc, Subjects(), partitions=4, group_commit=group_commit))
         if batches:
             assert server.stage_in_memory(logs[0].stream)
@@ -148,7 +148,7 @@ async def stage(
         yield Stage([MemoryLog()] * WRITERS)
     else:
         grouped, batches = request.param.startswith("group"), request.param.endswith("batches")
-        async with connected(server.url, name="stage hand") as nc:
+        async with open_nats_connection(server.url, name="stage hand") as nc:
             requests, name = Requests(nc), stream_of(Subjects())
 
             async def clear() -> bool:
@@ -835,7 +835,7 @@ async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: 
     killed = False
     async with (
         EmbeddedServer(tmp_path, sync="100ms") as server,
-        connected(server.url, name="writer") as nc,
+        open_nats_connection(server.url, name="writer") as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=4, group_commit=group_commit)
 
@@ -861,7 +861,7 @@ async def test_a_server_killed_under_load_forgets_and_repeats_nothing(tmp_path: 
 async def test_a_follower_goes_on_after_the_server_was_killed(tmp_path: Path) -> None:
     async with (
         EmbeddedServer(tmp_path, sync="100ms") as server,
-        connected(server.url, name="writer") as nc,
+        open_nats_connection(server.url, name="writer") as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=4)
         async with log.follow(log.subjects.run(RUN), 0) as feed:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.newest import News
 from callboard.bus.nats.server.embedded import EmbeddedServer
@@ -44,7 +44,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Embe
 
 
 async def test_what_was_looked_through_is_not_looked_through_again(server: EmbeddedServer) -> None:
-    async with connected(server.url, name="test") as nc:
+    async with open_nats_connection(server.url, name="test") as nc:
         noted = Noted(await open_log(nc, Subjects(), partitions=1))
         news = News(noted, [ENDS, ASKS])  # type: ignore[arg-type]
         assert not await news.behind(0)

@@ -16,7 +16,7 @@ from callboard.bus.nats.archive import Archive, ArchiveWriter
 from callboard.bus.nats.commit import Message
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.nats.newest import News
-from callboard.bus.nats.purge import Gone, finish, gone
+from callboard.bus.nats.purge import Gone, finish, purge_mark
 from callboard.bus.nats.queue import pending_acks
 from callboard.bus.paths import effect_key
 from callboard.bus.subjects import RunRef
@@ -62,7 +62,7 @@ async def test_a_run_goes_with_all_that_belongs_to_it(connection: Connection, ca
     while starts is not None:
         assert b"s3cr3t" not in starts.data
         starts = await connection.log.next_message(connection.log.subjects.start(TENANT), starts.sequence + 1)
-    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
     with pytest.raises(UnknownRun):
         await purged(connection, "nobody")
     assert (await caller.ask("show", {"run_id": other}))["status"] == "completed"
@@ -78,7 +78,7 @@ async def test_what_was_broken_off_is_finished(connection: Connection, caller: C
     assert [problem["code"] for problem in error["problems"]] == ["run.unknown"]
     assert await purged(connection, run, Gone(by="bob"))
     assert await left(connection, run) == [f"cb.gone.acme.{run}"]
-    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
 
 
 async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
@@ -96,7 +96,7 @@ async def test_the_workers_finish_what_was_broken_off_whoever_began_it(
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, parent)
     # What goes on stays, whoever has marked it, and keeps nothing else.
-    await connection.log.publish(Message(connection.log.subjects.gone(RunRef(TENANT, going)), b"{}", {}))
+    await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
     run = await caller.finished(run_id="half", input={"who": "x" * 300_000})
     with broken_off(), pytest.raises(NoAnswer, match="killed"):
         await purged(connection, run)
@@ -191,7 +191,7 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
         """The door has seen no mark, and is not done when the run is purged; and may die when it has admitted it."""
         nonlocal looked
         looked += 1
-        found = await gone(*given)
+        found = await purge_mark(*given)
         if looked == 1:
             assert found is None
             assert await purged(connection, run) > 0
@@ -200,12 +200,12 @@ async def test_an_id_that_is_purged_while_it_is_started_again_stays_purged(
             raise NoAnswer("killed")
         return found
 
-    monkeypatch.setattr(admission, "gone", slow)
+    monkeypatch.setattr(admission, "purge_mark", slow)
     error = await caller.refused("start", {**_start(), "run_id": run})
     assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
     assert looked == (3 if dies else 2)
     assert sorted(await left(connection, run)) == [f"cb.gone.acme.{run}", f"cb.reject.acme.{run}"]
-    assert await gone(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
+    assert await purge_mark(connection.log, RunRef(TENANT, run)) == Gone(run, "ada", "asked to")
     assert (await caller.ask("runs", {}))["runs"] == []
 
 
@@ -225,7 +225,7 @@ async def test_a_run_that_is_forked_while_it_is_purged_stays(
         patched.setattr(run_purge, "forks", none_yet)
         with pytest.raises(CannotPurge, match="a new fork shares its events"):
             await purged(connection, origin)
-    assert await gone(connection.log, RunRef(TENANT, origin)) is None
+    assert await purge_mark(connection.log, RunRef(TENANT, origin)) is None
     result = await caller.ask("result", {"run_id": forks[0], "wait_s": PATIENCE_S})
     assert (result["status"], result["output"]) == ("completed", {"sum": 4})
     assert await purged(connection, forks[0])
@@ -288,7 +288,7 @@ async def test_what_was_archived_and_purged_comes_back(connection: Connection, c
         with broken_off(), pytest.raises(NoAnswer):
             await purged(connection, run)
         assert [one.verdict for one in await import_runs(log, TENANT, archive, archive.runs, quietly)] == ["imported"]
-        assert await gone(log, ref) is None
+        assert await purge_mark(log, ref) is None
         # Whoever is still at the purge removes nothing of it.
         assert await finish(log, ref) == 0
         assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [run]
@@ -305,7 +305,7 @@ async def test_no_import_takes_the_place_of_a_run_that_goes_on(
 ) -> None:
     log, run = connection.log, await caller.finished()
     archive, going = await archive_of(connection, run, tmp_path), await caller.start(script=WAITS)
-    await log.publish(Message(log.subjects.gone(RunRef(TENANT, going)), b"{}", {}))
+    await log.publish(Message(log.subjects.gone_subject(RunRef(TENANT, going)), b"{}", {}))
     with pytest.raises(IdTaken):
         await import_as(log, TENANT, archive, archive.run(run), going)
     assert await log.last(RunRef(TENANT, going)) is not None
@@ -320,8 +320,10 @@ async def test_an_imported_fork_keeps_what_it_shares(connection: Connection, cal
     with pytest.raises(CannotPurge, match=f"{fork} shares its events"):
         await purge_run(Client(log, "other"), origin, MARK)
     # A stranger's note keeps nothing.
-    await log.publish(Message(log.subjects.forked(RunRef("other", fork)), b'{"fork": "' + origin.encode() + b'"}', {}))
-    await log.publish(Message(log.subjects.forked(RunRef("other", fork)), b'{"fork": "\\ud800"}', {}))
+    await log.publish(
+        Message(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "' + origin.encode() + b'"}', {})
+    )
+    await log.publish(Message(log.subjects.forked_subject(RunRef("other", fork)), b'{"fork": "\\ud800"}', {}))
     assert await purge_run(Client(log, "other"), fork, MARK) > 0
     assert await purge_run(Client(log, "other"), origin, MARK) > 0
     # Alone it is not taken in: it would lack what it shares.
@@ -404,14 +406,14 @@ async def test_a_mark_that_says_nothing_is_a_mark_all_the_same(connection: Conne
     run, other = await caller.finished(), await caller.finished()
     strange = [run, "a/b", "r1"]
     for one, body in zip(strange, (b"\xff{", b'{"run": 7}', b"[" * 100_000), strict=True):
-        await connection.log.publish(Message(connection.log.subjects.gone(RunRef(TENANT, one)), body, {}))
+        await connection.log.publish(Message(connection.log.subjects.gone_subject(RunRef(TENANT, one)), body, {}))
     for no_run in ("=FF", "=x"):
         await connection.log.publish(Message(f"cb.gone.{TENANT}.{no_run}", b"{}", {}))
     assert [row["run"] for row in (await caller.ask("runs", {}))["runs"]] == [other]
     for one in strange:
         error = await caller.refused("start", {**_start(), "run_id": one})
         assert [problem["code"] for problem in error["problems"]] == ["run.purged"]
-        assert await gone(connection.log, RunRef(TENANT, one)) == Gone(one)
+        assert await purge_mark(connection.log, RunRef(TENANT, one)) == Gone(one)
 
 
 async def test_others_run_on_while_runs_are_purged(connection: Connection, caller: Caller) -> None:

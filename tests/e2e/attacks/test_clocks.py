@@ -10,7 +10,7 @@ import pytest
 from callboard.bus import events as ev
 from callboard.bus.errors import ClockSkewed
 from callboard.bus.nats import server_clock
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.subjects import Subjects
 from callboard.runtime.settings.config import load
@@ -59,11 +59,11 @@ async def test_a_worker_with_a_wrong_clock_does_not_start(tmp_path: Path, shift:
 
 async def test_a_cluster_that_elects_a_leader_is_waited_for(tmp_path: Path) -> None:
     async with cluster(tmp_path) as servers:
-        async with connected(servers.url, name="first") as nc:
+        async with open_nats_connection(servers.url, name="first") as nc:
             log = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS)
             leader = await servers.leader(log.stream)
         servers.kill(leader)
         others = ",".join(url for i, url in enumerate(servers.urls) if i != leader)
-        async with connected(others, name="second") as nc:
+        async with open_nats_connection(others, name="second") as nc:
             again = await open_log(nc, Subjects(), partitions=4, replicas=SERVERS)
             assert again.store == log.store

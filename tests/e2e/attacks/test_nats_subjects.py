@@ -136,7 +136,7 @@ async def untouched(house: House, run: str = RUN) -> None:
     page = await house.defend("events", run_id=run)
     assert SECRET in json.dumps(page), "the run cannot be read: its key is gone"
     ref = RunRef(VICTIM, run)
-    assert await house.runtime.log.last_message(house.runtime.log.subjects.gone(ref)) is None
+    assert await house.runtime.log.last_message(house.runtime.log.subjects.gone_subject(ref)) is None
     told = await house.defend("tell", run_id=run, verb="kill", wait_s=30)
     assert told.get("verdict") == "accepted", told
     assert (await house.defend("result", run_id=run, wait_s=30))["status"] == "cancelled"

@@ -21,7 +21,7 @@ from callboard.bus.nats import connection as bus_connection
 from callboard.bus.nats import requests
 from callboard.bus.nats.client import Line
 from callboard.bus.nats.commit import Message
-from callboard.bus.nats.connection import connect, connected, disconnect
+from callboard.bus.nats.connection import connect, disconnect, open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.queue import Delivery, Outbox
 from callboard.bus.nats.server.embedded import EmbeddedServer
@@ -80,7 +80,7 @@ async def test_what_nobody_will_answer_is_asked_again(
 ) -> None:
     """It does not take until an answer would be late."""
     monkeypatch.setattr(requests, "REQUEST_TIMEOUT_S", NEVER_S)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=PARTITIONS)
         assert await log.publish(START) == 1
         assert await append(log, RUN, [entry(1)], 0) == 2
@@ -104,7 +104,7 @@ async def test_a_server_that_takes_its_time_is_asked_again(tmp_path: Path, monke
             asked_again.set()
         return await request(self, *args)
 
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         log = await open_log(nc, Subjects(), partitions=PARTITIONS)
         assert await append(log, RUN, [entry(1)], 0) == 1
         monkeypatch.setattr(requests, "REQUEST_TIMEOUT_S", requests.SWEEP_S)
@@ -130,7 +130,7 @@ async def test_a_server_that_goes_while_it_is_looked_at_is_looked_at_again(
         return await request(self, *args, **more)
 
     monkeypatch.setattr(Line, "request", lossy)
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         assert nc.is_connected
     assert asked == 2
 

@@ -24,7 +24,7 @@ from callboard.features.access import oauth
 from callboard.features.access.account import Account, OAuthFailed
 from callboard.features.access.credentials import Credentials, Wallet
 from callboard.features.access.keyring import Keyring
-from callboard.features.access.oauth import PROVIDERS, Connecting, renewed
+from callboard.features.access.oauth import PROVIDERS, Connecting, renew_token
 from callboard.runtime.settings.config import load
 from callboard.runtime.settings.oauth_settings import OAuthSettings
 from callboard.service.api.connection import Connection, open_connection
@@ -119,7 +119,7 @@ async def test_somebody_connects_an_account_and_it_is_renewed(service: Service, 
     with pytest.raises(OAuthFailed):
         await connecting.account(f"/callback?{urlencode({'code': 'c0de', 'state': _state(connecting)})}", NOW)
     del service.asked[asked:], service.authorizations[asked:]
-    anew = await renewed(provider, settings, account, NOW)
+    anew = await renew_token(provider, settings, account, NOW)
     assert anew.values == {PROVIDERS[provider].variable: "t0ken-2-of-the-test"}
     secret = base64.b64encode(f"app:{SECRET}".encode()).decode()
     if PROVIDERS[provider].in_header:
@@ -155,7 +155,7 @@ async def test_what_comes_back_otherwise_connects_nothing(service: Service) -> N
 async def test_a_provider_that_gives_nothing(service: Service, says: tuple[int, bytes], refused: bool) -> None:
     service.says = says
     with pytest.raises(OAuthFailed) as caught:
-        await renewed("slack", application(service), Account({}, "first-renewal"), NOW)
+        await renew_token("slack", application(service), Account({}, "first-renewal"), NOW)
     assert caught.value.refused is refused
 
 
@@ -231,9 +231,9 @@ async def test_an_account_that_is_removed_while_it_is_renewed_stays_so(
 
     async def meanwhile(*given: Any) -> Account:
         await kept.remove("github", "ada")
-        return await renewed(*given)
+        return await renew_token(*given)
 
-    monkeypatch.setattr(oauth, "renewed", meanwhile)
+    monkeypatch.setattr(oauth, "renew_token", meanwhile)
     assert await wallet.account("acme", "ada", "github") is None
     assert (service.tokens, await kept.all()) == (1, [])
 

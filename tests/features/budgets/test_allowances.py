@@ -52,16 +52,16 @@ def test_what_runs_use_counts_for_their_tenant_and_their_definition() -> None:
     for event in log.events:
         found.take("acme", event)
     at = log.events[-1].time
-    [cake] = found.exhausted("acme", "cake", at)
+    [cake] = found.exhausted_allowances("acme", "cake", at)
     assert (cake.name, cake.sums, cake.pauses) == ("acme/cake", "300 of 300 tokens per day", True)
     assert cake.until == window("day", at) + dt.timedelta(days=1)
-    assert found.exhausted("acme", "bread", at) == []
-    assert found.exhausted("other", "cake", at) == []
-    assert found.exhausted("acme", "cake", at + dt.timedelta(days=1)) == [], "a new day"
+    assert found.exhausted_allowances("acme", "bread", at) == []
+    assert found.exhausted_allowances("other", "cake", at) == []
+    assert found.exhausted_allowances("acme", "cake", at + dt.timedelta(days=1)) == [], "a new day"
     bread = Log("s", "bread")
     spent(bread, 700)
     found.take("acme", bread.events[0])
-    [tenant] = found.exhausted("acme", "bread", at)
+    [tenant] = found.exhausted_allowances("acme", "bread", at)
     assert tenant.sums == "$0.0010 of $0.001 per month"
 
 

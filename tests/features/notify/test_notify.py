@@ -15,7 +15,7 @@ from callboard.bus.commands import Answer
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.nats.commit import Message
 from callboard.features.notify import office
-from callboard.features.notify.preview import foreseen
+from callboard.features.notify.preview import preview_notices
 from callboard.runtime.settings.config import Config, load
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.service.api.connection import Connection, open_connection
@@ -113,7 +113,9 @@ async def test_a_question_says_which_runs_are_meant(tmp_path: Path, inbox: Recei
         await started(connection, {**FINE, "tags": {"customer": "acme"}}, "theirs")
         await started(connection, FINE, "plain")
         await until(lambda: len(inbox.posted) == 2)
-        told = await foreseen(connection.log, connection.config.notify, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+        told = await preview_notices(
+            connection.log, connection.config.notify, dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+        )
         assert {(one.notice.rule, one.notice.run) for one in told} == {("acme", "theirs"), ("others", "plain")}
     assert [one.said["run"] for one in inbox.at("/acme")] == ["theirs"]
     assert [one.said["run"] for one in inbox.at("/others")] == ["plain"]
@@ -325,7 +327,7 @@ async def test_a_scheduled_start_that_is_rejected_is_told_of_and_another_is_answ
         assert {sent.status, verdict.status} == {"rejected"}
         await until(lambda: len(inbox.posted) == 1)
         since = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
-        (told,) = await foreseen(connection.log, connection.config.notify, since)
+        (told,) = await preview_notices(connection.log, connection.config.notify, since)
         assert told.notice.id == inbox.posted[0].said["id"]
         assert told.notice.letter.endswith("\n\nSchedule nightly of tenant default, start nightly-1")
     (posted,) = inbox.posted

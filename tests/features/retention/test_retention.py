@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from callboard.bus.errors import ConfigInvalid
 from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.archive import Archive
-from callboard.bus.nats.purge import Gone, gone
+from callboard.bus.nats.purge import Gone, purge_mark
 from callboard.bus.subjects import RunRef
 from callboard.features.retention import expiry as expiring
 from callboard.features.retention import office
@@ -73,7 +73,7 @@ async def test_what_is_over_for_so_long_goes_and_nothing_else(connection: Connec
     assert await listed(caller) == {mine, other, going}
     assert await expired(connection, tagged) == Expired("mine", TENANT, [mine], [])
     assert await listed(caller) == {other, going}
-    assert await gone(connection.log, RunRef(TENANT, mine)) == Gone(mine, "retention", "mine")
+    assert await purge_mark(connection.log, RunRef(TENANT, mine)) == Gone(mine, "retention", "mine")
     assert (await expired(connection, rule())).runs == [other]
     assert await listed(caller) == {going}
 
@@ -102,7 +102,7 @@ async def test_what_is_still_needed_stays_and_is_said_once(connection: Connectio
                 run = await caller.finished()
 
                 async def has_gone(run: str = run) -> bool:
-                    return await gone(connection.log, RunRef(TENANT, run)) is not None
+                    return await purge_mark(connection.log, RunRef(TENANT, run)) is not None
 
                 await until(has_gone)
             tasks.cancel_scope.cancel()

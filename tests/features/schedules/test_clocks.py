@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from callboard.features.schedules.clocks import EPOCH, changed, due_after, due_between, moment_of, number_at
+from callboard.features.schedules.clocks import EPOCH, due_after, due_between, moment_of, number_at, offset_change
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE = dt.timedelta(minutes=1)
@@ -63,10 +63,10 @@ def test_a_tenth_is_a_tenth_however_often() -> None:
 )
 def test_a_change_is_found_to_the_second(name: str, change: str) -> None:
     zone, moment = ZoneInfo(name), utc(change)
-    assert changed(zone, moment - dt.timedelta(days=40, seconds=1), moment + dt.timedelta(hours=5)) == moment
-    assert changed(zone, moment - dt.timedelta(seconds=1), moment) == moment
-    assert changed(zone, moment, moment + dt.timedelta(days=9)) is None
-    assert changed(zone, moment - dt.timedelta(days=1), moment - dt.timedelta(seconds=1)) is None
+    assert offset_change(zone, moment - dt.timedelta(days=40, seconds=1), moment + dt.timedelta(hours=5)) == moment
+    assert offset_change(zone, moment - dt.timedelta(seconds=1), moment) == moment
+    assert offset_change(zone, moment, moment + dt.timedelta(days=9)) is None
+    assert offset_change(zone, moment - dt.timedelta(days=1), moment - dt.timedelta(seconds=1)) is None
 
 
 def shown(zone: ZoneInfo, begin: dt.datetime, minutes: int) -> list[tuple[dt.datetime, dt.datetime]]:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from callboard.bus import events as ev
 from callboard.bus.log.port import Entry, NoAnswer
 from callboard.bus.nats.commit import Message
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.jetstream_api import api
 from callboard.bus.nats.purge import Gone, mark_gone
@@ -60,7 +60,7 @@ def hourly(**members: Any) -> Schedule:
 
 @pytest.fixture
 async def log(tmp_path: Path) -> AsyncIterator[JetStreamLog]:
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         yield await open_log(nc, Subjects(), partitions=4)
 
 
@@ -459,7 +459,7 @@ async def test_a_worker_that_stands_starts_what_the_servers_clock_says(tmp_path:
 
 async def test_a_stream_that_knows_no_schedules_performs_runs_all_the_same(tmp_path: Path) -> None:
     """At a server of somebody else an older version may have made it."""
-    async with EmbeddedServer(tmp_path, sync="100ms") as server, connected(server.url, name="test") as nc:
+    async with EmbeddedServer(tmp_path, sync="100ms") as server, open_nats_connection(server.url, name="test") as nc:
         requests, subjects = Requests(nc), Subjects()
         await ensure_stream(requests, subjects, partitions=4)
         stream = stream_of(subjects)

@@ -44,13 +44,13 @@ def test_equal_distances_do_not_depend_on_who_looks_when() -> None:
 def test_of_what_has_passed_the_latest_are_returned(table: Timetable) -> None:
     first, until = utc("2026-01-01T09:00"), utc("2026-01-01T12:30")
     hours = [utc(f"2026-01-01T{hour:02}:00") for hour in range(9, 13)]
-    assert [table.passed(first, until, count) for count in (1, 2, 4, 9)] == [hours[-1:], hours[-2:], hours, hours]
-    assert table.passed(first, hours[-1], 9) == hours
-    assert table.passed(first, first, 9) == [first]
+    assert [table.passed_times(first, until, count) for count in (1, 2, 4, 9)] == [hours[-1:], hours[-2:], hours, hours]
+    assert table.passed_times(first, hours[-1], 9) == hours
+    assert table.passed_times(first, first, 9) == [first]
 
 
 def test_a_year_of_minutes_is_not_counted_through() -> None:
-    minutes = Timetable("* * * * *").passed(utc("2025-01-01T00:00"), utc("2026-01-01T00:00"), 3)
+    minutes = Timetable("* * * * *").passed_times(utc("2025-01-01T00:00"), utc("2026-01-01T00:00"), 3)
     assert minutes == [utc("2025-12-31T23:58"), utc("2025-12-31T23:59"), utc("2026-01-01T00:00")]
 
 
@@ -61,7 +61,7 @@ def test_what_has_passed_is_what_was_due(moment: dt.datetime, count: int) -> Non
     due = [first]
     while len(due) < count:
         due.append(table.after(due[-1]))
-    assert table.passed(first, due[-1], count) == due
+    assert table.passed_times(first, due[-1], count) == due
 
 
 def test_each_due_time_is_put_off_by_as_much_each_time() -> None:
@@ -105,4 +105,4 @@ def test_of_more_than_are_wanted_the_latest_have_passed(moment: dt.datetime, cou
     due = [table.after(moment.replace(tzinfo=dt.UTC))]
     while len(due) < 40:
         due.append(table.after(due[-1]))
-    assert table.passed(due[0], due[-1], count) == due[-count:]
+    assert table.passed_times(due[0], due[-1], count) == due[-count:]

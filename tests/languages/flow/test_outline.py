@@ -12,7 +12,7 @@ from callboard.languages.flow.outline import CONDITION_CHARS_MAX, outline
 from callboard.languages.language import Definition
 from callboard.projections.drawing.edges import Ways
 from callboard.projections.drawing.outline_paths import Shown, holder
-from callboard.projections.trace.elision import DISPATCHES_MAX, FAILED_MAX, elided
+from callboard.projections.trace.elision import DISPATCHES_MAX, FAILED_MAX, elide
 from callboard.projections.trace.tree import Effect, Node, Trace
 from tests.support.flows import call, caught, cleanup, failing, flow, mock, returned, subflow, timeout
 
@@ -183,14 +183,14 @@ def _fan(outcomes: list[str | None], *, frames: bool) -> Trace:
 @pytest.mark.parametrize("frames", [True, False])
 def test_few_dispatches_are_shown_all(frames: bool) -> None:
     trace = _fan(["ok"] * DISPATCHES_MAX, frames=frames)
-    assert elided(trace) == trace
+    assert elide(trace) == trace
 
 
 @pytest.mark.parametrize("frames", [True, False])
 def test_of_many_dispatches_some_are_shown_and_all_that_did_not_succeed(frames: bool) -> None:
     outcomes: list[str | None] = ["ok"] * 50
     outcomes[17], outcomes[31], outcomes[49] = "failed", None, "cancelled"
-    [fan] = elided(_fan(outcomes, frames=frames)).root.children
+    [fan] = elide(_fan(outcomes, frames=frames)).root.children
     shown = [*(node.path for node in fan.children), *(effect.key.partition("#")[0] for effect in fan.effects)]
     assert {f"main/fan[{index}]" for index in (0, 17, 31, 49)} < set(shown)
     assert len(shown) == DISPATCHES_MAX + 1
@@ -200,6 +200,6 @@ def test_of_many_dispatches_some_are_shown_and_all_that_did_not_succeed(frames: 
 
 
 def test_failures_are_not_shown_without_end() -> None:
-    [fan] = elided(_fan(["failed"] * 300, frames=True)).root.children
+    [fan] = elide(_fan(["failed"] * 300, frames=True)).root.children
     assert len(fan.children) == FAILED_MAX + 1
     assert fan.children[-1].name == "280 failed"

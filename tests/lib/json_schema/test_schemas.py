@@ -15,7 +15,7 @@ from callboard.lib.json_schema.application import DEPTH_MAX, STEPS_MAX
 from callboard.lib.json_schema.check import Inapplicable
 from callboard.lib.json_schema.dialects import DIALECTS, schema_of_schemas
 from callboard.lib.json_schema.equality import equal, key_of
-from callboard.lib.json_schema.violation_messages import VALUE_CHARS_MAX, shown, told
+from callboard.lib.json_schema.violation_messages import VALUE_CHARS_MAX, show_value, violation_message
 from callboard.lib.step_limits import Steps
 
 THEIRS: dict[str, Any] = {
@@ -226,15 +226,17 @@ def test_what_a_reference_leads_to_may_be_no_schema() -> None:
 def test_a_violation_is_told_as_people_know_it(schema: Any, value: Any) -> None:
     [violation] = checking.violations(schema, value)
     [theirs] = list(jsonschema.Draft202012Validator(schema).iter_errors(value))
-    assert told(violation) == re.sub(r"the minimum of|the maximum of", lambda found: found[0], theirs.message)
+    assert violation_message(violation) == re.sub(
+        r"the minimum of|the maximum of", lambda found: found[0], theirs.message
+    )
 
 
 def test_a_large_value_is_shown_in_part() -> None:
     for value in (["x" * 50] * 10_000, {"a": "x" * 10**6}, "x" * 10**6, {str(n): n for n in range(1_000)}):
-        assert len(shown(value)) == VALUE_CHARS_MAX
-        assert repr(value).startswith(shown(value)[:-1])
+        assert len(show_value(value)) == VALUE_CHARS_MAX
+        assert repr(value).startswith(show_value(value)[:-1])
     for value in ([], {}, [1, {"a": None}], "é'\"", 1.5):
-        assert shown(value) == repr(value)
+        assert show_value(value) == repr(value)
 
 
 # -- without end -------------------------------------------------------------------------------------------------------

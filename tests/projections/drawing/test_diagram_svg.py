@@ -16,7 +16,7 @@ from callboard.languages.kit import kits
 from callboard.projections.drawing import graph as graph_module
 from callboard.projections.drawing.cards import LABEL_LINES_MAX, card, label
 from callboard.projections.drawing.diagram import Diagram, DiagramFold, NodeColour
-from callboard.projections.drawing.graph import Link, Size, layered
+from callboard.projections.drawing.graph import Link, Size, cut_into_layers
 from callboard.projections.drawing.layout import Layout, Point, lay_out
 from callboard.projections.drawing.levels import DEPTH_MAX, parents
 from callboard.projections.drawing.mermaid import mermaid
@@ -24,7 +24,7 @@ from callboard.projections.drawing.order import order
 from callboard.projections.drawing.scene import Placed, Scene, Stage
 from callboard.projections.drawing.style import DARK, LIGHT
 from callboard.projections.drawing.svg import DESCRIPTION_CHARS_MAX, describe, svg
-from callboard.projections.drawing.text import ELLIPSIS, escaped, width_of, wrapped
+from callboard.projections.drawing.text import ELLIPSIS, escape_xml, width_of, wrap_text
 from callboard.projections.projection import fold
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import INPUT, Place
@@ -37,7 +37,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @given(st.text(max_size=200), st.integers(1, 4), st.floats(40, 300))
 def test_wrapped_lines_fit_and_lose_nothing_but_blanks(text: str, lines_max: int, width: float) -> None:
-    lines = wrapped(text, 12, width, lines_max)
+    lines = wrap_text(text, 12, width, lines_max)
     assert len(lines) <= lines_max
     assert all(line for line in lines)
     assert all(width_of(line, 12) <= width or len(line) == 1 for line in lines)
@@ -48,8 +48,8 @@ def test_wrapped_lines_fit_and_lose_nothing_but_blanks(text: str, lines_max: int
 
 
 def test_long_words_break_at_their_joints() -> None:
-    assert wrapped("System.GatherCompletionUnmet", 12, 120, 3) == ["System.Gather", "CompletionUnmet"]
-    assert wrapped("x" * 30, 10, 64, 9) == ["x" * 10] * 3
+    assert wrap_text("System.GatherCompletionUnmet", 12, 120, 3) == ["System.Gather", "CompletionUnmet"]
+    assert wrap_text("x" * 30, 10, 64, 9) == ["x" * 10] * 3
 
 
 def test_wide_and_combining_characters_have_their_width() -> None:
@@ -60,7 +60,7 @@ def test_wide_and_combining_characters_have_their_width() -> None:
 
 @given(st.text(st.characters(exclude_categories=()), max_size=80))
 def test_escaped_text_is_what_xml_may_hold(text: str) -> None:
-    root = ElementTree.fromstring(f'<a b="{escaped(text)}">{escaped(text)}</a>')
+    root = ElementTree.fromstring(f'<a b="{escape_xml(text)}">{escape_xml(text)}</a>')
     assert root.get("b") == (root.text or "")
     assert len(root.text or "") == len(text)
 
@@ -172,7 +172,7 @@ def test_what_is_very_long_runs_beside_the_rows() -> None:
     lanes = [max(point.x for point in points(route.start, route.steps)) for route in layout.routes[-2:]]
     assert all(lane > right + 20 for lane in lanes)
     assert abs(lanes[0] - lanes[1]) > 10
-    cut = layered(boxes, links)
+    cut = cut_into_layers(boxes, links)
     assert len(cut.vertices) < 3 * count, "rows in between have no part in it"
 
 
@@ -194,7 +194,7 @@ def test_a_chain_is_straight_and_a_loop_goes_aside() -> None:
 def test_the_order_of_rows_takes_crossings_away() -> None:
     """Two pairs whose lower boxes stand the other way round."""
     links = [Link(0, 4), Link(1, 3), Link(0, 2), Link(2, 4), Link(1, 2)]
-    cut = layered([BOX] * 5, links)
+    cut = cut_into_layers([BOX] * 5, links)
     order(cut)
     place = {vertex: position for row in cut.rows for position, vertex in enumerate(row)}
     by_rank: dict[int, list[tuple[int, int]]] = {}

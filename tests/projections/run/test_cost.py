@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from callboard.bus import events as ev
 from callboard.bus.effects import Usage
-from callboard.bus.prices import Cost, Prices, added, dollars, list_prices, read_prices
+from callboard.bus.prices import Cost, Prices, add_costs, dollars, list_prices, read_prices
 from callboard.features.telemetry.prometheus import families_of
 from callboard.projections.projection import fold
 from callboard.projections.run.charges import Charges
@@ -125,7 +125,7 @@ def test_what_a_provider_does_not_report_is_of_unknown_cost() -> None:
     result = fold(Results(TIERS), log.events)
     assert result.cost == Cost(0.0, 0, 1)
     assert dollars(Cost(0.0, 0, 1)) == "unknown"
-    assert dollars(added([Cost(0.5), Cost(0.0, 0, 1)])) == "at least $0.5000"
+    assert dollars(add_costs([Cost(0.5), Cost(0.0, 0, 1)])) == "at least $0.5000"
     [effect] = fold(TraceFold(TIERS), log.events).root.effects
     assert effect.cost == Cost(0.0, 0, 1)
     assert msgspec.to_builtins(Cost(1.0)) == {"usd": 1.0, "unknown_tokens": 0}

@@ -251,7 +251,7 @@ def test_a_log_that_knows_nothing_of_strictness_replays_as_it_is() -> None:
 
 def test_like_warnings_are_told_once_and_many_are_counted() -> None:
     found = WarnedFold()
-    found.admitted(
+    found.add_admission(
         [Problem("A", "once", "here", severity="warning"), Problem("A", "once", "there", severity="warning")]
     )
     for path in ("x", "y"):

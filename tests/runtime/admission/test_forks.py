@@ -330,7 +330,7 @@ async def test_a_fork_begins_before_what_it_has_of_its_origin(
     whole = await connection.log.read(ref)
     times = [item.event.time for item in whole]
     assert times == sorted(times)
-    assert [decode_event(item.told) for item in whole] == [item.event for item in whole]
+    assert [decode_event(item.public_form) for item in whole] == [item.event for item in whole]
     [alone] = await connection.log.read(ref, limit=1)
     assert alone.event == whole[0].event
     told = (await caller.ask("events", {"run_id": fork}))["events"]

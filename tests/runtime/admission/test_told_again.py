@@ -188,7 +188,7 @@ async def test_somebody_elses_message_in_the_place_of_a_note_does_not_swallow_a_
     _, connection = house
     run = await begun(house, "forged")
     log, ref = connection.log, RunRef("acme", run)
-    await log.publish(Message(log.subjects.told(ref, "signal", "f-1"), b"{}", {}))
+    await log.publish(Message(log.subjects.told_subject(ref, "signal", "f-1"), b"{}", {}))
     told = await post(house, run, "signal", {"name": "paid", "data": 1}, "f-1")
     assert told["status"] == "accepted"
     await until(house, run, ev.HumanAsked.type)
@@ -202,4 +202,4 @@ async def test_a_purge_takes_the_notes_along(house: House) -> None:
     await mark_gone(log, ref, Gone(), await last_fork(log, ref))
     await finish(log, ref)
     assert await log.last_message(f"{log.subjects.tell(ref, 'signal')}.>") is None
-    assert await log.last_message(log.subjects.told(ref, "kill", "end")) is None
+    assert await log.last_message(log.subjects.told_subject(ref, "kill", "end")) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 from structlog.testing import capture_logs
 
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.runtime.cluster.membership import Membership
 
@@ -24,7 +24,7 @@ class Member:
 
 async def member(tasks: anyio.abc.TaskGroup, url: str, name: str, *waits: float, store: str = "") -> Member:
     changed = anyio.Event()
-    connection = connected(url, name=name)
+    connection = open_nats_connection(url, name=name)
     nc = await connection.__aenter__()
     joined = Member(Membership(nc, "beat", name, changed.set, store=store), changed)
 

@@ -14,7 +14,7 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Answer, Signal, Tell
 from callboard.bus.events import Event, encode_event
 from callboard.bus.log.memory import MemoryLog
-from callboard.bus.log.port import Recorded, recorded
+from callboard.bus.log.port import Recorded, decode_recorded
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Ask, End, Expired, Stage
@@ -139,7 +139,7 @@ async def test_what_others_say_meanwhile_need_not_be_whole() -> None:
         event_of("model.call", 5, call, cause=3, blobs=["d"]),
         event_of("signal.received", 6, {"name": "go", "data": None, "by": None}, cause=7),
     ]
-    heard = [recorded(f"cb.run.acme.r1.d.{one.type}", one.n, REF, "", encode_event(one)) for one in events]
+    heard = [decode_recorded(f"cb.run.acme.r1.d.{one.type}", one.n, REF, "", encode_event(one)) for one in events]
     with pytest.raises(msgspec.ValidationError):
         ev.payload_of(heard[0].event)
     found = await tell_and_wait(Heard(cast(JetStreamLog, MemoryLog()), heard), "r1", "signal", Signal(name="go"))

@@ -197,7 +197,7 @@ async def test_a_key_lets_in_for_its_scopes_until_it_is_removed(connection: Conn
         with pytest.raises(KeyUnknown):
             await keys.remove("reader")
         # A key of one tenant is none of another.
-        assert await Keys(connection.log, "other").known(starter, now()) is None
+        assert await Keys(connection.log, "other").find_key(starter, now()) is None
         tasks.cancel_scope.cancel()
 
 

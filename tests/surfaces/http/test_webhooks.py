@@ -125,7 +125,7 @@ def test_secrets_are_looked_up_and_not_shown(tmp_path: Path) -> None:
     file = '[webhooks]\n"desk/hook" = ["${NEW}", "0ld-secret"]\n"desk/other" = "${GONE}"\n'
     (tmp_path / "callboard.toml").write_text(file)
     config = load(env={"NEW": SECRET}, cwd=tmp_path)
-    assert config.webhooks["desk/hook"].revealed() == [SECRET, "0ld-secret"]
+    assert config.webhooks["desk/hook"].reveal() == [SECRET, "0ld-secret"]
     assert {SECRET, "0ld-secret"} <= set(config.secrets())
     shown = json.dumps([config.explain(), config.values(), repr(config)], default=str)
     assert SECRET not in shown

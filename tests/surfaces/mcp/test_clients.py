@@ -16,7 +16,7 @@ from callboard.bus.events import Problem
 from callboard.projections.lists.questions import Option, Question
 from callboard.service.operations.errors import RequestRefused
 from callboard.surfaces.mcp.forms import form_of, response_of
-from callboard.surfaces.mcp.remedies import in_members, told
+from callboard.surfaces.mcp.remedies import error_members, in_members
 from tests.support.cli_stage import INPUT, ONE_NODE, SCRIPT, Place
 from tests.support.flows import call, flow, returned
 from tests.support.mcp_stage import QUICK, SLOW, answer, client_of, refusal, serving
@@ -255,8 +255,8 @@ async def test_remedies_name_tools(client: Client) -> None:
 
 
 def test_a_command_in_a_remedy_becomes_tools() -> None:
-    assert "get_run" in told(CallboardError("x", "y", remedy="See `callboard show r`."))["remedy"]
+    assert "get_run" in error_members(CallboardError("x", "y", remedy="See `callboard show r`."))["remedy"]
     refused = RequestRefused("start", [Problem("a", "b", expected="a name (`callboard push` registers one)")])
-    assert told(refused)["problems"][0]["expected"] == "a name"
+    assert error_members(refused)["problems"][0]["expected"] == "a name"
     assert in_members("--model scripted needs --script FILE") == "model scripted needs script"
     assert in_members("--value") == "input"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import Route
 
-from callboard.surfaces.page.script_bundle import joined
+from callboard.surfaces.page.script_bundle import bundle_modules
 from callboard.surfaces.page.shell import SCRIPT, WORKER, static_files
 from tests.support.browser import Opened, opened
 
@@ -42,12 +42,12 @@ export class Sum {
 
 def imports(module: str) -> Iterator[str]:
     """The modules that one imports at once, by the script that they are joined to."""
-    script = joined({module: MODULES[module]}).removesuffix("use('app.js')\n")
+    script = bundle_modules({module: MODULES[module]}).removesuffix("use('app.js')\n")
     yield from re.findall(r"^(?:const \{[^}]*\} = )?use\('([^']+)'\)$", script, re.MULTILINE)
 
 
 def test_no_module_says_anything_that_joining_does_not_take() -> None:
-    script = joined(MODULES)
+    script = bundle_modules(MODULES)
     said = [line for line in script.splitlines() if re.match(r"(import|export)\b", line)]
     assert said == []
     code = re.sub(r"/\*\*.*?\*/|^//.*$", "", script, flags=re.DOTALL | re.MULTILINE)
@@ -75,7 +75,7 @@ async def _told(browser: Opened) -> object:
 
     async def answer(route: Route) -> None:
         if route.request.url.endswith(".js"):
-            await route.fulfill(content_type="text/javascript", body=joined(SMALL))
+            await route.fulfill(content_type="text/javascript", body=bundle_modules(SMALL))
         else:
             await route.fulfill(content_type="text/html", body=document)
 

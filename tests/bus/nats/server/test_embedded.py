@@ -26,7 +26,7 @@ from callboard.bus.errors import (
     StoreLocked,
     StoreUnusable,
 )
-from callboard.bus.nats.connection import connect, connected
+from callboard.bus.nats.connection import connect, open_nats_connection
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server import data_directory as serverstore
 from callboard.bus.nats.server import program as serverprogram
@@ -85,7 +85,7 @@ async def test_nobody_comes_in_without_the_token_which_only_the_owner_can_read(
 
 
 async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path) as server, connected(server.url, name="test") as client:
+    async with EmbeddedServer(tmp_path) as server, open_nats_connection(server.url, name="test") as client:
         js = client.jetstream()
         await js.add_stream(StreamConfig(name="S", subjects=["s"]))
         await js.publish("s", b"kept")
@@ -96,7 +96,7 @@ async def test_serves_jetstream_on_loopback_and_keeps_its_store(tmp_path: Path) 
     assert without_secrets(first_url).startswith("nats://127.0.0.1:")
     assert not alive(pid)
     assert running_url(tmp_path) is None
-    async with EmbeddedServer(tmp_path) as server, connected(server.url, name="test") as client:
+    async with EmbeddedServer(tmp_path) as server, open_nats_connection(server.url, name="test") as client:
         assert server.url == first_url
         assert (await client.jetstream().get_msg("S", 1)).data == b"kept"
 
@@ -111,7 +111,7 @@ async def test_a_crashed_server_comes_back_on_its_port_and_clients_reconnect(tmp
         raise ValueError("an observer's own fault")
 
     async with EmbeddedServer(tmp_path, on_restart=on_restart) as server:
-        async with connected(server.url, name="test") as client:
+        async with open_nats_connection(server.url, name="test") as client:
             js = client.jetstream()
             await js.add_stream(StreamConfig(name="S", subjects=["s"]))
             await js.publish("s", b"1")
@@ -138,7 +138,7 @@ async def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path: Pat
         assert caught.value.pid == os.getpid()
         assert f"kill {os.getpid()}" in str(caught.value)
         assert caught.value.code == "store.locked"
-        async with connected(server.url, name="test"):
+        async with open_nats_connection(server.url, name="test"):
             pass
 
 
@@ -198,7 +198,7 @@ async def test_a_taken_port_is_given_up_at_the_first_start(tmp_path: Path) -> No
         (tmp_path / "nats" / "port").write_text(f"{taken}\n")
         async with EmbeddedServer(tmp_path) as server:
             assert not server.url.endswith(f":{taken}")
-            async with connected(server.url, name="test"):
+            async with open_nats_connection(server.url, name="test"):
                 pass
 
 

@@ -18,7 +18,7 @@ import structlog
 from callboard.bus.errors import StoreFull, StreamBounded
 from callboard.bus.log.port import Full, NoAnswer
 from callboard.bus.nats.commit import Message
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import JetStreamLog, open_log
 from callboard.bus.nats.purge import Gone
 from callboard.bus.nats.server import data_directory as serverstore
@@ -72,7 +72,7 @@ def fill(disk: Path, leaving: int = 0) -> Path:
 
 @asynccontextmanager
 async def log_on(disk: Path) -> AsyncGenerator[tuple[EmbeddedServer, JetStreamLog]]:
-    async with EmbeddedServer(disk, sync="100ms") as embedded, connected(embedded.url, name="test") as nc:
+    async with EmbeddedServer(disk, sync="100ms") as embedded, open_nats_connection(embedded.url, name="test") as nc:
         yield embedded, await open_log(nc, Subjects(), partitions=16)
 
 
@@ -109,7 +109,7 @@ async def test_a_server_whose_disk_others_fill_stops_short_of_its_end_and_goes_o
     lowered = anyio.Event()
     async with (
         EmbeddedServer(disk, sync="100ms", on_restart=lambda _: lowered.set()) as embedded,
-        connected(embedded.url, name="test") as nc,
+        open_nats_connection(embedded.url, name="test") as nc,
     ):
         log = await open_log(nc, Subjects(), partitions=1)
         before = await embedded.usage()
@@ -277,7 +277,10 @@ async def bound(log: JetStreamLog, **bounds: int) -> None:
 
 
 async def test_bounds_of_the_stream_are_taken_off_where_it_is_ours_and_refused_elsewhere(tmp_path: Path) -> None:
-    async with EmbeddedServer(tmp_path, sync="100ms") as embedded, connected(embedded.url, name="test") as nc:
+    async with (
+        EmbeddedServer(tmp_path, sync="100ms") as embedded,
+        open_nats_connection(embedded.url, name="test") as nc,
+    ):
         log = await open_log(nc, Subjects(), partitions=1, ours=True)
         for name in ("max_bytes", "max_msgs", "max_msgs_per_subject", "max_age"):
             await bound(log, **{name: 1_000_000})
@@ -312,7 +315,10 @@ async def test_nothing_is_brought_in_where_the_stream_would_drop_something_for_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_watch, "LOOK_S", 0.02)
-    async with open_connection(config_for(tmp_path), "test") as connection, open_worker(connection, env={}) as worker:
+    async with (
+        open_connection(config_for(tmp_path), "test") as connection,
+        open_worker(connection, env={}) as worker,
+    ):
         log = connection.log
         news: list[Full | None] = []
         heard = anyio.Event()

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from callboard.bus.nats.connection import connected
+from callboard.bus.nats.connection import open_nats_connection
 from callboard.bus.nats.jetstream import open_log
 from callboard.bus.nats.server.embedded import EmbeddedServer, Restarted
 from callboard.bus.nats.server.memory_staging import MEMORY, MemoryStaging
@@ -27,7 +27,7 @@ async def test_the_link_is_laid_again_when_the_server_comes_back(tmp_path: Path)
         back.set()
 
     async with EmbeddedServer(tmp_path, sync="100ms", on_restart=restarted) as server:
-        async with connected(server.url, name="test") as nc:
+        async with open_nats_connection(server.url, name="test") as nc:
             log = await open_log(nc, Subjects(), partitions=4)
             link = folder_of(tmp_path, log.stream)
             assert server.stage_in_memory(log.stream)
