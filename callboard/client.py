@@ -31,7 +31,7 @@ from callboard.start_options import Start, Startable, start_message
 class Client:
     """A connection to a running server: ``async with Client(nats_url="nats://…") as client``.
 
-    Settings are those of ``docs/configuration.md``. Missing settings are read from the environment and
+    Settings are those of ``docs/reference/configuration.md``. Missing settings are read from the environment and
     ``callboard.toml``, as on the command line. Without ``nats_url``, the client connects to the server that runs over
     ``data_dir``.
     """

@@ -20,7 +20,7 @@ Startable = DefinitionFile | Entry
 
 
 class Start(TypedDict, total=False):
-    """The options of a start besides the file of its definition; see the start message in ``docs/messages.md``.
+    """The options of a start besides the file of its definition: the start message of ``docs/reference/messages.md``.
 
     Without a file, ``source`` is the text of the definition, or ``registered`` the name of a registered one.
     ``language`` is needed only if the text is valid in several languages. ``run_id`` is the idempotency key: a second

@@ -282,7 +282,7 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
     """Perform another definition as its own run, and return how it ended.
 
     ``definition`` is a workflow, the name of a registered definition, or a file beside the code, of any language;
-    ``start`` is what else its start may say (`docs/messages.md`).
+    ``start`` is what else its start may say (`docs/reference/messages.md`).
 
     :raises ChildFailed: if it fails, is cancelled or expires
     """

@@ -1,6 +1,6 @@
 """The client: starts runs, sends them commands, reads and follows their events.
 
-A bare NATS client can do everything that this one does; `docs/messages.md` shows how.
+A bare NATS client can do everything that this one does; `docs/reference/messages.md` shows how.
 """
 
 import secrets

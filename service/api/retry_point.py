@@ -62,7 +62,8 @@ def find_continue_place(run: str, events: Sequence[Event], *, repeat_calls: bool
     elif isinstance(end, ev.RunEnd):
         at = last.n - 1
     elif isinstance(end, ev.RunQuarantined | ev.RunDiverged):
-        raise NowhereToFork(run, f"no worker can perform the run: {end.code}", "Look up the code in docs/errors.md.")
+        remedy = "Look up the code in docs/reference/errors.md."
+        raise NowhereToFork(run, f"no worker can perform the run: {end.code}", remedy)
     elif cancelled is not None:
         at = _before_cancel(events, cancelled, repeat_calls=repeat_calls)
     else:

@@ -10,7 +10,7 @@ from tests.maintenance.remedies import REMEDIES, written
 from tests.support.modules import module, paths
 from tests.support.places import ROOT
 
-PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 
 CODE = re.compile(r"[a-z]+\.[a-z]+(_[a-z]+)*")
 

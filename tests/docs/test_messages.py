@@ -35,7 +35,7 @@ from callboard.service.api.service import open_service
 from callboard.service.api.verbs import Verbs
 from tests.support.places import ROOT
 
-PAGE = (ROOT / "docs" / "messages.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "messages.md").read_text()
 PATIENCE_S = 60.0
 FLAGS = {"--all": 0, "--raw": 0, "--timeout": 1, "-H": 1}
 """What the commands on the page may carry, and how many values it takes."""

@@ -15,7 +15,7 @@ from tests.support.doc_pages import FILES, Block, Ports, Shell, blocks, missing,
 from tests.support.places import ROOT
 
 README = ROOT / "README.md"
-MESSAGES = ROOT / "docs" / "messages.md"
+MESSAGES = ROOT / "docs" / "reference" / "messages.md"
 """Has a convention and a test of its own."""
 
 PAGES = [
@@ -215,7 +215,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    index = ROOT / "docs" / "concepts.md"
+    index = ROOT / "docs" / "README.md"
     named = {
         (index.parent / target).resolve() for target in re.findall(r"\]\(([^)\s#]+\.md)\)", index.read_text("utf-8"))
     }
@@ -232,7 +232,7 @@ def test_the_folders_in_the_readme_are_those_there_are() -> None:
 
 
 def test_every_command_is_shown_with_an_example_and_every_format_and_exit_code_named() -> None:
-    page = ROOT / "docs" / "cli.md"
+    page = ROOT / "docs" / "reference" / "cli.md"
     commands = [step.command for block in _blocks(page) if block.language == "console" for step in steps(block)]
     shown = {name for command in commands for name in re.findall(r"callboard (\w+)", command)}
     text = page.read_text(encoding="utf-8")
@@ -245,7 +245,7 @@ def test_every_command_is_shown_with_an_example_and_every_format_and_exit_code_n
 def test_every_option_is_named() -> None:
     from callboard.surfaces.cli.main import cli
 
-    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     context = cli.make_context("callboard", ["runs"])
     for name in COMMANDS:
         command = cli.get_command(context, name)
@@ -256,7 +256,7 @@ def test_every_option_is_named() -> None:
 
 
 def test_every_setting_is_in_the_table_with_its_variable_and_default() -> None:
-    rows = {row[0].strip("`"): row for row in _table(ROOT / "docs" / "configuration.md", "setting")}
+    rows = {row[0].strip("`"): row for row in _table(ROOT / "docs" / "reference" / "configuration.md", "setting")}
     assert list(rows) == list(Config.model_fields)
     for (name, value, _source), row in zip(Config.model_validate({}).explain(), rows.values(), strict=True):
         assert row[1] == f"`CALLBOARD_{name.upper()}`"
@@ -267,5 +267,5 @@ def test_every_error_is_in_the_table() -> None:
     source = Path(str(errors.__file__)).read_text(encoding="utf-8")
     codes = re.findall(r"super\(\).__init__\(\s*\"([a-z_]+\.[a-z_]+)\"", source)
     assert len(codes) > 10
-    named = _quoted([row[0] for row in _table(ROOT / "docs" / "errors.md", "code")])
+    named = _quoted([row[0] for row in _table(ROOT / "docs" / "reference" / "errors.md", "code")])
     assert set(codes) - set(named) == set()

@@ -1,6 +1,6 @@
-"""The packages as a picture and a table in `docs/packages.md`; `python -m tests.maintenance.packages` writes both.
+"""Write the picture and the table of packages in `docs/reference/packages.md`.
 
-A room is a folder of modules. What is below ``BEGIN`` in `docs/packages.md` is made here and by nobody else.
+A room is a folder of modules. Everything below ``BEGIN`` in that page is generated; do not edit it by hand.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.modules import FOLDERS, Module, module, paths
 from tests.support.places import ROOT
 
-PAGE = ROOT / "docs" / "packages.md"
+PAGE = ROOT / "docs" / "reference" / "packages.md"
 BEGIN = "<!-- what follows is written by `python -m tests.maintenance.packages` -->\n"
 SIZES = "## Sizes\n"
 

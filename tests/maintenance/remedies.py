@@ -1,7 +1,7 @@
 """What to do about an error, by its code, for the page; `python -m tests.maintenance.remedies` writes it anew.
 
-It is what `docs/errors.md` says. Left out is what only refers to the error itself; links become their words, as the
-page serves no documentation.
+The texts come from `docs/reference/errors.md`, without those that only refer to the error itself. Links become their
+words, as the page serves no documentation.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 
 from tests.support.places import ROOT
 
-ERRORS = ROOT / "docs" / "errors.md"
+ERRORS = ROOT / "docs" / "reference" / "errors.md"
 REMEDIES = ROOT / "surfaces" / "page" / "static" / "remedies.json"
 
 ROW = re.compile(r"^\| (`[a-z].*?) \| .* \| (.*) \|$", re.MULTILINE)

@@ -103,7 +103,7 @@ def test_an_unknown_command_is_wrong_usage() -> None:
 
 
 def test_the_exit_codes_are_documented() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     assert all(f"`callboard {name}" in page for name in COMMANDS)
     for code in (exits.OK, exits.FAILED, exits.USAGE, exits.CANCELLED, exits.UNUSABLE, exits.LOST, exits.INTERRUPTED):
         assert f"| {code} |" in page
