@@ -52,6 +52,10 @@ class Wait:
     def attach(self, task: "Task[Any]") -> None:
         self._task = task
 
+    def over(self) -> None:
+        """Forget the task and ``abandon``. Open effects refer to the wait, and the cycle would keep the run in memory."""
+        self._task = self._abandon = None
+
     def give_up(self, cause: Failure) -> None:
         """Detach the waiting task, which is being interrupted, and call ``abandon``."""
         self._task = None
@@ -113,6 +117,12 @@ class Task(Generic[T]):
 
     def on_settled(self, callback: Callable[[], None]) -> None:
         self._on_settled.append(callback)
+
+    def over(self) -> None:
+        """Forget the tasks and callbacks that this one refers to, which refer to it in turn."""
+        self.parent = self.wait = None
+        self.children.clear()
+        self._on_settled.clear()
 
     def settle(self, settled: Settled[T], order: int) -> None:
         self.settled = settled
@@ -226,6 +236,9 @@ class Driver:
             # Exceptions of a coroutine that is being closed are ignored: they must not decide its run.
             with suppress(Dropped, Exception):
                 task.coro.close()
+            if task.wait is not None:
+                task.wait.over()
+            task.over()
 
     def check_alive(self) -> None:
         """:raises Dropped: if the coroutine that calls this is being dropped"""

@@ -104,6 +104,12 @@ class Stage:
         """Continue an interpreter that has drawn breath."""
         self.driver.run()
 
+    def over(self) -> None:
+        """Forget what is open, after the driver has been dropped. Every entry refers to its node, which refers to them
+        all: the cycle would keep the run in memory until the next full garbage collection."""
+        self.waits.over()
+        self.asks.entered.clear()
+
     def deliver(self, event: Event) -> None:
         """Deliver one event of the log and run to quiescence, or until the interpreter draws breath.
 

@@ -100,6 +100,13 @@ class Waits:
         """Whether anything could wake the interpreter."""
         return bool(self.effects or self.questions or self.bounds or self.is_held)
 
+    def over(self) -> None:
+        """Forget everything that is open."""
+        self.effects.clear()
+        self.bounds.clear()
+        self.questions.clear()
+        self._gates.clear()
+
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, key: str, effect: OpenEffect) -> None:

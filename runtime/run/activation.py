@@ -163,7 +163,9 @@ class Activation:
 
     def over(self) -> None:
         """Drop the stage. Its effects refer to this activation, and the cycle would keep both in memory."""
-        vars(self).pop("stage", None)
+        stage = vars(self).pop("stage", None)
+        if stage is not None:
+            stage.over()
 
     def wake(self) -> None:
         """Wake the run's loop: `news` returns."""

@@ -1,8 +1,8 @@
-"""The collector's settings are those of a standing process for as long as it stands, cycles still go, and a run that is
-over leaves none."""
+"""A worker has its own settings of the garbage collector. A run that leaves memory leaves no cycles."""
 
 import gc
 import weakref
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from callboard.languages.language import End, Stage
 from callboard.runtime.worker.collector import YOUNG_OBJECTS, settled_collector
 from callboard.testing.virtual_time import VIRTUAL
-from tests.support.sample_plays import effect
+from tests.support.sample_plays import after, effect
 from tests.support.simulation import theatre_for
 
 
@@ -45,21 +45,44 @@ def test_cycles_are_still_found() -> None:
         assert knot() is None
 
 
-async def test_a_run_that_is_over_goes_without_the_collector() -> None:
-    async def two_nodes(stage: Stage) -> End:
-        for name in "ab":
-            node = stage.enter(name)
-            await effect(node, "do", 1)
-            node.exit("ok")
-        return End("completed")
+async def two_nodes(stage: Stage) -> End:
+    for name in "ab":
+        node = stage.enter(name)
+        await effect(node, "do", 1)
+        node.exit("ok")
+    return End("completed")
 
-    theatre = theatre_for(two_nodes)
+
+async def two_waits(stage: Stage) -> End:
+    """Wait in two tasks, one of them shielded, with a question and a deadline open."""
+    node = stage.enter("a")
+
+    async def sleep() -> None:
+        async with stage.shield():
+            await node.sleep("sleep", after(stage.now(), 600))
+
+    await stage.join(stage.spawn(sleep()), stage.spawn(node.signal("wait", "go", None, after(stage.now(), 900))))
+    node.exit("ok")
+    return End("completed")
+
+
+@pytest.mark.parametrize(("play", "ending"), [(two_nodes, "ended"), (two_waits, "parked")])
+async def test_a_run_that_leaves_memory_needs_no_collector(
+    play: Callable[[Stage], Awaitable[End]], ending: str
+) -> None:
+    left: list[weakref.ref[Any]] = []
+
+    async def watched(stage: Any) -> End:
+        left.extend(map(weakref.ref, (stage, stage.waits, stage.driver)))
+        return await play(stage)
+
+    theatre = theatre_for(watched)
     actor = theatre.actor(await theatre.accept("p"))
     gc.disable()
     try:
-        assert await actor.run() == "ended"
-        gone = weakref.ref(actor)
+        assert await actor.run() == ending
+        left.append(weakref.ref(actor))
         del actor, theatre.acting
-        assert gone() is None
+        assert [reference() for reference in left] == [None] * 4
     finally:
         gc.enable()
