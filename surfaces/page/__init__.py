@@ -1,1 +1,1 @@
-"""The page: what a person sees of the runtime in a browser, and does to it."""
+"""The page: the browser interface that shows and controls runs."""

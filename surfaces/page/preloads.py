@@ -1,20 +1,19 @@
-"""Preloads: what a view of the page asks first, told to the browser with the document: it is asked while the script is
-still read.
+"""Preloads: the first request of a view, announced in the document, so that browsers send it while the script loads.
 
-Its address is worked out here exactly as the view will ask it (`views/runs.js`, `views/run.js`), and where that takes
-more than letters and digits, nothing is told.
+The address must be exactly the one that the view requests (`views/runs.js`, `views/run.js`). If it needs more than
+letters and digits, nothing is announced.
 """
 
 import re
 
 RUNS = 200
-"""Runs that the list asks for at once."""
+"""Number of runs that the list requests at once."""
 
 EVENTS = 499
-"""Events that the view of a run asks for first; with one more, to know whether there are more, they are one read."""
+"""Events in the first request of a run's view; with one more, which shows whether there are more, it is one read."""
 
 FILTERS = ("q", "status", "definition", "since")
-"""What an address of the list may ask for, in the order in which the list asks."""
+"""Parameters of the list's address, in the order in which the list sends them."""
 
 _PLAIN = r"[A-Za-z0-9_.-]+"
 _PATH = re.compile(rf"/t/(?P<tenant>{_PLAIN})/runs(?:/(?P<run>{_PLAIN}))?")
@@ -22,7 +21,7 @@ _QUERY = re.compile(rf"(?:{_PLAIN}={_PLAIN}(?:&(?!$)|$))*")
 
 
 def first_asked(path: str, query: str) -> str | None:
-    """Return what the view at an address asks first of the API, None if that cannot be told from here."""
+    """Return the first API request of the view at an address, None if it cannot be derived."""
     place = _PATH.fullmatch(path)
     if place is None or not _QUERY.fullmatch(query):
         return None

@@ -1,9 +1,8 @@
-"""Joining: the modules of the page as one script, which a browser has sooner than three dozen files.
+"""Joining: serve the modules of the page as one script, which a browser loads faster than three dozen files.
 
-In the repository each is a module of its own, and nothing is built: they are joined as they are served. In the script
-each is a function that runs when it is first imported and returns what it exports. That takes what our modules keep to:
-they import and export by name, an import stands on one line, no binding changes once it is exported, and none imports
-itself by way of others.
+The modules are joined when they are served, without a build step. In the script each module is a function that runs on
+its first import and returns its exports. This requires that modules import and export by name, that an import is on one
+line, that no exported binding changes, and that there are no import cycles.
 """
 
 import re
@@ -23,14 +22,14 @@ const use = (name) => made[name] ??= modules[name]()
 
 
 def bundle_modules(modules: Mapping[str, str]) -> str:
-    """Return one script of all modules, by their names, which begins with the entry."""
-    # A browser reads a function in brackets whole at once, instead of a second time when it is called.
+    """Return one script of all modules, keyed by name, that starts with the entry."""
+    # Browsers parse a function in brackets fully at once, instead of again when it is called.
     parts = [f"modules['{name}'] = (() => {{\n{_as_function(name, text)}}})\n" for name, text in modules.items()]
     return f"{_HEAD}{''.join(parts)}use('{ENTRY}')\n"
 
 
 def _as_function(name: str, text: str) -> str:
-    """The body of the function that a module is."""
+    """Return the body of a module's function."""
 
     def imports(found: re.Match[str]) -> str:
         used = f"use('{_export_name(name, found[2])}')"
@@ -39,11 +38,11 @@ def _as_function(name: str, text: str) -> str:
     exported = [one for _, one in _EXPORT.findall(text)]
     body = _EXPORT.sub(r"\1 \2", _IMPORT.sub(imports, text))
     body = _LATER.sub(lambda found: f"Promise.resolve('{_export_name(name, found[1])}').then(use)", body)
-    # Where a module lies, it lies in the folder of the script.
+    # Resolve a module's address relative to the folder of the script.
     body = body.replace("import.meta.url", f"new URL('{name}', import.meta.url).href")
     return f"{body}\nreturn {{{', '.join(exported)}}}\n"
 
 
 def _export_name(module: str, written: str) -> str:
-    """The name of a module as another one writes it."""
+    """Return the name of a module from the path in another one's import."""
     return normpath(join(dirname(module), written))

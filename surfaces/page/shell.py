@@ -1,7 +1,7 @@
-"""The shell: the files of the page, as they lie in the package, and the one document that every address of it is.
+"""The shell: the static files of the page, and the one document that is served at all of its addresses.
 
-The document reads its own address. It has no content of anybody's, so it is given to everybody; what is recorded comes
-from the API, to whoever may ask that.
+The document chooses the view by its address. It contains no data, so it is served without authentication; the data
+comes from the API, which checks the caller.
 """
 
 import gzip
@@ -37,7 +37,7 @@ POLICY = "; ".join(
         "trusted-types callboard",
     )
 )
-"""What a browser lets the page do: nothing but its own scripts, and no text becomes one."""
+"""The content security policy: only the page's own scripts run, and no text can become a script."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -47,10 +47,10 @@ HEADERS = {
 }
 
 COMPRESSED_BYTES_MIN = 512
-"""A smaller file is sent as it is."""
+"""Smaller files are sent uncompressed."""
 
 DOCUMENTS_MAX = 64
-"""Documents that are kept, by what their views ask first."""
+"""Limit of the cached documents, keyed by the first request of their view."""
 
 DOCUMENT = "index.html"
 SCRIPT = "joined.js"
@@ -62,7 +62,7 @@ MAY = b"{{may}}"
 
 
 class File(Struct, frozen=True):
-    """A file of the page: its bytes, the same compressed, and what tells it from an older one."""
+    """A file of the page: its bytes, also compressed, and an entity tag of its content."""
 
     media_type: str
     plain: bytes
@@ -71,9 +71,9 @@ class File(Struct, frozen=True):
 
 
 def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, reads_only: bool = False) -> list[Route]:
-    """The addresses of the page, for whoever serves one tenant; with ``reads_only`` it offers nothing but to look.
+    """Return the routes of the page for one tenant; with ``reads_only``, the page offers no commands.
 
-    ``may_read`` says whether whoever asks for a document would be told what there is to read.
+    ``may_read`` says whether the caller of a request may read runs.
     """
     found = static_files()
     name = html.escape(tenant, quote=True).encode()
@@ -89,7 +89,7 @@ def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, r
     async def shell(request: Request) -> Response:
         path = request.scope["path"]
         first = first_asked(path, request.url.query)
-        # Whoever has yet to bring a token would be told that it is lacking, once it has been brought.
+        # Without a token yet, the preloaded answer would be a refusal, and would be used after the login.
         known = first is not None and await may_read(request.scope)
         return _answer(request, document(first if known else None))
 
@@ -107,13 +107,13 @@ def shell_routes(tenant: str, may_read: Callable[[Scope], Awaitable[bool]], *, r
 
 
 def is_shell(path: str) -> bool:
-    """Whether a path is the page's, which everybody may have."""
+    """Whether a path belongs to the page, which needs no authentication."""
     return path == "/" or path.startswith(("/t/", "/static/"))
 
 
 @cache
 def static_files() -> Mapping[str, File]:
-    """Every file of the page by its name, read once, and the script that its modules are together."""
+    """Return every file of the page by name, including the script of its joined modules; read once."""
     found = {name: entry.read_bytes() for name, entry in _walk(files("callboard.surfaces.page") / "static", "")}
     modules = {name: data.decode() for name, data in found.items() if name.endswith(".js") and name != WORKER}
     found[SCRIPT] = bundle_modules(modules).encode()
@@ -122,7 +122,7 @@ def static_files() -> Mapping[str, File]:
 
 @cache
 def _version() -> str:
-    """What names all files of the page as they are now: at an address with it they never change."""
+    """Return a hash of all files of the page; at addresses that contain it they never change."""
     tags = "".join(f"{name} {file.tag}\n" for name, file in sorted(static_files().items()))
     return sha256(tags.encode()).hexdigest()[:12]
 
@@ -143,7 +143,7 @@ def _file(name: str, data: bytes) -> File:
 
 
 def _answer(request: Request, file: File, *, kept: bool = False) -> Response:
-    # What may change is asked for each time, so that a newer Callboard is never half an older one.
+    # Files that may change are revalidated, so that a page never mixes two versions of Callboard.
     keeping = "public, max-age=31536000, immutable" if kept else "no-cache"
     headers = {**HEADERS, "Cache-Control": keeping, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if request.headers.get("if-none-match") == file.tag:

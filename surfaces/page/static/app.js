@@ -1,4 +1,4 @@
-// The page: what is drawn at an address, the way between addresses, and keys.
+// The page: the view of each address, navigation between addresses, and keys.
 
 import {post, readsOnly, Refused, tenant, to} from './lib/api.js'
 import {fill, h, s} from './lib/dom.js'
@@ -46,7 +46,7 @@ function frame() {
       nav,
       h('span', {class: 'stretch'}),
       live,
-      readsOnly ? h('span', {class: 'soft'}, 'to look at only') : h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
+      readsOnly ? h('span', {class: 'soft'}, 'read only') : h('a', {class: 'button primary', href: to(['start'])}, 'Start a run'),
       h('button', {class: 'quiet', 'aria-label': '⌘K: go to anything', title: 'Go to anything (⌘K)', onclick: palette}, '⌘K'),
       h('button', {class: 'quiet', 'aria-label': '?: keys', title: 'Keys (?)', onclick: help}, '?')),
     view,
@@ -88,7 +88,7 @@ let arrivals = 0
 /** What is looked at, but for how: somebody who comes to something else begins there, at its top. */
 let looked = ''
 
-/** Draw what stands at the address. */
+/** Draw the view of the current address. */
 async function arrive() {
   const turn = ++arrivals
   if (location.pathname === '/') return go(to([]), {replace: true})
@@ -104,11 +104,11 @@ async function arrive() {
     if (here) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
-  if (!tag) return put(nothing('There is nothing at this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
+  if (!tag) return put(nothing('No view has this address', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
   const name = title || place.names.join(' ')
   document.title = [name, 'Callboard'].filter((one, i, all) => all.indexOf(one) === i).join(' · ')
   const loaded = await load().then(() => true, () => false)
-  // Whoever has gone on meanwhile is somewhere else.
+  // The person has already navigated to another address.
   if (turn !== arrivals) return
   if (!loaded) return put(failure(new Refused(0, {message: 'this view could not be loaded'}), h('button', {onclick: arrive}, 'Try again')))
   let element = /** @type {any} */ (view.firstElementChild)
@@ -116,7 +116,7 @@ async function arrive() {
     const first = !element
     element = document.createElement(tag)
     if (first && element.ready) {
-      // Where there is nothing yet, what is at hand soon is drawn with all that it stands in, in one go.
+      // On an empty page, content that is ready soon is drawn together with its frame, in one step.
       await Promise.race([element.ready(place), new Promise((done) => setTimeout(done, READY_MS))]).catch(reportError)
       if (turn !== arrivals) return element.close()
     }
@@ -202,14 +202,14 @@ function into(name) {
 
 // -- the way in --------------------------------------------------------------------------------------------------------
 
-/** Why the token that was brought last was not taken. */
+/** Why the last token was refused. */
 let untaken = ''
 
 /** @param {string} token */
 async function login(token) {
   try {
     const answer = await post('/login', {token})
-    untaken = answer.ok ? '' : answer.status === 401 ? 'This token is none, or no longer.' : (await answer.json().catch(() => ({}))).error?.message ?? `The server answers ${answer.status}.`
+    untaken = answer.ok ? '' : answer.status === 401 ? 'This token is invalid or expired.' : (await answer.json().catch(() => ({}))).error?.message ?? `The server answers ${answer.status}.`
   } catch {
     untaken = 'The server does not answer.'
   }
@@ -217,7 +217,7 @@ async function login(token) {
 }
 
 function locked() {
-  // What is about to be put up has nothing to show.
+  // The view that is loading has nothing to show.
   arrivals++
   if (view.querySelector('.locked')) return
   const input = h('input', {type: 'password', id: 'token', autocomplete: 'current-password', required: true, 'aria-describedby': 'untaken'})
@@ -229,7 +229,7 @@ function locked() {
     if (untaken) return input.select()
     view.replaceChildren()
     arrive()
-  }}, h('h2', {}, 'A token is needed'), h('p', {}, 'The address that the server printed has it; it may be given here too.'), h('label', {for: 'token'}, 'Token'), input, said, h('button', {class: 'primary'}, 'Go in')))
+  }}, h('h2', {}, 'A token is needed'), h('p', {}, 'It is in the address that the server printed; you can also enter it here.'), h('label', {for: 'token'}, 'Token'), input, said, h('button', {class: 'primary'}, 'Sign in')))
   input.focus()
 }
 
@@ -243,7 +243,7 @@ async function main() {
   document.addEventListener('keydown', key)
   document.addEventListener('click', shut)
   begin(arrive)
-  // News come behind what they are news of; but whoever waits for long is told of them all the same.
+  // Updates are shown after the view that they change; if the view takes too long, they are shown anyway.
   try {
     await Promise.race([arrive(), new Promise((done) => setTimeout(done, NEWS_MS))])
   } finally {

@@ -1,4 +1,4 @@
-// The worker that all tabs share: it holds the streams, so that however many tabs there are, there are a few connections.
+// The worker that all tabs share: it holds the streams, so that any number of tabs needs only a few connections.
 
 import {Counting} from './lib/counting.js'
 import {Streams} from './lib/streams.js'
@@ -78,7 +78,7 @@ function forget(port) {
 setInterval(() => {
   for (const [port, tab] of tabs) {
     if (tab.time >= Date.now() - GONE_MS) continue
-    // One that only sleeps hears this when it wakes, and goes on from where it was.
+    // A tab that was asleep receives this when it wakes up, and continues from its position.
     const places = heard(tab)
     forget(port)
     port.postMessage({forgotten: true, heard: places})

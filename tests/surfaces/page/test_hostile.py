@@ -168,7 +168,7 @@ async def test_what_a_server_refuses_is_a_text(stage: Stage) -> None:
     async with worsened(stage, "start/wanting") as page:
         await page.get_by_label("service").fill(EVIL)
         await page.get_by_text("More", exact=True).click()
-        await page.get_by_label("Anything else").fill('{"model": 7}')
+        await page.get_by_label("Other members").fill('{"model": 7}')
         await page.get_by_role("button", name="Start").click()
         await expect(page.locator(".failure").first).to_contain_text(MARK)
         await harmless(page)

@@ -44,7 +44,7 @@ async def test_no_question_takes_the_place_of_another(stage: Stage) -> None:
     field = page.locator(".question form textarea, .question form input").first
     await field.fill("half a sentence")
     await stage.kill("first")
-    await expect(page.get_by_text("Closed meanwhile")).to_be_visible()
+    await expect(page.get_by_text("Closed:")).to_be_visible()
     await expect(page.get_by_role("heading", name="What is the first?")).to_be_visible()
     await expect(field).to_have_value("half a sentence")
     await expect(field).to_be_disabled()
@@ -136,9 +136,9 @@ async def test_what_is_written_stays_while_the_name_of_its_definition_changes(st
     page = await stage.browser.page(stage.url("start/wants"))
     service = page.get_by_label("service")
     await service.fill("the")
-    name = page.get_by_placeholder("the name of a registered one")
+    name = page.get_by_placeholder("name of a registered definition")
     await name.fill("wants-mo")
-    await expect(page.get_by_text("Nothing is registered as wants-mo.")).to_be_visible()
+    await expect(page.get_by_text("No definition is registered as wants-mo.")).to_be_visible()
     let_go = await held(page, "**/about")
     async with page.expect_request("**/about"):
         await name.fill("wants-more")
@@ -229,14 +229,14 @@ async def test_a_form_says_what_is_wrong_and_sends_what_was_given(stage: Stage) 
     assert await formed("turned(); turned(); return [shows(), form.read().value]", whole) == ["fields", whole]
     gift = "form.shown.places.get('gift').input.click()"
     assert await formed(f"{gift}; put('gift.note', 'hello'); return form.read().value.gift", whole) == {"note": "hello"}
-    assert await formed(f"{gift}; form.read(); return told()", whole) == ["✕ it is needed"]
+    assert await formed(f"{gift}; form.read(); return told()", whole) == ["✕ required"]
     left_out = "form.element.querySelectorAll('input[type=radio]')[2].click(); return 'how' in form.read().value"
     assert await formed(left_out, whole) is False
 
     # What cannot be read stays where it stands, and is told.
     assert await formed("put('amount', '1.000'); turned(); return [shows(), told()]", whole) == [
         "fields",
-        ["✕ 1.000 may be read in two ways: write 1000 or 1.0000"],
+        ["✕ 1.000 is ambiguous: write 1000 or 1.0000"],
     ]
     assert (
         await formed("put('lines', '[1,'); turned(); return form.shown.places.get('lines').input.value", whole) == "[1,"
@@ -249,7 +249,7 @@ async def test_a_form_says_what_is_wrong_and_sends_what_was_given(stage: Stage) 
         assert await formed("return [shows(), form.read().value]", value) == ["JSON", value]
         assert await formed("turned(); return [shows(), told().length]", value) == ["JSON", 1]
     assert await formed("put('', '[1e999]'); form.read(); return told()", None, {"type": "array"}) == [
-        "✕ it is no JSON: 1e999 is too large for a number"
+        "✕ not valid JSON: 1e999 is too large for a number"
     ]
     assert await formed("put('', '{}'); form.read(); return told()", None, {"type": "array"}) == ["✕ a list is needed"]
     assert await formed("put('amount', '900,5'); form.read(); return told()", whole) == ["✕ at most 900"]
@@ -265,7 +265,7 @@ async def test_what_is_started_twice_begins_once(stage: Stage) -> None:
         answer = await route.fetch()
         await (route.abort() if len(keys) == 1 else route.fulfill(response=answer))
 
-    await page.get_by_text("A text instead").click()
+    await page.get_by_text("Use a text instead").click()
     await page.locator("details textarea").first.fill(LOOP["definition"]["source"])
     await page.get_by_text("More", exact=True).click()
     await page.get_by_label("Model").fill("scripted")

@@ -446,8 +446,8 @@ async def test_a_token_in_the_address_is_brought_once_and_seen_no_more(
         await expect(run.locator("cb-run")).to_have_count(0)
         page = await browser.page(str(client.base_url.join("/t/acme/runs")))
         await page.get_by_label("Token").fill("wrong")
-        await page.get_by_role("button", name="Go in").click()
-        await expect(page.get_by_role("alert")).to_contain_text("This token is none, or no longer.")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_contain_text("This token is invalid or expired.")
         await expect(page.get_by_text("A token is needed")).to_be_visible()
         again = await browser.tab(page.context, str(client.base_url.join(f"/t/acme/runs#token={TOKEN}")))
         await expect(again.get_by_text("No runs yet")).to_be_visible()
@@ -503,14 +503,14 @@ async def test_a_run_is_started_with_a_form_of_what_its_definition_wants(stage: 
     await expect(page.get_by_label("service")).to_be_visible()
     await page.get_by_label("count").fill("many")
     await page.get_by_role("button", name="Start").click()
-    await expect(page.locator(".problem").filter(has_text="a number is needed")).to_be_visible()
+    await expect(page.locator(".problem").filter(has_text="expected a number")).to_be_visible()
     await expect(page.get_by_label("service")).to_be_focused()
     await page.get_by_label("service").fill(EVIL)
     await page.get_by_label("count").fill("3")
     await page.get_by_text("high").click()
     await page.get_by_text("More", exact=True).click()
     await page.get_by_label("Model").fill("scripted")
-    await page.get_by_label("Anything else").fill('{"script": {"default": {"text": "ok"}}}')
+    await page.get_by_label("Other members").fill('{"script": {"default": {"text": "ok"}}}')
     await page.get_by_role("button", name="Start").click()
     await expect(page.locator(".run-title")).to_be_visible()
     run = httpx.URL(page.url).path.rpartition("/")[2]
@@ -539,9 +539,9 @@ async def test_two_runs_stand_beside_each_other(stage: Stage) -> None:
     assert (await asked(page, heads))[-1] == "measures"
     assert "path" not in await asked(page, heads)
     await page.goto(stage.url("runs/left/diff/short"))
-    await expect(page.get_by_role("row", name="goes on with b c")).to_be_visible()
+    await expect(page.get_by_role("row", name="continues with b c")).to_be_visible()
     await expect(page.get_by_role("row", name="because more enough")).to_be_visible()
-    assert (await asked(page, heads))[0] == "they part behind a"
+    assert (await asked(page, heads))[0] == "they diverge after a"
     steps = "() => [...document.querySelectorAll('.told tr.other')].map((one) => one.textContent)"
     assert {"2bc", "3a#2", "4c"} <= set(await asked(page, steps))
 
@@ -574,9 +574,9 @@ async def test_a_run_is_forked_where_one_looks_and_the_fork_is_told_whole(stage:
     # Until it is drawn the button is that of the event before.
     await expect(page.locator(".inspector-head")).to_contain_text(f"n={told}")
     await page.get_by_role("button", name="Fork from here").click()
-    await page.get_by_label("What the event says instead").fill('{"text": "otherwise"}')
+    await page.get_by_label("Members to replace in the event").fill('{"text": "otherwise"}')
     await page.get_by_role("button", name="Fork", exact=True).click()
-    await expect(page.get_by_text(f"goes on from event {told} of parts")).to_be_visible()
+    await expect(page.get_by_text(f"forked from event {told} of parts")).to_be_visible()
     await expect(page.locator(".run-title .status")).to_contain_text("paused")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator(".run-title .status")).to_contain_text("failed")
@@ -656,11 +656,11 @@ async def test_a_failed_run_is_tried_again_and_any_run_once_more(stage: Stage) -
     await stage.start("tried")
     page = await stage.browser.page(stage.url("runs/tried"))
     await page.get_by_role("button", name="Retry").click()
-    await expect(page.get_by_text("goes on from event")).to_contain_text("of tried")
+    await expect(page.get_by_text("forked from event")).to_contain_text("of tried")
     retried = here(page)
     await page.get_by_role("button", name="Run again").click()
     await expect(page.get_by_role("heading", level=1)).not_to_have_text(retried)
-    await expect(page.get_by_text("goes on from event")).to_have_count(0)
+    await expect(page.get_by_text("forked from event")).to_have_count(0)
 
 
 async def test_runs_that_are_picked_are_cancelled_together(stage: Stage) -> None:

@@ -28,7 +28,7 @@ async def test_that_there_is_nothing_is_said_once_it_is_known(stage: Stage) -> N
     await asked(page, "() => document.querySelector('cb-runs').drawn()")
     assert await page.locator(".nothing").count() == 0
     let_go.set()
-    await expect(page.get_by_text("No run is like that")).to_be_visible()
+    await expect(page.get_by_text("No run matches")).to_be_visible()
 
 
 async def test_what_is_counted_is_no_list_and_waits_for_the_view(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-// The API: what the page asks of the server that it came from.
+// The API: requests to the server that served the page.
 
 import {address} from './urls.js'
 
@@ -66,7 +66,7 @@ async function answered(asked) {
     response = await asked
   } catch (error) {
     if (error instanceof DOMException) throw error
-    throw new Refused(0, {code: 'page.offline', message: 'the server does not answer', remedy: 'It is asked again by itself once it is back; reload to ask now.'})
+    throw new Refused(0, {code: 'page.offline', message: 'the server does not answer', remedy: 'The page asks again as soon as the server answers; reload to ask now.'})
   }
   const value = await response.json().catch(() => ({}))
   if (response.ok) return value

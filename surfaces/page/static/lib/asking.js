@@ -1,4 +1,4 @@
-// Asking again: soon after what is asked for may have changed, and not too often. Pure but for timers.
+// Asking again: soon after the data may have changed, but not too often. Pure except for timers.
 
 const GATHER_MS = 30, AGAIN_MS = 250, RETRY_MS = 2_000
 

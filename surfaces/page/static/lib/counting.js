@@ -1,4 +1,4 @@
-// How many questions are open: counted where the streams are, once for all tabs. Pure but for `fetch` and timers.
+// The number of open questions: counted where the streams are, once for all tabs. Pure except for `fetch` and timers.
 
 import {Asking} from './asking.js'
 
@@ -25,7 +25,7 @@ export class Counting {
       return await response.json()
     }
     const take = (/** @type {{count: number}} */ {count}) => this.tell((this.count = count))
-    // Whoever comes in has it asked again.
+    // A new subscriber triggers a new request.
     this.asking = new Asking(ask, take, (error) => !(error instanceof Response && error.status === 401))
     const hear = (/** @type {Told[]} */ told) => told.some(changes) && this.again()
     const since = Date.now()
@@ -40,7 +40,7 @@ export class Counting {
 
   close() {
     this.asking.close()
-    // What is still asked is nobody's any more.
+    // The answer to a pending request has no subscriber any longer.
     this.tell = () => {}
     for (const one of this.followers) this.streams.leave(one)
   }

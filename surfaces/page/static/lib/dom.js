@@ -1,4 +1,4 @@
-// Elements: how the page is made. What is recorded becomes text and nothing else; no markup is ever parsed.
+// Elements: helpers that build the page. Recorded data always becomes text; markup is never parsed.
 
 const SVG = 'http://www.w3.org/2000/svg'
 
@@ -96,7 +96,7 @@ const OWN = 'button, input, select, textarea, form, label'
 /** Whether one may stand for the other. @param {Node} one @param {Node} other @returns {boolean} */
 function equal(one, other) {
   if (!(one instanceof Element) || !(other instanceof Element)) return one.isEqualNode(other)
-  // Whether somebody has opened it says nothing of what is in it.
+  // Whether an element is open is not part of its content.
   if (one.localName !== 'details') return one.isEqualNode(other)
   return other.localName === 'details' && one.childNodes.length === other.childNodes.length && [...one.childNodes].every((child, i) => child.isEqualNode(other.childNodes[i]))
 }
@@ -128,7 +128,7 @@ export function framed(draw) {
 function frame() {
   const drawn = new Set(), began = performance.now(), busy = began - drew < BUSY_MS
   drawing = true
-  // What is added meanwhile is walked through, too.
+  // Elements that are added during the walk are visited, too.
   for (const draw of undrawn) {
     if (drawn.has(draw)) continue
     if (busy && performance.now() - began > SLOW_MS) break

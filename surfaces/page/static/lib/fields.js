@@ -1,4 +1,4 @@
-// Fields: of a value as a JSON Schema describes it. Each reads what stands in it, and says what is wrong with that.
+// Fields: the form fields of a value with a JSON Schema. Each returns its value and reports the problems.
 
 import {h} from './dom.js'
 import {numberOf, valueOf} from './numbers.js'
@@ -61,7 +61,7 @@ export function same(one, other) {
 }
 
 /** @param {Of} of */
-const optional = ({required}) => (required ? null : h('span', {class: 'told'}, ' — may be left out'))
+const optional = ({required}) => (required ? null : h('span', {class: 'told'}, ' — optional'))
 
 /**
  * A field with its label, and the place where its problem stands.
@@ -100,7 +100,7 @@ function line(of) {
     const text = input.value
     if (put.value !== undefined && text === put.text) return put.value
     if (text.trim() === '') {
-      if (required) wrong.push({where, message: 'it is needed'})
+      if (required) wrong.push({where, message: 'required'})
       return undefined
     }
     const found = number ? numberOf(text) : {value: text}
@@ -114,7 +114,7 @@ function line(of) {
 /** What is wrong with a value of a schema, if anything. @param {string|number} value @param {any} schema */
 function bounded(value, schema) {
   if (typeof value === 'number') {
-    if (schema.type === 'integer' && !Number.isInteger(value)) return 'a whole number is needed'
+    if (schema.type === 'integer' && !Number.isInteger(value)) return 'expected a whole number'
     if (value < (schema.minimum ?? -Infinity)) return `at least ${schema.minimum}`
     return value > (schema.maximum ?? Infinity) ? `at most ${schema.maximum}` : ''
   }
@@ -169,7 +169,7 @@ function object(of) {
   const inner = Object.entries(schema.properties).map(([name, one]) => [name, fields(one, {label: name, where: where ? `${where}.${name}` : name, required: needed.has(name)})])
   for (const [, one] of inner) one.places.forEach((place, at) => places.set(at, place))
   const members = h('div', {class: 'fields'}, inner.map(([, one]) => one.element))
-  // What may be left out is given as a whole or not at all, and only somebody who looks at it knows which.
+  // An optional object is given as a whole or not at all, and only the person can decide which.
   const given = where && !required ? h('input', {type: 'checkbox', id, onchange: () => drawn()}) : null
   const drawn = () => {
     members.hidden = given !== null && !given.checked
@@ -209,7 +209,7 @@ function json(of) {
   write(schema.default)
   const read = (/** @type {Wrong[]} */ wrong) => {
     if (!input.value.trim()) {
-      if (required) wrong.push({where, message: 'it is needed, as JSON'})
+      if (required) wrong.push({where, message: 'required, as JSON'})
       return undefined
     }
     try {
@@ -217,7 +217,7 @@ function json(of) {
       if (!isA(schema.type, value)) wrong.push({where, message: `${[schema.type].flat().map((one) => KINDS[one] ?? one).join(' or ')} is needed`})
       return value
     } catch (error) {
-      wrong.push({where, message: `it is no JSON: ${error instanceof Error ? error.message : error}`, unread: true})
+      wrong.push({where, message: `not valid JSON: ${error instanceof Error ? error.message : error}`, unread: true})
     }
   }
   return {element: framed(of, input), read, write, places}

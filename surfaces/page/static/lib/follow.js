@@ -1,4 +1,4 @@
-// Following: what a view asks to be told as it happens, over the stream that all tabs share.
+// Following: the live updates of a view, over the stream that all tabs share.
 
 import {path} from './api.js'
 import {Counting} from './counting.js'

@@ -1,4 +1,4 @@
-// Forms: fields for a value, or the same as JSON for whom that is easier; nothing is lost between the two.
+// Forms: fields for a value, or the same value as JSON; switching between them loses nothing.
 
 import {fill, h} from './dom.js'
 import {fields as fieldsOf, hasMembers, plain, same, saysNothing} from './fields.js'
@@ -6,7 +6,7 @@ import {fields as fieldsOf, hasMembers, plain, same, saysNothing} from './fields
 /** @typedef {import('./fields.js').Wrong} Wrong */
 /** @typedef {import('./fields.js').Fields} Fields */
 
-const UNSHOWN = 'the form has no fields for all of this: it stays JSON'
+const UNSHOWN = 'the form has no fields for some of this value, so it stays JSON'
 
 /** A form for a value that a schema describes, and for any where it says nothing of it. */
 export class Form {
@@ -87,7 +87,7 @@ export class Form {
     const value = other.shown.read(wrong)
     if (value !== undefined) this.write(value)
     const unread = wrong.filter((one) => one.unread)
-    // What is not yet JSON may become it.
+    // An incomplete text may still become valid JSON.
     if (unread.length && other.shown === other.text) this.shown = this.text
     for (const {where} of unread) {
       const [from, to] = [other, this].map((one) => one.shown.places.get(where)?.input)

@@ -1,4 +1,4 @@
-// Words for numbers and times. Pure. Not by `Intl`: to get it ready holds every view up for some 30 ms.
+// Texts for numbers and times. Pure. Without `Intl`, which delays every view by some 30 ms.
 
 const MINUTE = 60, HOUR = 3_600, DAY = 86_400
 

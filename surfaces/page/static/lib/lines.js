@@ -1,4 +1,4 @@
-// Lines: what is different between two texts, by the longest lines that they have in common. Pure.
+// Lines: the differences between two texts, by their longest common subsequence of lines. Pure.
 
 const LINES_MAX = 3_000
 /** Longer texts are shown one after the other. */

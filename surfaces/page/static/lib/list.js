@@ -1,4 +1,4 @@
-// A list of any length, of which only the rows that are seen are elements; it is walked through by keys.
+// A list of any length, of which only the visible rows are elements; keys move through it.
 
 import {framed, h} from './dom.js'
 
@@ -76,7 +76,7 @@ export class List {
   told() {
     if (!this.moved) return this.scrolled()
     this.moved = false
-    // Somebody may have scrolled it on meanwhile; to look at once would have the page laid out once more.
+    // The person may have scrolled on; reading the position at once would force another layout.
     clearTimeout(this.looking)
     this.looking = setTimeout(() => this.element.scrollTop !== this.top && this.scrolled(), LOOK_MS)
   }
@@ -89,7 +89,7 @@ export class List {
   /** The active row, if it was seen, stays so. */
   resized() {
     const {height} = this.given, {clientHeight, clientWidth, isConnected} = this.element
-    // What is no part of the page has no size; and with its first rows it is measured before one is told of it.
+    // A detached element has no size, and the first rows are measured before this event arrives.
     if (!isConnected || (clientHeight === this.seen.height && clientWidth === this.seen.width)) return
     const from = this.active * height, until = from + height + this.seen.head
     if (this.active >= 0 && from >= this.top && until <= this.top + this.seen.height) this.sought = this.active
@@ -138,7 +138,7 @@ export class List {
     }
     if (sought >= 0) this.sought = sought
     this.stale = true
-    // The first rows do not wait for the next frame.
+    // The first rows are drawn without waiting for the next frame.
     if (this.made.size) this.asked()
     else this.draw()
   }
@@ -168,7 +168,7 @@ export class List {
   /** Have it scrolled when it is drawn next. @param {number} top in pixels */
   scroll(top) {
     const to = Math.min(top, this.most)
-    // To scroll has the page laid out, even where there is nothing to scroll.
+    // Scrolling forces a layout, even if there is nothing to scroll.
     if (to === this.seen.top) return
     this.seen.top = to
     this.moving = true
@@ -176,10 +176,10 @@ export class List {
 
   /** Make a row the active one without telling anybody. @param {number} index @param {boolean} [seen] */
   mark(index, seen = true) {
-    // No other row looks otherwise for that.
+    // No other row changes its look.
     const before = this.active
     this.name(index)
-    // Where it stands is asked when there are rows to draw: to ask now would have the page laid out once more.
+    // The position is read when rows are drawn: reading it now would force another layout.
     if (index >= 0 && seen) this.sought = index
     this.renew([before, index])
   }
@@ -198,7 +198,7 @@ export class List {
   }
 
   draw() {
-    // What is no longer part of the page has no rows to ask for; once it is, its size tells.
+    // A detached list requests no rows; once it is attached again, its size triggers that.
     if (!this.element.isConnected) return
     this.measured()
     if (this.sought >= 0) this.reveal(this.sought)
@@ -207,7 +207,7 @@ export class List {
     const first = Math.max(0, Math.floor(top / height) - SPARE)
     const last = Math.min(this.count, Math.ceil((top + this.seen.height) / height) + SPARE)
     for (const [index, row] of this.made) {
-      // A click is on what was both pressed and let go: until then it stays the same element.
+      // A click needs the same element for pressing and releasing, so the element is kept until then.
       if (((this.stale || this.changed.has(index)) && !this.pressed) || index < first || index >= last) {
         row.remove()
         this.made.delete(index)
@@ -218,7 +218,7 @@ export class List {
       this.changed.clear()
     }
     for (let index = first; index < last; index++) if (!this.made.has(index)) this.make(index)
-    // Where it is scrolled to is laid out with the rows that are there now.
+    // The scroll position is laid out with the rows that exist now.
     if (this.moving) this.element.scrollTop = this.seen.top
     this.moved ||= this.moving
     this.moving = false
@@ -246,7 +246,7 @@ export class List {
 
   /** @param {PointerEvent} event */
   press(event) {
-    // Whoever presses the scrollbar is never told to have let go.
+    // Releasing the scrollbar fires no event.
     if (!(/** @type {Element} */ (event.target).closest('.list-row'))) return
     this.pressed = this.held = true
     clearTimeout(this.holding)
@@ -269,7 +269,7 @@ export class List {
   click(event) {
     const row = /** @type {Element} */ (event.target).closest('.list-row')
     if (!(row instanceof HTMLElement) || event.defaultPrevented) return
-    // Until it is drawn anew it shows what stood there, which may stand elsewhere by now.
+    // Until it is redrawn it shows the old row, which may have moved.
     const index = this.place(row.dataset.name ?? '', Number(row.dataset.index))
     if (index >= 0) this.choose(index)
   }

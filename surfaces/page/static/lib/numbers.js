@@ -1,4 +1,4 @@
-// Numbers: those that people write, and those of JSON, of which none is taken for another. Pure.
+// Numbers: parse those that people write and those of JSON, without changing any value. Pure.
 
 const WRITTEN = /^[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?$/i
 const GROUPED = /^[+-]?[1-9]\d{0,2}([.,]\d{3})+$/
@@ -14,16 +14,16 @@ export function numberOf(text) {
   const written = text.trim()
   if (GROUPED.test(written)) {
     const parts = written.split(/[.,]/)
-    return {problem: `${written} may be read in two ways: write ${parts.join('')}${parts.length === 2 ? ` or ${parts.join('.')}0` : ''}`}
+    return {problem: `${written} is ambiguous: write ${parts.join('')}${parts.length === 2 ? ` or ${parts.join('.')}0` : ''}`}
   }
-  if (!WRITTEN.test(written)) return {problem: 'a number is needed, such as 12 or 0.5'}
+  if (!WRITTEN.test(written)) return {problem: 'expected a number, such as 12 or 0.5'}
   return kept(written, Number(written.replace(',', '.')))
 }
 
 /** What is as it was written. @param {string} written @param {number} value @returns {{value: number}|{problem: string}} */
 function kept(written, value) {
   if (!Number.isFinite(value)) return {problem: `${written} is too large for a number`}
-  if (WHOLE.test(written) && !Number.isSafeInteger(value)) return {problem: `${written} has more digits than a number keeps`}
+  if (WHOLE.test(written) && !Number.isSafeInteger(value)) return {problem: `${written} has more digits than a number can hold`}
   if (value === 0 && /[1-9]/.test(written.split(/e/i)[0])) return {problem: `${written} is too small for a number`}
   return {value}
 }

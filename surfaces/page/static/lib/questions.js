@@ -1,4 +1,4 @@
-// The open questions of all runs, for whoever shows them.
+// The open questions of all runs.
 
 import {get, Refused} from './api.js'
 import {Asking} from './asking.js'

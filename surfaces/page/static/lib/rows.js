@@ -1,4 +1,4 @@
-// Rows: what the page keeps of each event. Its content is fetched when it is looked at. Pure.
+// Rows: the part of each event that the page keeps. Its content is fetched when it is shown. Pure.
 
 /**
  * @typedef {object} Row

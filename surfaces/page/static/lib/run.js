@@ -1,4 +1,4 @@
-// A run: rows folded into spans, statuses and counts, so that how it stood behind any event is looked up and not folded
+// A run: rows folded into spans, statuses and counts, so that the state after any event is looked up without folding
 // again. Pure.
 
 /** @typedef {import('./rows.js').Row} Row */

@@ -1,4 +1,4 @@
-// The scale of a timeline: instants as places between 0 and 1, with long idle stretches folded. Pure.
+// The scale of a timeline: instants as positions between 0 and 1, with long idle stretches folded. Pure.
 
 /** @typedef {import('./run.js').Run} Run */
 /** @typedef {{place: (time: number) => number, folds: {at: number, seconds: number}[], marks: {at: number, seconds: number}[], from: number, until: number}} Scale */
@@ -47,7 +47,7 @@ export function scaleOf(run, n, until) {
 function idle(run, n, from, until, away) {
   const {rows} = run
   const time = (/** @type {number} */ i) => (i < n ? rows[i].time : until)
-  // Of very many gaps some say well enough how long they are.
+  // With very many gaps, a sample shows well enough how long they are.
   const apart = Math.max(1, Math.ceil(n / SAMPLED_MAX))
   const lengths = Float64Array.from({length: Math.ceil(n / apart)}, (_, i) => time(i * apart + 1) - time(i * apart)).filter((gap) => gap > 0).sort()
   const whole = until - from - (away ? away.end - away.start : 0)
@@ -56,7 +56,7 @@ function idle(run, n, from, until, away) {
   const found = []
   for (const [at, status] of run.statuses) {
     if (at > n || !/^(waiting:(human|timer|signal|tool)|waiting$|paused|accepted)/.test(status)) continue
-    // A run that waits tells little; its idle stretches lie close behind the event from which on it waited.
+    // A waiting run has few events; its idle stretches begin right after the event at which it began to wait.
     for (let i = at - 1; i < n && run.statusAt(i + 1) === status; i++) {
       const start = time(i), end = time(i + 1)
       if (end - start > bound && start !== away?.start && found.at(-1)?.start !== start) found.push({start, end})

@@ -1,4 +1,4 @@
-// Statuses: a shape, a word and a colour each, for runs, nodes and effects. Pure but for the chip.
+// Statuses: shape, word and colour of each status of runs, nodes and effects. Pure except for the chip.
 
 import {h} from './dom.js'
 

@@ -1,15 +1,15 @@
-// The stream: one connection that tells all that anybody here follows. Pure but for `fetch` and timers.
+// The stream: one connection that delivers the events of all followed topics. Pure except for `fetch` and timers.
 //
-// Every follower says behind which stream sequence it begins, or that it does so now; events come in the order of the log,
-// so one number says how far a follower has come. When topics are added the connection is made anew behind the earliest
-// of these numbers, and whoever has seen an event already is not told it again: no gap, no duplicate. Who begins now
-// begins where the connection is, so that nobody else waits for what went by long ago.
+// Every follower begins after a stream sequence, or now; events arrive in the order of the log, so one number is the
+// position of a follower. When topics are added, the connection is reopened after the earliest of these numbers, and each
+// follower skips the events it has already seen: no gap, no duplicate. A follower that begins now starts at the position
+// of the connection, so that the others do not wait for old events.
 
 /**
- * Whoever begins now (`after` is null) has asked for what went before at the instant `since`.
+ * A follower that begins now (`after` is null) has requested the earlier data at the instant `since`.
  * @typedef {{topic: string, after: number|null, since: number, tell: (told: Told[]) => void}} Follower
  */
-/** @typedef {{sequence: number|null, event?: any, delta?: any, begun?: boolean}} Told an event, or, without a sequence, a piece of an answer, or that it is followed from now on: what was asked before may be older */
+/** @typedef {{sequence: number|null, event?: any, delta?: any, begun?: boolean}} Told an event; without a sequence, a piece of an answer, or the notice that the topic is followed from now on: data requested before may be older */
 /** @typedef {'idle'|'live'|'away'|'unauthorized'} State */
 
 const SILENCE_MS = 40_000
@@ -69,7 +69,7 @@ export class Stream {
   async connect() {
     const followers = [...this.followers]
     const topics = this.topicsOf()
-    // Who begins further back than the connection has come would lack what has gone by.
+    // A follower that begins before the connection's position would miss the events in between.
     const {at} = this
     if (topics.length && topics.join() === this.topics && followers.every(({after}) => after === null || (at !== null && after >= at))) return this.begin()
     this.connection?.abort()
@@ -127,14 +127,14 @@ export class Stream {
       this.at = id
       this.came = Date.now()
     }
-    // The first place has no event: the connection begins behind it.
+    // The first position has no event: the connection begins after it.
     if (!data) return this.begin()
     const event = read(data)
     for (const follower of this.followers) {
       if (id === null) {
         if (event && follower.topic === `run:${event.run}`) this.put(follower, {sequence: null, delta: event})
       } else if (follower.after !== null && follower.after < id) {
-        // Who has not begun yet lacks more than this one.
+        // A follower that has not begun yet misses more than this event.
         follower.after = id
         if (event && covers(follower.topic, kind, event.run)) this.put(follower, {sequence: id, event})
       }
@@ -157,7 +157,7 @@ export class Stream {
     const ready = this.ready.get(follower)
     if (ready) ready.push(told)
     else this.ready.set(follower, [told])
-    // Many events at once are told together, so that a burst costs one drawing.
+    // Events of a burst are delivered together, so that they cost one redraw.
     this.flushing ||= setTimeout(() => this.flush(), SLOW_MS)
   }
 

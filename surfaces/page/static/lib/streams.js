@@ -1,7 +1,7 @@
-// The streams: as many connections as need be for what is followed here, and no more than leave room for what is asked.
+// The streams: enough connections for all followed topics, while leaving connections free for requests.
 //
-// What is told of all runs has a connection of its own, which no run that somebody opens or closes breaks off; single runs
-// share the others. A run that finds no room in any is not told of: whoever follows it is told, now and then, to ask.
+// Topics of all runs have their own connection, which opening or closing a run does not interrupt; single runs share the
+// others. A run for which no connection has room is not streamed: its followers are told from time to time to ask.
 
 import {Stream} from './stream.js'
 

@@ -1,4 +1,4 @@
-// Addresses: what each one shows, and how one is made. Pure.
+// Addresses: parse and build the addresses of views. Pure.
 
 /**
  * @typedef {object} Place

@@ -1,4 +1,4 @@
-// Values: any JSON as a tree that opens where one looks, long texts and large values when one asks for them.
+// Values: any JSON as a tree that opens on demand; long texts and large values are loaded on request.
 
 import {path} from './api.js'
 import {h} from './dom.js'
@@ -70,12 +70,12 @@ const isBlob = (value) => typeof value.$blob === 'string' && typeof value.bytes 
 
 /** @param {{$blob: string, bytes: number}} marker @param {string} run */
 function large(marker, run) {
-  const place = h('span', {}, h('span', {class: 'soft'}, `${bytes(marker.bytes)}, kept beside the event `))
+  const place = h('span', {}, h('span', {class: 'soft'}, `${bytes(marker.bytes)}, stored separately `))
   if (!run) return place
   const button = h('button', {class: 'quiet', onclick: async () => {
     const answer = await fetch(path('runs', run, 'blob', marker.$blob), {credentials: 'same-origin'})
     if (answer.ok) place.replaceChildren(tree(await answer.json(), {open: 1, run}))
-    else button.textContent = 'it cannot be read'
+    else button.textContent = 'cannot be read'
   }}, 'show')
   place.append(button)
   return place

@@ -1,4 +1,4 @@
-// Definitions: what is registered; of one its drawing, its text, its versions and what is different between two.
+// Definitions: the registered ones, and the drawing, text, versions and differences of one.
 
 import {get, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -17,7 +17,7 @@ export class DefinitionsView extends HTMLElement {
     try {
       const {definitions} = await get(['definitions'])
       if (!definitions.length) {
-        return fill(place, nothing('Nothing is registered', 'A definition that is registered is started by its name, and keeps its versions:', h('pre', {}, 'callboard push workflow.yaml --name triage')))
+        return fill(place, nothing('Nothing registered yet', 'A registered definition is started by name, and its versions are kept:', h('pre', {}, 'callboard push workflow.yaml --name triage')))
       }
       fill(place, h('table', {}, h('thead', {}, h('tr', {}, ['Name', 'Title', 'Language', 'Version', 'Hash', ''].map((one) => h('th', {scope: 'col'}, one || h('span', {class: 'heard'}, 'Start'))))),
         h('tbody', {}, definitions.map((/** @type {any} */ one) => h('tr', {},
@@ -43,7 +43,7 @@ export class DefinitionView extends HTMLElement {
       const about = await get(['definitions', kept.hash, 'about'])
       this.draw(body, kept, versions, about, hash)
     } catch (error) {
-      fill(body, failure(error, 'What was started from a text has no name here; its text is in its run.', h('a', {class: 'button', href: to(['runs'], {definition: name})}, 'Its runs')))
+      fill(body, failure(error, 'A definition that was started from a text is not registered; its text is in its run.', h('a', {class: 'button', href: to(['runs'], {definition: name})}, 'Its runs')))
     }
   }
 
@@ -58,10 +58,10 @@ export class DefinitionView extends HTMLElement {
       fill(text, kept.source)
       which.textContent = `v${shown?.number}`
       plain.hidden = true
-    }}, 'the text alone')
+    }}, 'show only the text')
     const compare = async (/** @type {any} */ other) => {
       const before = await get(['definitions', other.hash])
-      which.textContent = `v${other.number} beside v${shown?.number}`
+      which.textContent = `v${other.number} compared with v${shown?.number}`
       plain.hidden = false
       fill(text, compared(before.source, kept.source).map(({sign, line}) => h('span', {class: `line ${sign === '+' ? 'added' : sign === '-' ? 'removed' : ''}`}, `${sign} ${line}\n`)))
     }
@@ -78,10 +78,10 @@ export class DefinitionView extends HTMLElement {
           h('ul', {class: 'versions'}, versions.map((one) => h('li', {'aria-current': one === shown ? 'true' : null},
             h('a', {href: to(['definitions', `${name}@${one.hash}`])}, h('strong', {}, `v${one.number}`)), ' ',
             one.in_force ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'in force') : null,
-            h('div', {class: 'facts soft'}, h('time', {datetime: one.registered_at, title: instant(one.registered_at)}, when(one.registered_at)), one.by ? h('span', {}, one.by) : null, h('span', {}, some(one.runs ?? 0, 'run')), one.restores ? h('span', {}, `brought v${one.restores} back`) : null),
+            h('div', {class: 'facts soft'}, h('time', {datetime: one.registered_at, title: instant(one.registered_at)}, when(one.registered_at)), one.by ? h('span', {}, one.by) : null, h('span', {}, some(one.runs ?? 0, 'run')), one.restores ? h('span', {}, `restores v${one.restores}`) : null),
             h('div', {class: 'actions begin'},
               one.hash !== kept.hash ? h('button', {class: 'quiet', onclick: () => compare(one)}, 'compare') : null,
-              one.in_force ? null : h('button', {class: 'quiet', onclick: () => this.back(one)}, 'go back to it…'))))))),
+              one.in_force ? null : h('button', {class: 'quiet', onclick: () => this.back(one)}, 'go back to this…'))))))),
     )
     graph.drawn(about.graph)
   }
@@ -89,7 +89,7 @@ export class DefinitionView extends HTMLElement {
   /** @param {any} version */
   back(version) {
     const name = /** @type {string} */ (this.name)
-    dialog(`Go back to v${version.number} of ${name}?`, [h('p', {}, 'It is registered once more, and new runs are of it. Runs that go on stay with theirs.')], 'Go back', async () => {
+    dialog(`Go back to v${version.number} of ${name}?`, [h('p', {}, 'This version is registered again, and new runs use it. Current runs keep their version.')], 'Go back', async () => {
       await send(['definitions', name, 'rollback'], {}, {to: version.hash})
       this.show({view: 'definition', tenant: '', names: [name], query: new URLSearchParams()})
     })

@@ -1,4 +1,4 @@
-// Two runs beside each other: where they part first, then what is different.
+// Two runs side by side: where they first diverge, then all differences.
 
 import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -31,7 +31,7 @@ export class DiffView extends HTMLElement {
   told(found) {
     const parts = Object.entries(found).filter(([name, value]) => !OWN.includes(name) && differs(value))
     const before = [...changed(found.shared), ...seen(found)]
-    const alike = found.equal && !before.length ? nothing('Nothing is different', 'Both took the same way and came to the same.') : null
+    const alike = found.equal && !before.length ? nothing('No differences', 'Both runs took the same path and have the same result.') : null
     const parting = found.parting ? parted(found.parting) : null
     return [alike, parting, ...before, ...parts.map(([name, value]) => part(name, value)), measured(found.measures)].filter((one) => one !== null)
   }
@@ -40,7 +40,7 @@ export class DiffView extends HTMLElement {
 const part = (/** @type {string} */ name, /** @type {any} */ value) =>
   h('section', {class: 'told'}, h('h2', {}, name.replaceAll('_', ' ')), name === 'path' ? ways(value) : differences(value))
 
-/** Whether there is anything to tell: two sides of the same are not. @param {any} value */
+/** Whether there is a difference to show: two equal sides are none. @param {any} value */
 function differs(value) {
   if (value === null || typeof value !== 'object') return value !== null
   const names = Object.keys(value)
@@ -51,12 +51,12 @@ function differs(value) {
 /** @param {any} value */
 const isPair = (value) => Object.keys(value).sort().join() === 'left,right'
 
-/** Where their ways part first, and why. @param {any} parting */
+/** Where their paths first diverge, and why. @param {any} parting */
 function parted({after, left, right, reasons}) {
   const words = (/** @type {any} */ value) => (Array.isArray(value) ? value.filter(Boolean).map(String).join(', ') : String(value ?? '')) || '—'
   const row = (/** @type {string} */ name, /** @type {any} */ ours, /** @type {any} */ theirs) => h('tr', {class: words(ours) === words(theirs) ? '' : 'other'}, h('th', {scope: 'row'}, name), h('td', {}, words(ours)), h('td', {}, words(theirs)))
-  const rows = [row('goes on with', left, right), row('because', reasons.left, reasons.right)]
-  return h('section', {class: 'told'}, h('h2', {}, after ? `they part behind ${after}` : 'they part at the beginning'), sides(['then', 'left', 'right'], rows, 0))
+  const rows = [row('continues with', left, right), row('because', reasons.left, reasons.right)]
+  return h('section', {class: 'told'}, h('h2', {}, after ? `they diverge after ${after}` : 'they diverge at the beginning'), sides(['then', 'left', 'right'], rows, 0))
 }
 
 /** The executions of both, one below the other; where they are not the same stands out. @param {{left: string[], right: string[]}} path */
@@ -72,7 +72,7 @@ function ways({left, right}) {
 function measured({run, executions}) {
   const apart = (/** @type {any} */ {left, right}) => Math.abs((left?.duration_s ?? 0) - (right?.duration_s ?? 0))
   const all = [['run', run], ...Object.entries(executions).sort(([, a], [, b]) => apart(b) - apart(a))]
-  const told = (/** @type {any} */ one) => one ? [one.duration_s === null ? 'goes on' : duration(one.duration_s), count(one.input_tokens + one.output_tokens), spent(one.cost)] : ['', '', '']
+  const told = (/** @type {any} */ one) => one ? [one.duration_s === null ? 'running' : duration(one.duration_s), count(one.input_tokens + one.output_tokens), spent(one.cost)] : ['', '', '']
   const rows = all.slice(0, ROWS_MAX).map(([name, {left, right}]) => {
     const ours = told(left), theirs = told(right)
     return h('tr', {}, h('th', {scope: 'row'}, name), ours.flatMap((value, i) => [h('td', {}, value), h('td', {}, theirs[i])]))
@@ -91,10 +91,10 @@ function sides(heads, rows, more) {
 
 /** What two runs have in common. @param {string} left @param {any} shared */
 function common(left, shared) {
-  return h('p', {}, 'They have events 2 to ', h('a', {href: to(['runs', left], {n: shared.n})}, String(shared.n)), ' in common; what lies behind is told.')
+  return h('p', {}, 'They have events 2 to ', h('a', {href: to(['runs', left], {n: shared.n})}, String(shared.n)), ' in common; the differences are in later events.')
 }
 
-/** What of it one of them has otherwise. @param {any} shared */
+/** Shared events that one of them has changed. @param {any} shared */
 function changed(shared) {
   return (shared?.replaced ?? []).map((/** @type {any} */ one) => h('section', {class: 'told'}, h('h2', {}, `event ${one.n}, ${one.type} ${one.path}`), differences(one.payload)))
 }
@@ -103,7 +103,7 @@ function changed(shared) {
 function seen({left, right, sight}) {
   if (!sight) return []
   const link = (/** @type {string} */ run, /** @type {number} */ n) => h('a', {href: to(['runs', run], {n, tab: 'saw'})}, `event ${n}`)
-  return [h('section', {class: 'told'}, h('h2', {}, 'what the models saw'), h('p', {}, `Something else first at ${sight.path || 'the run'}: `, link(left, sight.left), ' on the left, ', link(right, sight.right), ' on the right.'), differences(sight.request))]
+  return [h('section', {class: 'told'}, h('h2', {}, 'what the models saw'), h('p', {}, `First difference at ${sight.path || 'the run'}: `, link(left, sight.left), ' on the left, ', link(right, sight.right), ' on the right.'), differences(sight.request))]
 }
 
 /** @param {any} value @returns {HTMLElement} */
@@ -117,9 +117,9 @@ function differences(value) {
 
 /** @param {string} left @param {string} right @param {any} one @param {any} other @param {any} found */
 function summary(left, right, one, other, {shared, measures}) {
-  const lasted = (/** @type {any} */ measure) => (measure.duration_s === null ? 'goes on' : duration(measure.duration_s))
+  const lasted = (/** @type {any} */ measure) => (measure.duration_s === null ? 'running' : duration(measure.duration_s))
   const tokens = (/** @type {any} */ measure) => count(measure.input_tokens + measure.output_tokens)
-  const behind = shared ? ', behind it' : ''
+  const behind = shared ? ', after it' : ''
   const {left: ours, right: theirs} = measures.run
   const rows = [
     ['status', chip(one.status), chip(other.status), look(one.status)[2] !== look(other.status)[2]],

@@ -1,4 +1,4 @@
-// Going from one address to another without loading the page anew.
+// Navigation between addresses without reloading the page.
 
 /** @type {() => void} */
 let arrived = () => {}

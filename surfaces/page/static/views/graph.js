@@ -1,4 +1,4 @@
-// The graph: the drawing of a run's definition, coloured by how each node stands. The drawing itself never moves.
+// The graph: the drawing of a run's definition, coloured by the status of each node. The drawing itself never moves.
 
 import {fill, h, s} from '../lib/dom.js'
 import {get, Refused} from '../lib/api.js'
@@ -50,7 +50,7 @@ export class Graph {
     const real = scene.nodes.filter((/** @type {any} */ one) => one.is_node !== false)
     if (!real.length) return fill(this.element, nothing('No drawing', 'This definition has no outline.'))
     if (real.length > NODES_MAX && !this.wanted) {
-      return fill(this.element, nothing(`${real.length} nodes`, 'The waterfall is the better view of so many.', h('button', {onclick: () => {
+      return fill(this.element, nothing(`${real.length} nodes`, 'For this many nodes, the waterfall is the better view.', h('button', {onclick: () => {
         this.wanted = true
         this.drawn(scene)
       }}, 'Draw them')))
@@ -68,7 +68,7 @@ export class Graph {
     this.frame = frame
     this.drawing = drawing
     this.size = {width: scene.width + 2 * PAD_PX, height: scene.height + 2 * PAD_PX}
-    // It is put into its frame once that has a size: a drawing is laid out anew at each size of its own.
+    // It is inserted once its frame has a size: each change of the size costs a new layout.
     this.fitted = true
     this.sized.disconnect()
     if (!this.closed) this.sized.observe(frame)
@@ -107,7 +107,7 @@ export class Graph {
     if (one.is_node === false) return s('g', {class: 'gbox'}, shape, texts)
     const choose = () => this.given.chosen(one.id)
     const name = [...lines, one.aside ?? []].flat().join(' ')
-    // What is pressed is told apart from what is drawn, whose words stand in its label once more.
+    // The button is separate from the drawing, whose texts are repeated in its label.
     const hit = s('rect', {x, y, width: w, height: high, rx: 8, class: 'hit', role: 'button', tabindex: '0', 'aria-label': name, onkeydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== 'Enter' && event.key !== ' ') return
       event.preventDefault()

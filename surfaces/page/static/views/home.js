@@ -1,4 +1,4 @@
-// Home: how it stands now, in a glance: what waits for people, what failed, what goes on, what came last.
+// Home: the current state at a glance: open questions, failures, running and latest runs.
 
 import {get, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
@@ -14,7 +14,7 @@ const DAY_S = 86_400
 const ENDED = 'ended<1d'
 const GATHER_MS = 500
 
-/** From so much of the store on it is said how full it is. */
+/** Fill level of the store from which a warning is shown. */
 const FILLS = 0.75
 
 /** What the tiles count, each with the list that it leads to. @type {[string, string, Record<string, string>][]} */
@@ -36,12 +36,12 @@ export class HomeView extends HTMLElement {
     this.measure()
   }
 
-  /** Say how full the store is, as the workers know it, if that is worth a word. */
+  /** Warn if the store, as reported by the workers, is nearly full. */
   async measure() {
     const {store} = this
     const found = await get(['workers']).catch(() => ({workers: /** @type {any[]} */ ([])}))
     const share = Math.max(0, ...found.workers.map((/** @type {any} */ one) => one.load?.store ?? 0))
-    if (share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is: free disk space, raise the limit, or purge runs that are over.')))
+    if (share > FILLS) fill(store, h('div', {class: 'failure'}, h('strong', {}, `The store is ${Math.floor(share * 100)} % full.`), h('p', {}, 'Make room before it is full: free disk space, raise the limit, or purge ended runs.')))
   }
 
   connectedCallback() {
@@ -69,10 +69,10 @@ export class HomeView extends HTMLElement {
       if (!this.isConnected) return
       if (!latest.runs.length) return fill(this, this.empty())
       const {board, tiles, cards} = this
-      // Whoever is about to go somewhere from here keeps the place that they have come to.
+      // Keep the focused element, from which the person may be about to navigate.
       settle(tiles, TILES.map(([status, word, query], i) => tile(status, word, counted[i].count, to(['runs'], query))))
       settle(cards,
-        column(card('Waiting for somebody', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'Nobody is waited for.')], more ? 'more' : '')),
+        column(card('Waiting for an answer', to(['inbox']), questions.length ? questions.map(question) : [h('p', {class: 'soft none'}, 'No open questions.')], more ? 'more' : '')),
         column(
           card('Failed in the last 24 h', to(['runs'], {status: 'failed', since: DAY_S}), failed.runs.length ? failed.runs.map(run) : [h('p', {class: 'soft none'}, 'Nothing failed.')], failed.more ? 'more' : ''),
           costs.length ? card(`Cost in the last 24 h: ${spent(sum(costs))}`, '', costs.slice(0, SHOWN).map(spending), '') : null),

@@ -1,4 +1,4 @@
-// The inbox: every question of every run that is open, and its answer.
+// The inbox: all open questions of all runs, and their answers.
 
 import {fill, h, say} from '../lib/dom.js'
 import {duration, grouped, instant, left, short} from '../lib/format.js'
@@ -87,7 +87,7 @@ export class InboxView extends HTMLElement {
     if (!this.list || !this.read) return
     const {questions} = this
     this.count.textContent = questions.length ? `${grouped(this.total)} open` : ''
-    // Where somebody has been thanked the next one waits to be chosen: a second click is not to answer it.
+    // After an answer, the next question has to be chosen, so that a double click does not answer it.
     if (!this.asked && !this.thanks && questions.length) this.asked = nameOf(questions[0])
     const index = questions.findIndex((one) => nameOf(one) === this.asked)
     const anew = !this.shown || nameOf(this.shown.one) !== this.asked
@@ -99,8 +99,8 @@ export class InboxView extends HTMLElement {
     this.leave()
     const next = questions.length ? h('button', {onclick: () => this.choose(questions[0])}, 'Next question') : null
     fill(this.panel, this.thanks, this.thanks && next ? next
-      : this.asked ? nothing('This question is not open', 'It has been answered, or nobody waits for it any more.', next)
-        : nothing('Nobody is waited for', 'Questions of all runs come in here, the oldest first, as soon as they are asked.'))
+      : this.asked ? nothing('This question is not open', 'It has been answered or withdrawn.', next)
+        : nothing('No open questions', 'Questions of all runs appear here as soon as they are asked, oldest first.'))
   }
 
   /** @param {any} one */
@@ -158,7 +158,7 @@ export class InboxView extends HTMLElement {
     question.written = false
     gather()
     if (!this.isConnected) return
-    // Whoever has gone on to another question meanwhile keeps what is written there.
+    // The person may have opened another question; its input is kept.
     if (this.shown !== question) return say(`answered ${one.run}`)
     this.thanks = h('p', {class: 'status ok', role: 'status'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), `answered ${one.run}`)
     this.shown = null
@@ -171,10 +171,10 @@ export class InboxView extends HTMLElement {
     this.list.element.focus()
   }
 
-  /** Tell of an answer that was not taken, where its question no longer stands. @param {Question} question @param {unknown} error */
+  /** Report a refused answer whose question is no longer shown. @param {Question} question @param {unknown} error */
   refused(question, error) {
     if (this.shown === question) return false
-    fill(this.late, failure(error, `the answer to ${question.one.run} was not taken`))
+    fill(this.late, failure(error, `the answer to ${question.one.run} was refused`))
     return true
   }
 }

@@ -1,5 +1,4 @@
-// The inspector: of one event, or of what it is a part of, what it was given, what came of it, how it is recorded, and
-// why it failed.
+// The inspector: the input, result, recorded form and error of an event or of its span.
 
 import {get, readsOnly, to} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
@@ -31,7 +30,7 @@ export class Inspector {
     this.kept = new Map()
     this.head = h('div', {class: 'inspector-head'})
     this.buttons = TABS.map((tab) => h('button', {role: 'tab', 'aria-controls': 'inspected', onclick: () => this.given.tab(tab)}))
-    this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'What is shown of it', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)}, this.buttons)
+    this.tabs = h('div', {class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the event', onkeydown: (/** @type {KeyboardEvent} */ event) => this.key(event)}, this.buttons)
     this.body = h('div', {class: 'inspector-body', role: 'tabpanel', id: 'inspected', tabindex: '0', 'aria-label': 'Inspected'})
     this.element = h('div', {class: 'inspector'}, this.head, this.tabs, this.body)
     /** @type {import('./verbs.js').Place|null} where a fork would go on */
@@ -47,7 +46,7 @@ export class Inspector {
     this.looked = looked
     this.tab = TABS.includes(looked.tab) ? looked.tab : 'saw'
     const {span, run, n} = looked
-    // What is shown is made anew only when it is something else, or has come further.
+    // The content is rebuilt only if it is for something else, or has progressed.
     const shown = `${looked.id} ${n} ${span?.id} ${span?.n1} ${this.tab}`
     if (shown !== this.shown || span?.cost !== this.cost) this.title()
     this.cost = span?.cost
@@ -154,7 +153,7 @@ export class Inspector {
     } catch (error) {
       content = [failure(error)]
     }
-    // Meanwhile something else may be looked at.
+    // The person may have chosen something else by now.
     if (turn !== this.turn) return
     this.body.removeAttribute('aria-busy')
     this.body.scrollTop = 0
@@ -172,7 +171,7 @@ export class Inspector {
   /** @param {Looked} looked @returns {Promise<import('../lib/dom.js').Child[]>} */
   async content(looked) {
     const {run, n, span, id} = looked
-    if (run.rows[n - 1]?.type === LOST) return [nothing('This event cannot be read', 'What stands in the log in its place is none.')]
+    if (run.rows[n - 1]?.type === LOST) return [nothing('This event cannot be read', 'The message in its place in the log is not a valid event.')]
     const own = await this.event(looked, n)
     if (this.tab === 'raw') return [raw(own, id)]
     const first = span && span.n0 ? await this.event(looked, span.n0) : own
@@ -187,7 +186,7 @@ export class Inspector {
     const name = `${id} ${n}`
     const kept = this.kept.get(name)
     if (kept) return kept
-    // Behind its sequence a fork's first event is not told again: what it has of its origin is older.
+    // A request after the sequence of a fork's first event would not return the events of its origin, which are older.
     const after = n === 1 ? 0 : run.rows[n - 1].sequence - 1
     const asked = get(['runs', id, 'events'], {after, limit: 1}).then((page) => page.events[0].event)
     if (this.kept.size >= KEPT_MAX) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value))
@@ -202,7 +201,7 @@ export class Inspector {
     const {verified, digest} = seen
     return [
       h('p', {class: 'facts'},
-        verified ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'exactly what the model was sent') : h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), 'not what the digest says'),
+        verified ? h('span', {class: 'status ok'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✓'), 'exactly what the model was sent') : h('span', {class: 'status failed'}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, '✕'), 'differs from the recorded digest'),
         h('code', {class: 'soft', title: digest}, String(digest).slice(0, 12)),
         h('span', {class: 'soft'}, [seen.purpose, seen.model].filter(Boolean).join(' · ')),
       ),
@@ -210,7 +209,7 @@ export class Inspector {
       ...(seen.messages ?? []).map((/** @type {any} */ one) => turn(one.message.role, one.message.parts.map((/** @type {any} */ each) => part(each, id)), one.new)),
       seen.tools?.length ? section(`${some(seen.tools.length, 'tool')}`, h('dl', {class: 'tools'}, seen.tools.map((/** @type {any} */ tool) => h('div', {}, h('dt', {}, h('code', {}, tool.name)), h('dd', {}, tool.description ?? '', tree(tool.input_schema ?? {}, {open: 0})))))) : null,
       seen.choices?.length ? section('Choices', h('dl', {class: 'tools'}, seen.choices.map((/** @type {any} */ one) => h('div', {}, h('dt', {}, h('code', {}, one.id)), h('dd', {}, one.description))))) : null,
-      seen.schema ? section('Answers as', tree(seen.schema, {open: 1})) : null,
+      seen.schema ? section('Answer schema', tree(seen.schema, {open: 1})) : null,
     ]
   }
 }
@@ -243,7 +242,7 @@ function raw(event, run) {
 
 const GIVEN = ['question', 'instruction', 'input', 'request', 'arguments', 'request_data', 'options', 'match', 'due', 'timeout_at', 'definition', 'start', 'reason', 'message', 'workflow', 'environment']
 
-/** What something was given. @param {any} event @param {string} run */
+/** The input of something. @param {any} event @param {string} run */
 function saw(event, run) {
   const payload = event.payload ?? {}
   const known = GIVEN.filter((name) => payload[name] !== undefined)
@@ -254,18 +253,18 @@ function saw(event, run) {
       section('Definition', h('pre', {class: 'source'}, payload.definition?.source ?? '')),
     ]
   }
-  if (!known.length) return Object.keys(payload).length ? [tree(payload, {run})] : [nothing('It was given nothing')]
+  if (!known.length) return Object.keys(payload).length ? [tree(payload, {run})] : [nothing('No input')]
   return known.map((name) => section(name.replaceAll('_', ' '), tree(payload[name], {run})))
 }
 
-/** What came of it. @param {any} first @param {any} last @param {any} own @param {Looked} looked */
+/** The result of something. @param {any} first @param {any} last @param {any} own @param {Looked} looked */
 function said(first, last, own, looked) {
   const run = looked.id
   if (!last) {
     const {type} = first
     if (type === 'model.call') return [h('p', {class: 'facts soft'}, 'The model is answering.'), h('pre', {class: 'speaking'}, looked.said)]
     const waits = ['human.asked', 'tool.call', 'effect.call', 'timer.set', 'signal.awaited', 'child.start', 'node.enter', 'run.accepted', 'run.paused'].includes(type)
-    return waits ? [nothing('Nothing yet', 'It is still going on.')] : saw(own, run)
+    return waits ? [nothing('No result yet', 'It is still in progress.')] : saw(own, run)
   }
   const payload = last.payload ?? {}
   const {text: words, data, toolCalls, usage, output, results, result, value, told, response_data: response} = payload
@@ -277,7 +276,7 @@ function said(first, last, own, looked) {
     usage ? section('Usage', tree(usage, {run})) : null,
   ].filter(Boolean)
   if (parts.length) return parts
-  return payload.error ? wrong([last], run) : Object.keys(payload).length ? [tree(payload, {run})] : [nothing('Nothing came of it', 'It ended without a value.')]
+  return payload.error ? wrong([last], run) : Object.keys(payload).length ? [tree(payload, {run})] : [nothing('No result', 'It ended without a value.')]
 }
 
 /** Why it failed. @param {any[]} events @param {string} run */

@@ -1,4 +1,4 @@
-// The palette: anything there is, by a few letters; and the keys, to look up.
+// The palette: find anything by a few letters; and the list of keys.
 
 import {get, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -12,8 +12,8 @@ const TYPING_MS = 120
 /** @type {[string[], string][]} */
 const KEYS = [
   [['/'], 'find'], [['⌘K'], 'go to anything'], [['?'], 'these keys'], [['g r', 'g i', 'g d', 'g w', 'g s'], 'runs, inbox, definitions, workers, start'],
-  [['j', 'k'], 'next row, row before'], [['Enter'], 'open'], [['x'], 'pick a run, to tell several the same'], [['h', 'l'], 'fold, unfold'], [[',', '.'], 'event before, next event'],
-  [['<', '>'], 'node before, next node'], [['f'], 'follow the latest'], [['e'], 'next failure'], [['d'], 'compare with another run'], [['⌘⏎'], 'send an answer'], [['Esc'], 'close a menu, leave a field; else back'],
+  [['j', 'k'], 'next row, previous row'], [['Enter'], 'open'], [['x'], 'pick a run, to command several at once'], [['h', 'l'], 'fold, unfold'], [[',', '.'], 'previous event, next event'],
+  [['<', '>'], 'previous node, next node'], [['f'], 'follow the latest'], [['e'], 'next failure'], [['d'], 'compare with another run'], [['⌘⏎'], 'send an answer'], [['Esc'], 'close a menu, leave a field, or go back'],
 ]
 
 export function palette() {
@@ -60,7 +60,7 @@ export function palette() {
       list.children[active].scrollIntoView({block: 'nearest'})
     } else if (event.key === 'Enter' && searched === input.value.trim()) enter()
     else if (event.key === 'Enter') {
-      // What is listed is what was meant before.
+      // The list still belongs to the previous text.
       entered = true
       search()
     } else return

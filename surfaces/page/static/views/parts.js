@@ -1,4 +1,4 @@
-// Parts that several views have: what stands where there is nothing, what is said of a failure, dialogs.
+// Parts that several views share: empty states, failures, dialogs.
 
 import {fill, h} from '../lib/dom.js'
 import {Refused} from '../lib/api.js'
@@ -8,7 +8,7 @@ import {Refused} from '../lib/api.js'
 /** @param {string} title @param {...Child} more */
 export const nothing = (title, ...more) => h('div', {class: 'nothing'}, h('h2', {}, title), ...more.map((one) => (typeof one === 'string' ? h('p', {}, one) : one)))
 
-/** What is shown where no run is yet, with commands that work as they are printed. @param {string} title @param {string} href @param {string} look */
+/** The empty state without runs, with commands that work as printed. @param {string} title @param {string} href @param {string} look */
 export const noRuns = (title, href, look) => nothing(title,
   'No run has been started yet. Start one here, or at the command line, in the folder where callboard up was started:',
   h('pre', {}, 'callboard new workflow\ncallboard start workflow/workflow.yaml --input @workflow/input.json --script workflow/script.yaml'),
@@ -17,7 +17,7 @@ export const noRuns = (title, href, look) => nothing(title,
 /** @type {Promise<Record<string, string>>|undefined} by code, asked for when something goes wrong */
 let remedies
 
-/** What is to be done about an error, where the code alone says it. @param {string} code */
+/** The remedy of an error, if its code has one. @param {string} code */
 export function remedy(code) {
   const place = h('p', {class: 'remedy', hidden: true})
   remedies ??= fetch(new URL('../remedies.json', import.meta.url)).then((found) => found.json())
@@ -34,7 +34,7 @@ export function failure(error, ...more) {
   const found = error instanceof Refused ? error : new Refused(0, {message: String(error)})
   return h(
     'div',
-    // What the server could not say now it may say later.
+    // The request may succeed later.
     {class: 'failure', role: 'alert', data: found.status === 0 || found.status >= 500 ? {passing: ''} : {}},
     h('strong', {}, found.message),
     found.code ? h('code', {}, found.code) : null,

@@ -1,4 +1,4 @@
-// Picking: runs of the list that are told the same, one after the other; each answers for itself.
+// Picking: send the same command to several runs of the list; each succeeds or fails on its own.
 
 import {readsOnly, send} from '../lib/api.js'
 import {fill, h, say} from '../lib/dom.js'
@@ -37,7 +37,7 @@ export class Picking {
   }
 
   /**
-   * What one picks a run by with a mouse; it is seen where that is, and as long as any is picked.
+   * The checkbox of a run, visible under the mouse and while any run is picked.
    * @param {string} run @param {() => string[]} listed
    */
   box(run, listed) {
@@ -67,13 +67,13 @@ export class Picking {
   }
 
   cancel() {
-    const reason = h('input', {type: 'text', placeholder: 'why, for whoever reads the log'})
+    const reason = h('input', {type: 'text', placeholder: 'why, recorded in the log'})
     dialog(`Cancel ${some(this.runs.size, 'run')}?`, [this.names(), field('Reason', reason)], 'Cancel them',
       () => this.tell('cancel', {by: 'page', reason: reason.value}), {dangerous: true})
   }
 
   retry() {
-    dialog(`Retry ${some(this.runs.size, 'run')}?`, [this.names(), h('p', {}, 'Each goes on from before what ended it, as a run of its own. So do its child runs: what they have done is not done again.')], 'Retry them',
+    dialog(`Retry ${some(this.runs.size, 'run')}?`, [this.names(), h('p', {}, 'Each is continued as a new run from before the event that ended it, and so are its child runs: completed work is not repeated.')], 'Retry them',
       () => this.tell('fork', {failure: true}))
   }
 
@@ -83,7 +83,7 @@ export class Picking {
     return h('ul', {}, names.slice(0, SHOWN_MAX).map((run) => h('li', {}, run)), more > 0 ? h('li', {class: 'soft'}, `and ${more} more`) : null)
   }
 
-  /** Tell all; those that refuse it stay picked. @param {string} verb @param {object} body */
+  /** Send a command to all; those that refuse it stay picked. @param {string} verb @param {object} body */
   async tell(verb, body) {
     const waiting = [...this.runs]
     /** @type {string[]} */
@@ -100,7 +100,7 @@ export class Picking {
       }
     }))
     this.draw()
-    say(`${count - refused.length} of ${some(count, 'run')} told`)
-    if (refused.length) throw new Error(`${refused.length} of ${count} refused it. ${refused.slice(0, SHOWN_MAX).join('. ')}`)
+    say(`sent to ${count - refused.length} of ${some(count, 'run')}`)
+    if (refused.length) throw new Error(`${refused.length} of ${count} runs refused the command. ${refused.slice(0, SHOWN_MAX).join('. ')}`)
   }
 }

@@ -1,4 +1,4 @@
-// A question, and the form of its answer: it stays that of one question for as long as it stands.
+// A question, and the form of its answer; the element belongs to one question only.
 
 import {Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -18,14 +18,14 @@ export class Question {
   constructor(one, age, given) {
     this.one = one
     this.given = given
-    /** Whether it is over without us: nothing can be answered any more. */
+    /** Whether the question was closed elsewhere, so that it can no longer be answered. */
     this.over = false
     const schema = one.schema ?? {}
     const choices = choicesOf(schema)
     const buttons = choices && choices.length <= BUTTONS_MAX ? choices : null
     this.fields = buttons ? null : new Form(schema, 'Answer')
     this.said = h('div', {role: 'status'})
-    // No key chooses for somebody: a choice is answered by its own button alone.
+    // Choices have no keys: each is answered only by its button.
     this.form = h('form', {class: 'fields', novalidate: true, tabindex: buttons ? -1 : null, onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault()
       this.read()
@@ -37,25 +37,25 @@ export class Question {
         ? buttons.map((choice) => h('button', {type: 'button', onclick: () => this.answer(choice.value)}, choice.label))
         : h('button', {class: 'primary'}, 'Answer', h('kbd', {'aria-hidden': 'true'}, '⌘⏎'))))
     this.sending = once(this.form)
-    /** Whether somebody has written something here that is not yet an answer. */
+    /** Whether the form has input that has not been sent. */
     this.written = false
     this.form.addEventListener('input', () => { this.written = true })
     this.elements = [
       h('header', {},
         h('p', {class: 'facts soft'}, h('a', {href: to(['runs', one.run], {n: one.n})}, one.run), h('span', {}, one.definition), h('code', {}, one.path), one.who ? h('span', {}, `for ${one.who}`) : null, age),
         h('h2', {class: 'asking text'}, one.question || 'A question')),
-      one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'What goes with it'), tree(one.data, {open: 2, run: one.run})),
+      one.data === undefined || one.data === null ? null : h('details', {open: true}, h('summary', {class: 'soft'}, 'Data'), tree(one.data, {open: 2, run: one.run})),
       this.form,
-      one.timeout_action ? h('p', {class: 'soft'}, 'If nobody answers in time: ', h('code', {}, one.timeout_action)) : null,
+      one.timeout_action ? h('p', {class: 'soft'}, 'Without an answer in time: ', h('code', {}, one.timeout_action)) : null,
     ]
   }
 
-  /** Say whether it is over; while our own answer is on its way, that alone tells. @param {boolean} over */
+  /** Show whether it is closed; while an answer is being sent, its result decides. @param {boolean} over */
   close(over) {
     if (this.over === over || this.sending.busy) return
     this.over = over
     for (const element of this.form.elements) /** @type {HTMLInputElement} */ (element).disabled = over
-    fill(this.said, over ? h('p', {class: 'closed'}, h('strong', {}, 'Closed meanwhile: '), 'somebody else has answered, or nobody waits for it any more.') : null)
+    fill(this.said, over ? h('p', {class: 'closed'}, h('strong', {}, 'Closed: '), 'the question has been answered elsewhere or withdrawn.') : null)
   }
 
   focus() {

@@ -1,4 +1,4 @@
-// One run: how it stands, its graph, its waterfall, its events, and what is behind each; at the last event or any other.
+// One run: its status, graph, waterfall and events with their contents; at the last event or any other.
 
 import {get, Refused, to} from '../lib/api.js'
 import {fill, h, paced, say, settle} from '../lib/dom.js'
@@ -49,7 +49,7 @@ export class RunView extends HTMLElement {
     const id = place.names[0]
     const n = Number(place.query.get('n')) || null
     const tab = place.query.get('tab') ?? 'saw', pane = place.query.get('pane') ?? 'spans', node = place.query.get('node') ?? ''
-    // The first view is shown before it is put up, and then once more.
+    // The first view is shown before it is attached, and then again.
     if (JSON.stringify([id, n, tab, pane, node]) === JSON.stringify([this.run_id, this.n, this.tab, this.pane, this.node])) return this.loading
     if (id !== this.run_id) this.open(id, n)
     Object.assign(this, {n, tab, pane, node})
@@ -93,7 +93,7 @@ export class RunView extends HTMLElement {
     const asked = paced(() => this.draw())
     this.asked = () => this.isConnected && asked()
     this.aborted = new AbortController()
-    // What it is asked for is on its way while there is made what shows it.
+    // The request is sent while the elements for its data are built.
     const read = new Promise((done) => (this.begun = done))
     this.loading = this.load()
     this.build()
@@ -154,7 +154,7 @@ export class RunView extends HTMLElement {
         h('section', {class: 'pane', 'aria-label': 'Graph', data: {pane: 'graph'}}, this.graph.element),
         h('section', {class: 'pane', 'aria-label': 'Waterfall', data: {pane: 'spans'}}, this.waterfall.element),
         h('section', {class: 'pane', 'aria-label': 'Inspector', data: {pane: 'inspector'}}, this.inspector.element),
-        h('div', {class: 'scrubber'}, step('◀', 'Event before', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
+        h('div', {class: 'scrubber'}, step('◀', 'Previous event', -1), this.slider, step('▶', 'Next event', 1), this.where, this.following, this.verify, this.verdict),
         h('section', {class: 'pane', 'aria-label': 'Events', data: {pane: 'events'}},
           h('div', {class: 'bar small'}, h('h2', {}, 'Events'), this.family, h('label', {class: 'check'}, this.failed, 'failed only'), this.find, this.counted),
           this.list.element),
@@ -189,9 +189,9 @@ export class RunView extends HTMLElement {
         this.begun?.()
         this.priced = this.run.last
         this.missed()
-        // What follows nothing is the last of it.
+        // Without a live stream this is its last state.
         this.loaded = !index.more || !index.count
-        // What comes at once is drawn at once; what one waits for, with what came before.
+        // Data that arrives at once is drawn at once; later data together with earlier.
         if (this.list.count) waiting = setTimeout(() => this.asked(), WAITED_MS)
         else this.draw()
       }
@@ -225,7 +225,7 @@ export class RunView extends HTMLElement {
     const {language, parent, schedule, forked_from: forked} = index.origin
     this.language = language
     this.origin ??= links(parent, schedule, forked)
-    // Meanwhile more may have been told.
+    // More events may have arrived by now.
     if (index.last >= this.run.last) this.ending = index.ending ?? this.ending
     this.run.parted = forked?.n ?? 0
     this.run.take(rowsOf(index), true)
@@ -238,7 +238,7 @@ export class RunView extends HTMLElement {
     try {
       const index = await get(['runs', /** @type {string} */ (this.run_id), 'index'], {after: this.priced, limit: INDEX_ROWS}, signal)
       this.run.charge(index.costs)
-      // The server may know of events that have not been told here yet: they are priced once they are.
+      // The server may know events that have not arrived here yet: they are priced when they arrive.
       this.priced = Math.min(index.last, this.run.last)
       this.pricing = undefined
       if (index.more) this.spends()
@@ -269,19 +269,19 @@ export class RunView extends HTMLElement {
     } catch (error) {
       if (signal.aborted || (error instanceof Refused && error.status === 401)) return
       if (error instanceof Refused && (!error.status || error.status >= 500)) return this.lacks()
-      // It cannot be had: what is told from now on is taken without it.
+      // The earlier events cannot be loaded: new ones are accepted without them.
       this.gapless = false
       fill(this.trouble, failure(error))
     }
   }
 
-  /** Say of events that cannot be had, as they are found. */
+  /** Report unreadable events as they are found. */
   missed() {
     const {lost} = this.run
     if (!lost.length || lost.length === this.unread) return
     this.unread = lost.length
     const which = lost.length > 1 ? `${some(lost.length, 'event')} cannot be read, from event ${lost[0]} on` : `Event ${lost[0]} cannot be read`
-    fill(this.missing, h('div', {class: 'failure'}, `${which}: what stands in the log in its place is none. All else is shown.`))
+    fill(this.missing, h('div', {class: 'failure'}, `${which}: the message in the log is not a valid event. All other events are shown.`))
   }
 
   spends() {
@@ -295,7 +295,7 @@ export class RunView extends HTMLElement {
     for (const one of told) {
       if (one.sequence !== null) rows.push(rowOf(one.event, one.sequence))
       else if (one.delta) this.piece(one.delta)
-      // What came between what was read and what is told from now on is read.
+      // Events between the loaded ones and the live ones are loaded.
       else this.readOn()
     }
     const before = this.run.statusAt(this.run.last)
@@ -308,7 +308,7 @@ export class RunView extends HTMLElement {
     this.come()
   }
 
-  /** What has come is drawn; behind the end there is nothing more to follow. */
+  /** Draw new events; after the end, stop following. */
   come() {
     this.missed()
     const ended = over(this.run.statusAt(this.run.last))
@@ -414,7 +414,7 @@ export class RunView extends HTMLElement {
     this.header()
     this.scrub(n)
     if (!run.last) return
-    // Of a node that is chosen the execution is looked at, and not the event that one happens to stand at.
+    // If a node is chosen, its execution is shown instead of the current event.
     if (this.node && !this.picked) this.picked = [...run.latest.values()].findLast((one) => last(one.path) === this.node || one.path === this.node)?.n0
     const at = Math.min(this.node ? this.picked ?? n : this.n ?? this.settled(), run.last)
     const span = run.spanOf(at)
@@ -432,12 +432,12 @@ export class RunView extends HTMLElement {
   /** What is looked at where nobody has chosen: the first failure, else what is going on, else the whole run. */
   settled() {
     const {run} = this
-    // What is still being read is not yet what it will be.
+    // A run that is still loading is incomplete.
     if (!this.loaded) return 1
     if (run.final === 'failed' || run.final === 'expired') {
       const deepest = [...run.nodes.values()].filter((one) => one.outcome === 'failed').sort((a, b) => b.depth - a.depth || a.n1 - b.n1)[0]
       const effect = deepest?.children.find((one) => one.outcome === 'failed')
-      // A node may have come to its end, and the way on from it not.
+      // A node may have ended before its edge is taken.
       const last = run.failures.map((n) => run.spanOf(n)).findLast((one) => one && one.kind !== 'run')
       return (effect ?? deepest ?? last)?.n0 ?? 1
     }
@@ -468,7 +468,7 @@ export class RunView extends HTMLElement {
     const id = /** @type {string} */ (this.run_id)
     const status = run.last ? run.statusAt(run.last) : 'accepted'
     const t0 = run.beganAt(run.root, run.last)
-    // How it stands is known once it has been read to its end.
+    // The status is known once all events have been loaded.
     const read = this.loaded || over(status)
     const lasted = run.last && read ? duration(run.lasted(run.root, run.last, Date.now()) / 1000) : ''
     const tokens = run.tokensAt(run.last)
@@ -572,19 +572,19 @@ async function* indexOf(id, after, signal) {
   for (let asked = page(after); asked;) {
     const index = await asked
     const next = index.more && index.count ? page(index.last) : undefined
-    // Whoever goes on is told that it failed.
+    // The next iteration reports the failure.
     next?.catch(() => {})
     yield index
     asked = next
   }
 }
 
-/** Where a run comes from. @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
+/** The origin of a run. @param {string|null} parent @param {string|null} schedule @param {{run: string, n: number}|null} forked */
 function links(parent, schedule, forked) {
   const link = (/** @type {string} */ word, /** @type {string} */ run, /** @type {object} */ query = {}) => h('span', {}, `${word} `, h('a', {href: to(['runs', run], query)}, run))
   return [
     parent ? link('started by', parent) : null,
-    forked ? link(`goes on from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
+    forked ? link(`forked from event ${forked.n} of`, forked.run, {n: forked.n}) : null,
     schedule ? h('span', {class: 'soft'}, `schedule ${schedule}`) : null,
   ].filter((one) => one !== null)
 }

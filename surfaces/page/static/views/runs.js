@@ -1,4 +1,4 @@
-// The list of runs: filters in the address, rows as they are asked for, news as they come.
+// The list of runs: filters in the address, rows loaded on demand, live updates.
 
 import {get, to} from '../lib/api.js'
 import {chip, LISTED, look, over} from '../lib/status.js'
@@ -42,7 +42,7 @@ export class RunsView extends HTMLElement {
   show(place) {
     this.asked = Object.fromEntries(FILTERS.map((name) => [name, place.query.get(name) ?? '']))
     this.more = true
-    // What was listed before stands until there is something else.
+    // The previous list stays until the new one has arrived.
     this.read = false
     clearTimeout(this.typing)
     this.list ??= this.build()
@@ -159,7 +159,7 @@ export class RunsView extends HTMLElement {
     const filtered = FILTERS.some((name) => this.asked[name])
     this.list.element.classList.toggle('empty', !this.rows.length)
     if (this.rows.length || !this.read) this.note.replaceChildren()
-    else if (filtered) this.note.replaceChildren(nothing('No run is like that', 'Take a filter away to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
+    else if (filtered) this.note.replaceChildren(nothing('No run matches', 'Remove a filter to see more.', h('a', {class: 'button', href: to(['runs'])}, 'All runs')))
     else this.note.replaceChildren(noRuns('No runs yet', to(['start']), ''))
     this.pill.hidden = !this.news.length
     this.pill.textContent = `${this.news.length} new ↑`
@@ -191,7 +191,7 @@ export class RunsView extends HTMLElement {
     return true
   }
 
-  /** Runs that go on grow older. */
+  /** Update the durations of current runs. */
   tick() {
     for (const span of this.querySelectorAll('[data-since]')) {
       if (span instanceof HTMLElement) span.textContent = duration((Date.now() - Date.parse(span.dataset.since ?? '')) / 1000)
@@ -205,12 +205,12 @@ export class RunsView extends HTMLElement {
     if (this.loading) this.meanwhile.push(...news)
     for (const one of news) this.apply(one.event)
     this.heard()
-    // Which new runs a question is about only the server says.
+    // Only the server can decide which new runs match a query.
     if (QUESTION.test(this.asked.q) || told.some((one) => one.begun)) this.asking ??= setTimeout(() => this.again(), AGAIN_MS)
     if (this.news.length > before) say(`${this.news.length} new runs`)
   }
 
-  /** What has come is shown at the top, unless one looks further down, or is about to click what stands there. */
+  /** Show new runs at the top, unless the list is scrolled down or a row is about to be clicked. */
   shown() {
     if (this.news.length && this.list.top === 0 && !this.list.held) this.merge()
     else this.drawn()

@@ -1,4 +1,4 @@
-// Saved filters: searches of the list under names of one's own, kept by this browser, each a link.
+// Saved filters: named searches of the list, stored in this browser, each a link.
 
 import {tenant, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -15,7 +15,7 @@ function kept() {
     const found = JSON.parse(localStorage.getItem(PLACE) ?? '[]')
     return Array.isArray(found) ? found.filter((one) => typeof one?.name === 'string' && one.asked) : []
   } catch {
-    // Somebody else wrote there: nothing of ours is lost.
+    // Written by another program: no saved filters are lost.
     return []
   }
 }
@@ -23,14 +23,14 @@ function kept() {
 /** @param {Saved[]} saved */
 const keep = (saved) => localStorage.setItem(PLACE, JSON.stringify(saved.slice(0, SAVED_MAX)))
 
-/** The menu of what is saved. @param {() => Record<string, string>} asked what the list is narrowed to now */
+/** The menu of saved filters. @param {() => Record<string, string>} asked what the list is narrowed to now */
 export function savedFilters(asked) {
   const list = h('ul', {})
   const menu = h('details', {class: 'menu', ontoggle: () => menu.open && draw()}, h('summary', {class: 'button'}, 'Saved'), list)
   const save = () => {
     menu.open = false
     const name = h('input', {type: 'text', required: true, autocomplete: 'off'})
-    dialog('Save what is filtered', [field('Name', name)], 'Save', async () => {
+    dialog('Save these filters', [field('Name', name)], 'Save', async () => {
       keep([{name: name.value.trim(), asked: asked()}, ...kept().filter((one) => one.name !== name.value.trim())])
     })
   }

@@ -1,4 +1,4 @@
-// Starting: a run of a definition that is registered, of a text, or like another run; its input as a form or as JSON.
+// Starting: a run of a registered definition, of a text, or like another run; its input as a form or as JSON.
 
 import {get, Refused, send, to} from '../lib/api.js'
 import {fill, h} from '../lib/dom.js'
@@ -15,7 +15,7 @@ export class StartView extends HTMLElement {
   async show(place) {
     const like = place.query.get('like')
     const asked = JSON.stringify([place.names, like])
-    // Whoever comes here again while they write goes on writing.
+    // A repeated visit keeps the unsent input.
     if (asked === this.asked) return
     /** @type {string} */
     this.asked = asked
@@ -31,14 +31,14 @@ export class StartView extends HTMLElement {
     fill(this.forms, this.input.element)
     this.said = h('div')
     const known = h('datalist', {id: 'definitions-registered'})
-    this.definition = h('input', {type: 'text', list: 'definitions-registered', placeholder: 'the name of a registered one', autocomplete: 'off', oninput: () => this.typed()})
-    this.source = h('textarea', {rows: '8', spellcheck: 'false', placeholder: 'or its whole text'})
-    this.run = h('input', {type: 'text', autocomplete: 'off', placeholder: 'given by itself'})
+    this.definition = h('input', {type: 'text', list: 'definitions-registered', placeholder: 'name of a registered definition', autocomplete: 'off', oninput: () => this.typed()})
+    this.source = h('textarea', {rows: '8', spellcheck: 'false', placeholder: 'the text of a definition'})
+    this.run = h('input', {type: 'text', autocomplete: 'off', placeholder: 'generated'})
     this.model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'the default of the worker'})
-    this.more = plain({type: 'object'}, {label: 'Anything else of a start message, as JSON', required: false})
+    this.more = plain({type: 'object'}, {label: 'Other members of the start message, as JSON', required: false})
     this.more.places.get('')?.input?.setAttribute('placeholder', '{"limits": {}, "script": {}}')
     this.definition.value = place.names[0] ?? ''
-    const source = h('details', {}, h('summary', {}, 'A text instead'), field('Definition', this.source))
+    const source = h('details', {}, h('summary', {}, 'Use a text instead'), field('Definition', this.source))
     fill(
       this,
       h('div', {class: 'bar'}, h('h1', {}, like ? `Start like ${like}` : 'Start a run')),
@@ -105,8 +105,8 @@ export class StartView extends HTMLElement {
       about = name ? await get(['definitions', name, 'about']) : {}
     } catch (error) {
       if (name !== this.definition.value.trim()) return
-      // A name that is half written asks for nothing else than before.
-      if (error instanceof Refused && error.status === 404) said(`Nothing is registered as ${name}.`)
+      // An incomplete name keeps the previous form.
+      if (error instanceof Refused && error.status === 404) said(`No definition is registered as ${name}.`)
       else fill(this.said, failure(error))
       return
     }

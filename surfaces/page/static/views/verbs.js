@@ -1,4 +1,4 @@
-// Verbs: what one tells a run. What destroys asks first, and has no key.
+// Verbs: commands to a run. Destructive ones ask for confirmation, and have no key.
 
 import {path, readsOnly, send, to} from '../lib/api.js'
 import {h} from '../lib/dom.js'
@@ -32,14 +32,14 @@ export function verbs(run, status, told) {
   )
 }
 
-/** A button that does what it says, and tells when it could not. @param {string} word @param {() => Promise<unknown>} act */
+/** A button that performs an action, and reports a failure. @param {string} word @param {() => Promise<unknown>} act */
 function atOnce(word, act) {
   const button = h('button', {onclick: async () => {
     button.disabled = true
     try {
       await act()
     } catch (error) {
-      dialog(`${word}: it was refused`, [failure(error)], 'So be it', async () => {})
+      dialog(`${word} was refused`, [failure(error)], 'Close', async () => {})
     } finally {
       button.disabled = false
     }
@@ -47,7 +47,7 @@ function atOnce(word, act) {
   return button
 }
 
-/** @typedef {{at?: number, node?: string, outcome?: boolean}} Place of a fork: behind an event, perhaps an outcome; or as a node is entered */
+/** @typedef {{at?: number, node?: string, outcome?: boolean}} Place of a fork: after an event, which may be an outcome; or at the entry of a node */
 
 /** Fork a run, and go to the fork. @param {string} run @param {object} asked */
 async function forked(run, asked) {
@@ -60,12 +60,12 @@ export function forking(run, {at, node, outcome}) {
   const said = h('textarea', {rows: '4', spellcheck: 'false', placeholder: '{"data": {"hits": 0}}'})
   const model = h('input', {type: 'text', autocomplete: 'off', placeholder: 'as before'})
   const variables = h('textarea', {rows: '2', spellcheck: 'false', placeholder: '{"name": "value"}'})
-  const where = node ? ['It goes on as ', h('code', {}, node), ' is entered'] : [`It goes on behind event ${at}`]
+  const where = node ? ['It continues at the entry of ', h('code', {}, node)] : [`It continues after event ${at}`]
   dialog(`Fork ${run}`, [
-    h('p', {}, ...where, ', as a run of its own; this one stays as it is.'),
-    outcome ? field('What the event says instead, as JSON', said) : null,
+    h('p', {}, ...where, ', as a new run; this one is not changed.'),
+    outcome ? field('Members to replace in the event, as JSON', said) : null,
     field('Model, from there on', model),
-    field('Variables that are set there, as JSON (not of a workflow, which has none)', variables),
+    field('Variables to set, as JSON (workflows have none)', variables),
   ], 'Fork', async () => {
     await forked(run, {
       ...(node ? {from: node} : {at}),
@@ -98,10 +98,10 @@ function signal(tell) {
 
 /** @param {string} run @param {(verb: string, body: object) => Promise<any>} tell */
 function ending(run, tell) {
-  const reason = h('input', {type: 'text', placeholder: 'why, for whoever reads the log'})
+  const reason = h('input', {type: 'text', placeholder: 'why, recorded in the log'})
   const kill = h('input', {type: 'checkbox'})
   dialog(`Cancel ${run}?`, [
-    h('p', {}, 'It unwinds, cleans up, and ends cancelled. What it has done stays done.'),
+    h('p', {}, 'The run stops, cleans up, and ends as cancelled. Effects that have been carried out are not undone.'),
     field('Reason', reason),
     h('label', {class: 'check'}, kill, 'at once, without clean-up (kill)'),
   ], 'Cancel the run', async () => {

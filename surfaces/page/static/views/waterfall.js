@@ -1,4 +1,4 @@
-// The waterfall: a tree of spans in words, and beside it the same on a canvas, in time.
+// The waterfall: a tree of spans as text, and beside it the same spans on a canvas, over time.
 
 import {framed, h} from '../lib/dom.js'
 import {count, duration} from '../lib/format.js'

@@ -1,4 +1,4 @@
-// Workers: who is there to perform runs, which partitions they have, and what waits for them.
+// Workers: the live workers, their partitions, and the waiting commands.
 
 import {get} from '../lib/api.js'
 import {fill, h, settle} from '../lib/dom.js'
@@ -43,17 +43,17 @@ export class WorkersView extends HTMLElement {
     const {starts = 0, commands = 0, held = 0} = found.queue ?? {}
     const waiting = [some(starts, 'start'), `${some(commands, 'command')} waiting`, held ? `${some(held, 'run')} held back` : ''].filter(Boolean)
     settle(note, [`${some(workers.length, 'worker')}`, `${found.partitions ?? 0} partitions`, ...waiting].join(' · '))
-    if (!workers.length) return settle(sheet, nothing('No worker is there', 'Runs that are started wait until one comes:', h('pre', {}, 'callboard worker')))
+    if (!workers.length) return settle(sheet, nothing('No worker is running', 'Started runs wait for a worker:', h('pre', {}, 'callboard worker')))
     const free = found.unowned ?? []
-    // It comes again and again: whoever marks a name keeps what they have marked.
+    // It is redrawn often; a text selection has to survive.
     settle(sheet,
-      free.length ? h('div', {class: 'failure', role: 'alert'}, `Nobody has ${some(free.length, 'partition')}: ${free.join(', ')}`) : null,
+      free.length ? h('div', {class: 'failure', role: 'alert'}, `No worker has ${some(free.length, 'partition')}: ${free.join(', ')}`) : null,
       h('table', {}, h('thead', {}, h('tr', {}, ['Worker', 'Last heard', 'Partitions', 'At work'].map((one) => h('th', {scope: 'col'}, one)))),
         h('tbody', {}, workers.map((/** @type {any} */ one) => h('tr', {},
           h('td', {}, h('strong', {}, one.name), one.guest ? h('span', {class: 'soft'}, ' guest') : null, one.word === 'leaving' ? h('span', {class: 'soft'}, ' leaving') : null),
           h('td', {}, h('span', {class: `status ${one.age_s > LATE_S ? 'failed' : 'ok'}`}, h('span', {class: 'glyph', 'aria-hidden': 'true'}, one.age_s > LATE_S ? '✕' : '✓'), `${duration(one.age_s)} ago`)),
           h('td', {}, owned(one.load?.partitions ?? [], found.partitions)),
-          h('td', {}, one.load ? h('span', {class: 'parts'}, share('run', one.load.runs, one.load.runs_max), share('effect', one.load.effects, one.load.effects_max)) : h('span', {class: 'soft'}, 'it does not say')))))))
+          h('td', {}, one.load ? h('span', {class: 'parts'}, share('run', one.load.runs, one.load.runs_max), share('effect', one.load.effects, one.load.effects_max)) : h('span', {class: 'soft'}, 'unknown')))))))
   }
 }
 
