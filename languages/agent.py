@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
@@ -55,7 +55,7 @@ class Called(Struct, frozen=True):
     output: JSON = None
     error: Failure | None = None
 
-    def told(self) -> ToolOutput:
+    def to_output(self) -> ToolOutput:
         """Return the answer as the next turn carries it."""
         return ToolOutput(self.use.id, of=self.key) if self.key else ToolOutput(self.use.id, error=self.error)
 
@@ -98,7 +98,7 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
         said = replace(said, calls=[*said.calls, *made])
         if turn == policy.turns_max:
             break
-        told = Message("user", [call.told() for call in made])
+        told = Message("user", [call.to_output() for call in made])
         request = ModelRequest(
             purpose=request.purpose,
             model=request.model,
@@ -147,7 +147,7 @@ async def _call(
         )
         return Called(use, error=Failure("tool.invalid_input", use.fault))
     checked = use.tool in policy.check_inputs
-    faults = await computed(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
+    faults = await compute(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
     if faults:
         told = "; ".join(faults)
         if tells:
@@ -160,7 +160,7 @@ async def _call(
             return Called(use, node.key(slot), error=error)
 
 
-def structured(reply: ModelReply, *, asked: bool) -> JSON:
+def read_structured_answer(reply: ModelReply, *, asked: bool) -> JSON:
     """Return the structured answer in a reply, or None.
 
     It is what the provider delivered as data; else, where a schema was ``asked`` for, the JSON that the text is or
@@ -168,11 +168,11 @@ def structured(reply: ModelReply, *, asked: bool) -> JSON:
     """
     if reply.data is not None:
         return reply.data
-    found = json_in(reply.text)
+    found = find_json(reply.text)
     return found if asked or isinstance(found, dict) else None
 
 
-def json_in(text: str) -> JSON:
+def find_json(text: str) -> JSON:
     """Return the JSON value that a text is, or that its last fenced block is; None if there is neither, or if it nests
     too deep to continue with."""
     for candidate in (text.strip(), _last_block(text)):

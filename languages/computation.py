@@ -17,7 +17,7 @@ AT_ONCE_STEPS = 1_000
 """How many steps work may take on the loop's thread: some milliseconds."""
 
 
-async def computed(stage: Stage, work: Callable[[], T]) -> T:
+async def compute(stage: Stage, work: Callable[[], T]) -> T:
     """Return what a pure function returns, or raise what it raises. It makes its `Steps` itself, each time again."""
     try:
         with at_once(AT_ONCE_STEPS):

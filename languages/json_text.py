@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callboard.bus.events import Problem
-from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.languages.problems import Location, Place, Tree, format_location
 from callboard.lib.json_types import JSON
 
 DEPTH_MAX = 256
@@ -161,7 +161,7 @@ class _Reader:
 
     def _complain(self, at: int, location: Location, message: str) -> None:
         place = self.place(at)
-        self.problems.append(Problem("PARSE", message, dotted(location), place.line, place.column))
+        self.problems.append(Problem("PARSE", message, format_location(location), place.line, place.column))
 
 
 def _refuse_constant(name: str) -> None:

@@ -63,7 +63,7 @@ class Kit:
         return import_module(self.authoring_module).AUTHORING if self.authoring_module else Authoring()
 
 
-def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
+def find_fields(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
     """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line.
 
     So a broken document is recognised by the same fields, and its own language says what is wrong with it.

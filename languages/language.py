@@ -370,7 +370,7 @@ class Stage(Protocol):
         """
         ...
 
-    def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
+    def record_sources(self, sources: dict[str, dict[str, Any]]) -> None:
         """State what the definition's sources were resolved to."""
         ...
 

@@ -11,7 +11,7 @@ from callboard.languages.language import STRICT, Definition, Language, Plan
 from callboard.languages.problems import kind_of
 
 
-def planned(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
+def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
     """Admit a start in its language. ``options.strict`` is the same in all of them: none sees it, every plan has it."""
     strict: object = start.options.get(STRICT, False)
     others = {name: value for name, value in start.options.items() if name != STRICT}

@@ -81,7 +81,7 @@ class Tree(Struct, frozen=True):
         return Problem(
             code=code,
             message=message,
-            where=dotted(location),
+            where=format_location(location),
             line=place.line if place else None,
             column=place.column if place else None,
             expected=expected,
@@ -89,7 +89,7 @@ class Tree(Struct, frozen=True):
         )
 
 
-def dotted(location: Location) -> str:
+def format_location(location: Location) -> str:
     """Write a location the way people read it: ``nodes.gather.rules[0]``, odd names quoted: ``nodes["a b"]``."""
     text = ""
     for step in location:
@@ -118,7 +118,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, candidates, n=1, cutoff=0.75)), None)
 
 
-def misspelled(name: str, given: Iterable[str]) -> str | None:
+def find_misspelled(name: str, given: Iterable[str]) -> str | None:
     """Return what was given in place of a name that is missing: near enough, or with more or less of it."""
     close = [one for one in given if len(one) <= NAME_COMPARED_CHARS_MAX]
     return next(iter(get_close_matches(name, close[:NAMES_COMPARED_MAX], n=1, cutoff=MISSPELLED_MIN)), None)
@@ -126,13 +126,13 @@ def misspelled(name: str, given: Iterable[str]) -> str | None:
 
 def missing(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
     """Make the problem of a field that is missing; it shows the unknown one that was probably meant, if any was."""
-    meant = misspelled(str(location[-1]), (one for one in given if one not in known))
+    meant = find_misspelled(str(location[-1]), (one for one in given if one not in known))
     if meant is None:
         return tree.problem("SCHEMA", "is required", location)
     found = tree.problem(
         "SCHEMA", f"is required; is {meant!r} meant?", (*location[:-1], meant), expected=str(location[-1])
     )
-    return replace(found, where=dotted(location))
+    return replace(found, where=format_location(location))
 
 
 _HINTS: ContextVar[Steps] = ContextVar("hints")

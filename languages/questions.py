@@ -25,10 +25,10 @@ async def choose(
     _slot, outcome = await patient_turn(node, slot, replace(request, purpose="route", choices=choices))
     if isinstance(outcome, Failed):
         return outcome
-    return Ok(chosen(outcome.value, [choice.id for choice in choices], apart=apart))
+    return Ok(find_choice(outcome.value, [choice.id for choice in choices], apart=apart))
 
 
-def chosen(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
+def find_choice(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
     """Find the choice that a reply names: its id exactly, else the only id that occurs in it as a word.
 
     ``apart``: an id within another one that occurs does not count, as ``order`` in ``new order``; and where no id

@@ -16,7 +16,7 @@ from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, Language
-from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of, misspelled
+from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
 from callboard.languages.titles import title_of
@@ -72,7 +72,7 @@ def about(definition: Definition[Any]) -> About:
     return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
-def parsed(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
+def parse_definition(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
     """Read a definition's text in the language that is named, or in whichever it is written.
 
     ``file`` is the name of its file, if it has one.
@@ -137,7 +137,7 @@ def _closest(source: str) -> str | None:
 def _nearness(fields: Sequence[str], names: Sequence[str]) -> float:
     """Say how near some names are to the fields of a language, each of which counts for 1."""
     others = [name for name in names if name not in fields]
-    nearest = {field: misspelled(field, others) for field in fields if field not in names}
+    nearest = {field: find_misspelled(field, others) for field in fields if field not in names}
     near = sum(SequenceMatcher(None, field, meant).ratio() for field, meant in nearest.items() if meant)
     return near + len(fields) - len(nearest)
 

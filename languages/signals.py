@@ -3,7 +3,7 @@
 from callboard.lib.json_types import JSON
 
 
-def is_meant(data: JSON, match: JSON) -> bool:
+def matches_signal(data: JSON, match: JSON) -> bool:
     """Whether a signal with this data is for someone who waits for ``match``; None waits for any."""
     return match is None or has(data, match)
 

@@ -19,7 +19,7 @@ from yaml.tokens import ScalarToken
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
-from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.languages.problems import Location, Place, Tree, format_location
 from callboard.lib.json_types import JSON
 from callboard.lib.text import joined
 
@@ -195,7 +195,7 @@ class _Builder:
 
     def _complain(self, node: Node, location: Location, message: str) -> None:
         place = _place(node)
-        self.problems.append(Problem("PARSE", message, dotted(location), place.line, place.column))
+        self.problems.append(Problem("PARSE", message, format_location(location), place.line, place.column))
 
 
 def _place(node: Node) -> Place:

@@ -190,7 +190,7 @@ def _mismatch(symbol: str, left: Value, right: Value) -> EvaluationError:
     return EvaluationError(f"cannot {_VERBS[symbol]} {key_kind(left)} and {key_kind(right)}{hint}")
 
 
-def negated(value: Value) -> Value:
+def negate(value: Value) -> Value:
     """Return ``-value``.
 
     :raises EvaluationError: if it is not an int or double, or the smallest int

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.comprehensions import not_bool
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.members import has, index, key_kind, key_value, select, stored_key
 from callboard.languages.cel.overloads import Counted, Dispatch, no_overload
 from callboard.languages.cel.scope import BINDINGS, BUDGET, Run, Scope
@@ -79,7 +79,7 @@ def presence(operand: Run, name: str) -> Run:
     return lambda scope: has(operand(scope), name)
 
 
-def inverted(value: Value) -> bool:
+def invert(value: Value) -> bool:
     if type(value) is bool:
         return not value
     raise EvaluationError(f"'!' negates a bool, not {key_kind(value)}")
@@ -89,7 +89,7 @@ def unary(function: Callable[[Value], Value], operand: Run) -> Run:
     return lambda scope: function(operand(scope))
 
 
-def indexed(operand: Run, position: Run) -> Run:
+def element(operand: Run, position: Run) -> Run:
     """``operand[position]``"""
 
     def run(scope: Scope) -> Value:
@@ -162,14 +162,14 @@ def mapping(entries: list[tuple[Run, Run]]) -> Run:
             if type(key) is str:
                 scope[BUDGET].take_text(len(key))
             if key in made:
-                raise EvaluationError(f"the map has the key {shown(key_value(key))} twice")
+                raise EvaluationError(f"the map has the key {show_value(key_value(key))} twice")
             made[key] = value_run(scope)
         return made
 
     return run
 
 
-def dispatched(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
+def function_call(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
     """Call the overload that the arguments' types ask for; a function that does not exist has none."""
     counted = {types: overload.function for types, overload in overloads.items() if isinstance(overload, Counted)}
     plain = {types: overload for types, overload in overloads.items() if not isinstance(overload, Counted)}

@@ -147,14 +147,14 @@ Compare = Callable[[Value, Value, Budget], bool]
 
 
 def _check_types(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
-    def compared(left: Value, right: Value, budget: Budget) -> bool:
+    def check_and_compare(left: Value, right: Value, budget: Budget) -> bool:
         if comparable(left, right):
             if type(left) in _TEXTS:
                 budget.take_text(min(len(left), len(right)))
             return compare(left, right)
         raise EvaluationError(f"cannot compare {key_kind(left)} {operator} {key_kind(right)}")
 
-    return compared
+    return check_and_compare
 
 
 def _less(left: Value, right: Value) -> bool:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from callboard.languages.cel.arithmetic import negated, operator
+from callboard.languages.cel.arithmetic import negate, operator
 from callboard.languages.cel.closures import (
     arithmetic,
     choose,
     constant,
-    dispatched,
-    indexed,
-    inverted,
+    element,
+    function_call,
+    invert,
     listing,
     logic,
     mapping,
@@ -75,7 +75,7 @@ class Compiler(Struct):
             case Has():
                 return presence(self.compile(node.operand), node.field)
             case Index():
-                return indexed(self.compile(node.operand), self.compile(node.index))
+                return element(self.compile(node.operand), self.compile(node.index))
             case Call():
                 return self._call(node)
             case ListOf():
@@ -83,7 +83,7 @@ class Compiler(Struct):
             case MapOf():
                 return mapping([(self.compile(key), self.compile(value)) for key, value in node.entries])
             case Unary():
-                return unary(inverted if node.operator == "!" else negated, self.compile(node.operand))
+                return unary(invert if node.operator == "!" else negate, self.compile(node.operand))
             case Arithmetic():
                 rest = [(operator(symbol), self.compile(operand)) for symbol, operand in node.rest]
                 return arithmetic(self.compile(node.first), rest)
@@ -158,13 +158,13 @@ class Compiler(Struct):
         if name not in FUNCTIONS.member_names:
             self.unknown_functions.add(name)
         runs = [self.compile(part) for part in (node.target, *arguments)]
-        return dispatched(name, FUNCTIONS.member(name, len(runs)), runs, member=True)
+        return function_call(name, FUNCTIONS.member(name, len(runs)), runs, member=True)
 
     def _plain(self, name: str, arguments: Sequence[Node]) -> Run:
         if name not in FUNCTIONS.names and name not in CLOCK_FUNCTIONS:
             self.unknown_functions.add(name)
         runs = [self.compile(argument) for argument in arguments]
-        return dispatched(name, FUNCTIONS.plain(name, len(runs)), runs, member=False)
+        return function_call(name, FUNCTIONS.plain(name, len(runs)), runs, member=False)
 
     # -- containers ----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 from callboard.languages.cel.arithmetic import quotient, remainder
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.errors import EvaluationError, shown
-from callboard.languages.cel.overloads import Counted, Declarations, of_texts
+from callboard.languages.cel.errors import EvaluationError, show_value
+from callboard.languages.cel.overloads import Counted, Declarations, count_texts
 from callboard.languages.cel.patterns import matches
 from callboard.languages.cel.temporal import NS, to_datetime
 from callboard.languages.cel.text_search import contains
@@ -31,7 +31,7 @@ _FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 
 
 @lru_cache(ZONES_KEPT_MAX)
-def zone(name: str) -> tzinfo:
+def find_zone(name: str) -> tzinfo:
     """Return a time zone: a name of the IANA's database, or an offset such as ``+02:00``.
 
     :raises EvaluationError: if none exists of that name
@@ -45,13 +45,13 @@ def zone(name: str) -> tzinfo:
             return ZoneInfo(name)
         except (ValueError, OSError, LookupError):
             pass
-    raise EvaluationError(f"{shown(name)} is no time zone; write one like 'Europe/Paris' or '+02:00'")
+    raise EvaluationError(f"{show_value(name)} is no time zone; write one like 'Europe/Paris' or '+02:00'")
 
 
 def _local(timestamp: Timestamp, name: str | None) -> datetime:
     instant = to_datetime(timestamp)
     try:
-        return instant.astimezone(zone(name)) if name is not None else instant.astimezone(UTC)
+        return instant.astimezone(find_zone(name)) if name is not None else instant.astimezone(UTC)
     except OverflowError:
         raise EvaluationError("in that time zone the instant lies outside of the years 1 to 9999") from None
 
@@ -95,8 +95,8 @@ CORE: Declarations = {
     **{f"size({kind})": _size for kind in ("string", "bytes", "list", "map")},
     **{f"{kind}.size()": _size for kind in ("string", "bytes", "list", "map")},
     "string.contains(string)": Counted(contains),
-    "string.startsWith(string)": of_texts(str.startswith),
-    "string.endsWith(string)": of_texts(str.endswith),
+    "string.startsWith(string)": count_texts(str.startswith),
+    "string.endsWith(string)": count_texts(str.endswith),
     "string.matches(string)": Counted(matches),
     "matches(string, string)": Counted(matches),
     **{f"timestamp.{name}()": _part_in_utc(part) for name, part in _PARTS.items()},

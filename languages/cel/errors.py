@@ -54,7 +54,7 @@ class Unrepresentable(ExpressionError):
     """An expression has a value, but none that JSON can hold without loss."""
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Return a value as a message shows it: quoted, and shortened if it is long."""
     text = repr(value[: SHOWN_MAX + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"

@@ -6,7 +6,7 @@ from callboard.languages.cel.encoders_profile import ENCODERS
 from callboard.languages.cel.json_functions import from_json, to_json
 from callboard.languages.cel.lists_profile import LISTS_PROFILE
 from callboard.languages.cel.math_profile import MATH
-from callboard.languages.cel.overloads import Counted, Declarations, Functions, parsed
+from callboard.languages.cel.overloads import Counted, Declarations, Functions, count_parsing
 from callboard.languages.cel.scope import BUDGET, CLOCK, Run, Scope
 from callboard.languages.cel.sets_profile import SETS
 from callboard.languages.cel.strings_profile import STRINGS
@@ -17,7 +17,7 @@ MWL: Declarations = {
     "toJson(any)": Counted(to_json),
     "fromJson(string)": Counted(from_json),
     "durationToIso8601(duration)": iso8601_text,
-    "durationFromIso8601(string)": parsed(read_iso8601),
+    "durationFromIso8601(string)": count_parsing(read_iso8601),
 }
 """MWL's own functions (expressions, "MWL functions"), but for the two that read the clock."""
 

@@ -16,7 +16,7 @@ class BadLiteral(Exception):
     """A literal represents nothing; the text says why."""
 
 
-def whole(text: str, *, negative: bool) -> int:
+def read_int(text: str, *, negative: bool) -> int:
     """Read an int literal, with the sign before it.
 
     :raises BadLiteral: if it does not fit 64 bits
@@ -28,7 +28,7 @@ def whole(text: str, *, negative: bool) -> int:
     return number
 
 
-def unsigned(text: str) -> UInt:
+def read_uint(text: str) -> UInt:
     """Read a uint literal.
 
     :raises BadLiteral: if it does not fit 64 bits
@@ -45,7 +45,7 @@ def _digits(text: str) -> int:
     return int(text, 16) if text[:2] == "0x" else int(text)
 
 
-def double(text: str, *, negative: bool) -> float:
+def read_double(text: str, *, negative: bool) -> float:
     """Read a double literal, with the sign before it.
 
     :raises BadLiteral: if it is beyond the finite doubles
@@ -56,7 +56,7 @@ def double(text: str, *, negative: bool) -> float:
     return -number if negative else number
 
 
-def text_or_bytes(literal: str, *, raw: bool) -> str | bytes:
+def read_text_or_bytes(literal: str, *, raw: bool) -> str | bytes:
     """Read a string or bytes literal, prefix and quotes included.
 
     :raises BadLiteral: if an escape in it has no meaning

@@ -21,7 +21,7 @@ Refuse = Callable[[str, int], CelSyntaxError]
 """Makes the error about an offset of the expression."""
 
 
-def expanded(call: Call, refuse: Refuse) -> Node:
+def expand_macro(call: Call, refuse: Refuse) -> Node:
     """Return what a call represents: itself, unless it is a macro.
 
     :raises CelSyntaxError: if a macro's arguments are not of its form; ``refuse`` makes it

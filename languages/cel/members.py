@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
 
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.values import (
     LISTS,
     MAPS,
@@ -131,7 +131,7 @@ def contains_key(value: dict[Value, Value], key: Value) -> bool:
 
 def no_such_key(value: dict[Value, Value], key: Value) -> EvaluationError:
     """Make the error about a key that is not there."""
-    return EvaluationError(lambda: f"no such key: {shown(key)} ({_keys_hint(value, key)})")
+    return EvaluationError(lambda: f"no such key: {show_value(key)} ({_keys_hint(value, key)})")
 
 
 def _keys_hint(value: dict[Value, Value], key: Value) -> str:
@@ -141,6 +141,6 @@ def _keys_hint(value: dict[Value, Value], key: Value) -> str:
     short = [name for name in known if len(name) <= KEY_COMPARED_CHARS_MAX]
     sought = str(key)
     if len(sought) <= KEY_COMPARED_CHARS_MAX and (meant := get_close_matches(sought, short, n=1, cutoff=0.75)):
-        return f"did you mean {shown(meant[0])}?"
-    listed = ", ".join(shown(name)[1:-1] for name in sorted(known)[:KEYS_LISTED_MAX])
+        return f"did you mean {show_value(meant[0])}?"
+    listed = ", ".join(show_value(name)[1:-1] for name in sorted(known)[:KEYS_LISTED_MAX])
     return f"there are: {listed}, …" if len(value) > KEYS_LISTED_MAX else f"there are: {listed}"

@@ -13,7 +13,7 @@ PRECEDENCE: dict[str, int] = {
 """The higher binds the stronger. All of them group from left to right."""
 
 
-def joined(token: Token, left: Node, right: Node) -> Node:
+def join_operands(token: Token, left: Node, right: Node) -> Node:
     """Join two operands, continuing the left one's chain where it is one of this operator's."""
     at, operator = token.at, token.text
     match PRECEDENCE[operator]:

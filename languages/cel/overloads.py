@@ -78,7 +78,7 @@ class Functions:
         return self._members.get((name, count), {})
 
 
-def of_texts(function: Callable[..., Value]) -> Counted:
+def count_texts(function: Callable[..., Value]) -> Counted:
     """Declare a function that goes once through the texts and bytes among its arguments."""
 
     def counted(budget: Budget, *arguments: Value) -> Value:
@@ -88,7 +88,7 @@ def of_texts(function: Callable[..., Value]) -> Counted:
     return Counted(counted)
 
 
-def parsed(function: Callable[[str], Value]) -> Counted:
+def count_parsing(function: Callable[[str], Value]) -> Counted:
     """Declare a function that reads an instant, a duration or the like out of a short text."""
 
     def counted(budget: Budget, text: str) -> Value:

@@ -1,10 +1,10 @@
 """A parser by precedence: an expression's tokens as a tree of `syntax` nodes."""
 
-from callboard.languages.cel.errors import CelSyntaxError, shown
+from callboard.languages.cel.errors import CelSyntaxError, show_value
 from callboard.languages.cel.lexer import KEYWORDS, RESERVED, Token, syntax_error, tokens
-from callboard.languages.cel.literals import BadLiteral, double, text_or_bytes, unsigned, whole
-from callboard.languages.cel.macros import expanded
-from callboard.languages.cel.operators import PRECEDENCE, joined
+from callboard.languages.cel.literals import BadLiteral, read_double, read_int, read_text_or_bytes, read_uint
+from callboard.languages.cel.macros import expand_macro
+from callboard.languages.cel.operators import PRECEDENCE, join_operands
 from callboard.languages.cel.syntax import (
     Call,
     Choose,
@@ -73,7 +73,7 @@ class _Parser:
         return syntax_error(self._source, message, at)
 
     def _unexpected_token(self, expected: str) -> CelSyntaxError:
-        found = "the expression ends" if self._now.kind == "end" else f"found {shown(self._now.text)}"
+        found = "the expression ends" if self._now.kind == "end" else f"found {show_value(self._now.text)}"
         return self._refuse(f"{found} where {expected} should be", self._now.at)
 
     def _take(self, text: str) -> bool:
@@ -111,7 +111,7 @@ class _Parser:
         while (precedence := PRECEDENCE.get(self._now.text, 0)) >= least:
             token = self._now
             self._next += 1
-            left = joined(token, left, self._binary(precedence + 1))
+            left = join_operands(token, left, self._binary(precedence + 1))
         self._nesting -= 1
         return left
 
@@ -146,7 +146,7 @@ class _Parser:
             self._next -= 1
             raise self._unexpected_token("a member's name (one that is no plain word is read as value['name'])")
         if self._now.text == "(":
-            return expanded(Call(name.at, name.text, node, self._arguments()), self._refuse)
+            return expand_macro(Call(name.at, name.text, node, self._arguments()), self._refuse)
         if self._now.text == "{" and isinstance(node, Name | Select):
             raise self._no_messages()
         return Select(name.at, node, name.text)
@@ -187,7 +187,7 @@ class _Parser:
         if token.text in RESERVED:
             raise self._refuse(f"{token.text!r} is a reserved word and cannot be a name", token.at)
         if self._now.text == "(":
-            return expanded(Call(token.at, token.text, None, self._arguments()), self._refuse)
+            return expand_macro(Call(token.at, token.text, None, self._arguments()), self._refuse)
         if self._now.text == "{":
             raise self._no_messages()
         return Name(token.at, token.text, absolute)
@@ -201,17 +201,17 @@ class _Parser:
         try:
             match token.kind:
                 case "int":
-                    return Literal(token.at, whole(token.text, negative=negative))
+                    return Literal(token.at, read_int(token.text, negative=negative))
                 case "uint":
-                    return Literal(token.at, unsigned(token.text))
+                    return Literal(token.at, read_uint(token.text))
                 case _:
-                    return Literal(token.at, double(token.text, negative=negative))
+                    return Literal(token.at, read_double(token.text, negative=negative))
         except BadLiteral as bad:
             raise self._refuse(str(bad), token.at) from None
 
     def _text(self, token: Token) -> Node:
         try:
-            return Literal(token.at, text_or_bytes(token.text, raw=token.kind == "raw"))
+            return Literal(token.at, read_text_or_bytes(token.text, raw=token.kind == "raw"))
         except BadLiteral as bad:
             raise self._refuse(str(bad), token.at) from None
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.conversions import bytes_of_text
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.members import index, items_of, key_kind, keys_of
 from callboard.languages.cel.temporal import NS, timestamp_text
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
@@ -31,7 +31,7 @@ _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
 _INTEGERS = frozenset((int, UInt))
 
 
-def formatted(budget: Budget, pattern: str, arguments: list[Value]) -> str:
+def fill_format(budget: Budget, pattern: str, arguments: list[Value]) -> str:
     """Fill a pattern's clauses with the arguments, in order.
 
     :raises EvaluationError: if a clause is unknown, or has no argument, or one that it cannot write
@@ -48,13 +48,15 @@ def formatted(budget: Budget, pattern: str, arguments: list[Value]) -> str:
         precision, letter = match[1], match[2]
         write = _CLAUSES.get(letter or "")
         if write is None or precision == "":
-            raise EvaluationError(f"{shown(match[0])} is no clause of format(); there are %s %d %f %e %x %X %o %b %%")
+            raise EvaluationError(
+                f"{show_value(match[0])} is no clause of format(); there are %s %d %f %e %x %X %o %b %%"
+            )
         if precision is not None and (len(precision) > 4 or int(precision) > PRECISION_MAX):
-            raise EvaluationError(f"{shown(match[0])} asks for more than {PRECISION_MAX} digits")
+            raise EvaluationError(f"{show_value(match[0])} asks for more than {PRECISION_MAX} digits")
         try:
             value = next(values)
         except StopIteration:
-            raise EvaluationError(f"format() has no argument left for {shown(match[0])}") from None
+            raise EvaluationError(f"format() has no argument left for {show_value(match[0])}") from None
         return write(value, PRECISION if precision is None else int(precision), budget)
 
     return _CLAUSE.sub(fill, pattern)

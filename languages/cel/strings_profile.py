@@ -6,8 +6,8 @@ from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_size
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
-from callboard.languages.cel.overloads import Counted, Declarations, of_texts
-from callboard.languages.cel.string_format import formatted
+from callboard.languages.cel.overloads import Counted, Declarations, count_texts
+from callboard.languages.cel.string_format import fill_format
 from callboard.languages.cel.text_search import count_search, find, find_last
 from callboard.languages.cel.values import SIZE_MAX, CelList, Value
 
@@ -141,11 +141,11 @@ STRINGS: Declarations = {
     "string.replace(string, string, int)": Counted(_replace),
     "string.split(string)": Counted(_split),
     "string.split(string, int)": Counted(_split),
-    "string.substring(int)": of_texts(_substring),
-    "string.substring(int, int)": of_texts(_substring),
+    "string.substring(int)": count_texts(_substring),
+    "string.substring(int, int)": count_texts(_substring),
     "string.trim()": Counted(_trim),
-    "string.reverse()": of_texts(lambda text: text[::-1]),
-    "string.format(list)": Counted(formatted),
+    "string.reverse()": count_texts(lambda text: text[::-1]),
+    "string.format(list)": Counted(fill_format),
     "list.join()": Counted(_join),
     "list.join(string)": Counted(_join),
     "strings.quote(string)": Counted(_quote),

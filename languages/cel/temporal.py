@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
 
 NS = 1_000_000_000
@@ -71,7 +71,7 @@ def read_timestamp(text: str) -> Timestamp:
     :raises EvaluationError: if the text is none
     """
     match = _RFC3339.fullmatch(text) if len(text) <= CHARS_MAX else None
-    bad = EvaluationError(f"{shown(text)} is no timestamp; one is written like 2024-01-15T09:30:00Z")
+    bad = EvaluationError(f"{show_value(text)} is no timestamp; one is written like 2024-01-15T09:30:00Z")
     if match is None:
         raise bad
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
@@ -109,12 +109,12 @@ def read_duration(text: str) -> Duration:
     body = text[1:] if text[:1] in ("-", "+") else text
     at = ns = 0
     if len(text) > CHARS_MAX:
-        raise EvaluationError(f"{shown(text)} is no duration: it has more than {CHARS_MAX} characters")
+        raise EvaluationError(f"{show_value(text)} is no duration: it has more than {CHARS_MAX} characters")
     while (match := _DURATION_PART.match(body, at)) and len(match[1]) <= DIGITS_MAX:
         ns += _scale_number(match[1], _UNITS[match[2]])
         at = match.end()
     if body != "0" and (at < len(body) or not body):
-        raise EvaluationError(f"{shown(text)} is no duration; one is written like 1h30m, 90s or 500ms")
+        raise EvaluationError(f"{show_value(text)} is no duration; one is written like 1h30m, 90s or 500ms")
     return checked_duration(sign * ns)
 
 
@@ -154,6 +154,6 @@ def read_iso8601(text: str) -> Duration:
     given = [number for number in numbers if number]
     fractional = any("." in number or "," in number for number in given[:-1])
     if match is None or not given or fractional or any(len(number) > DIGITS_MAX for number in given):
-        raise EvaluationError(f"{shown(text)} is no ISO 8601 duration; one is written like PT30S, PT1H30M or P1D")
+        raise EvaluationError(f"{show_value(text)} is no ISO 8601 duration; one is written like PT30S, PT1H30M or P1D")
     ns = sum(_scale_number(number, unit) for number, unit in zip(numbers, _ISO_UNITS, strict=True) if number)
     return checked_duration(-ns if match[1] == "-" else ns)

@@ -18,9 +18,9 @@ from callboard.languages.flow.inspection import (
     comment,
     fields,
     items,
+    of_type,
     structural,
     text,
-    typed,
     whole_number,
 )
 from callboard.languages.flow.targets import ENVELOPE_FIELDS, call, stack
@@ -88,7 +88,7 @@ def _gather_step(here: Here, name: str, value: dict[str, Any]) -> None:
     one = partial(call, gathered=True)
     known: dict[str, Check] = {
         **_COMMON,
-        "over": typed(list, expected="an array, or an expression that gives one"),
+        "over": of_type(list, expected="an array, or an expression that gives one"),
         "call": one,
         "calls": items(one, filled=True),
         "completion": _completion,
@@ -156,7 +156,7 @@ def _clause(here: Here, value: JSON, *, step: str, required: tuple[str, ...]) ->
         "comment": comment,
     }
     if "when" in required:
-        known = {"when": typed(expected="an expression: {{ … }}"), **known}
+        known = {"when": of_type(expected="an expression: {{ … }}"), **known}
     elif isinstance(value, dict) and "when" in value:
         here.at("when").error("SCHEMA", "the default has no condition: it is taken when no case is")
         known["when"] = lambda _here, _value: None

@@ -18,7 +18,7 @@ from callboard.languages.flow.rules import LATEST
 from callboard.languages.flow.shipped import CONTRACTS, NEED_A_MODEL
 from callboard.languages.flow.subjects import subjects
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
-from callboard.languages.problems import Location, dotted
+from callboard.languages.problems import Location, format_location
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_types import JSON
 
@@ -69,7 +69,7 @@ def _parameters(written: JSON, location: Location = ()) -> Iterator[TurnParamete
         case {"provider": str(uri), "with": {**given}} if uri in NEED_A_MODEL:
             model = given.get("model", "")
             if (names := list(given_parameters(given))) and isinstance(model, str) and "{{" not in model:
-                yield TurnParameters(dotted((*location, "with")), names, model)
+                yield TurnParameters(format_location((*location, "with")), names, model)
         case _:
             pass
     if isinstance(written, dict | list):

@@ -13,7 +13,7 @@ from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
 from callboard.languages.flow.schema import flow_schema
 from callboard.languages.language import Definition
-from callboard.languages.problems import dotted
+from callboard.languages.problems import format_location
 from callboard.lib.json_decoder import decode_json
 
 
@@ -23,7 +23,7 @@ def _about(flow: Flow) -> About:
 
 
 def _children(definition: Definition[Flow]) -> dict[str, str]:
-    return {dotted(at): file for at, file in child_files(decode_json(definition.canonical))}
+    return {format_location(at): file for at, file in child_files(decode_json(definition.canonical))}
 
 
 def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:

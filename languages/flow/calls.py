@@ -7,9 +7,9 @@ when its fan-out is complete (specification: *The Call interface and Result*).
 from typing import Any
 
 from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, Place, apart, check_arguments, evaluated, object_of
+from callboard.languages.flow.frame import Frame, Place, check_arguments, evaluate_field, object_of, run_apart
 from callboard.languages.flow.providers import Dispatch, dispatch
-from callboard.languages.flow.result import Fault, Result, is_success, success, superseding
+from callboard.languages.flow.result import Fault, Result, is_success, success, supersede
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.lib.json_types import JSON
@@ -50,7 +50,7 @@ class CallRun:
         await stage.breathe()
         try:
             scope = self._scope()
-            input = await evaluated(stage, call.input, scope, self._view["input"])
+            input = await evaluate_field(stage, call.input, scope, self._view["input"])
             await stage.breathe()
             arguments = await object_of(stage, call.arguments, scope)
             if call.flow is None:
@@ -77,7 +77,7 @@ class CallRun:
         flow, frame = self._call.flow, self._frame
         assert flow is not None
         run = frame.execution.run_frame(frame.execution, flow, self._place.path, input, arguments)
-        completed = await apart(frame.stage, run)
+        completed = await run_apart(frame.stage, run)
         self._window = {
             "flow": {
                 "input": completed.input,
@@ -98,13 +98,13 @@ class CallRun:
         await self._frame.stage.breathe()
         try:
             if is_success(settled):
-                value = await evaluated(self._frame.stage, self._call.value, scope, settled["value"])
+                value = await evaluate_field(self._frame.stage, self._call.value, scope, settled["value"])
                 await self._frame.stage.breathe()
                 await self._frame.assign(self._call.on_success, scope)
                 return success(value)
             await self._frame.assign(self._call.on_failure, scope)
         except Fault as fault:
-            return superseding(fault.result, settled)
+            return supersede(fault.result, settled)
         return settled
 
     def _scope(self, settled: Result | None = None) -> Scope:

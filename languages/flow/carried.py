@@ -16,9 +16,9 @@ are the interpreter's own.
 
 from msgspec import Struct
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
+from callboard.languages.flow.dispatches import MALFORMED, TIMING, expose_metadata
 from callboard.languages.flow.frame import aspect, outcome_of
 from callboard.languages.flow.result import (
     CHAIN_DEPTH_MAX,
@@ -29,7 +29,7 @@ from callboard.languages.flow.result import (
     failure,
     is_success,
     success,
-    superseding,
+    supersede,
 )
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
@@ -74,12 +74,12 @@ class Carried(Plain):
             risen = rising
             if arguments is not None and name in self._contract.phases:
                 risen = await self._act_on_way_up(around, name, arguments, rising)
-                scope = around.contributing(around.with_result(scope, risen))
+                scope = around.with_metadata(around.with_result(scope, risen))
             if is_success(risen) == is_success(rising):
-                risen = await around.shaped(name, scope, risen)
+                risen = await around.shape_result(name, scope, risen)
             await around.frame.assign(around.phase(name).assign, scope)
         except Fault as fault:
-            return superseding(fault.result, rising)
+            return supersede(fault.result, rising)
         return risen
 
     async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
@@ -102,14 +102,14 @@ class Carried(Plain):
         if kind == "control":
             if name == "onFailure" and is_success(given):
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} cannot make a success of a failure"))
-            return superseding(given, rising)
+            return supersede(given, rising)
         if not is_success(given):
             raise Fault(given)
         if kind == "side-effect":
             return rising
         if name == "onSuccess":
             return success(given["value"])
-        return superseding(self._envelope(given["value"]), rising)
+        return supersede(self._envelope(given["value"]), rising)
 
     def _envelope(self, value: JSON) -> Result:
         match value:
@@ -151,7 +151,7 @@ class Carried(Plain):
         if not isinstance(outcome, Ok):
             raise Fault(as_envelope(outcome.error))
         depth_max = DEPTH_MAX + CHAIN_DEPTH_MAX
-        if await computed(around.frame.stage, lambda: too_deep(outcome.value, depth_max)):
+        if await compute(around.frame.stage, lambda: too_deep(outcome.value, depth_max)):
             raise Fault(failure(MALFORMED, f"the answer of {self._contract.uri} {TOO_DEEP}"))
         match outcome.value:
             case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":
@@ -166,7 +166,7 @@ class Carried(Plain):
                 action = Action(result)
             case other:
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} answered with no Result: {other!r:.200}"))
-        shown = exposed(self._contract, metadata)
+        shown = expose_metadata(self._contract, metadata)
         around.contributed = {
             **around.contributed,
             **{member: value for member, value in shown.items() if member not in TIMING},

@@ -12,7 +12,7 @@ from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.inspection import Findings
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition
-from callboard.languages.problems import Location, dotted
+from callboard.languages.problems import Location, format_location
 from callboard.lib.json_types import JSON
 
 URI = DEFINITION.contract.uri
@@ -38,7 +38,7 @@ def child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Locat
 
 def missing_children(document: JSON, start: StartRun) -> list[Problem]:
     """Return the files that a document names as children and a start does not bring."""
-    named = {normpath(file): dotted(location) for location, file in child_files(document)}
+    named = {normpath(file): format_location(location) for location, file in child_files(document)}
     return [
         Problem(
             "CHILD_FILE_MISSING",

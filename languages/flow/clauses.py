@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard.languages.cel.template_strings import expression_body, expressions_in
-from callboard.languages.flow.inspection import Here, boolean, fields, items, structural, text, typed
+from callboard.languages.flow.inspection import Here, boolean, fields, items, of_type, structural, text
 from callboard.lib.json_types import JSON
 
 SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
@@ -15,7 +15,7 @@ SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
 
 _SUCCESS = "a success is no failure"
 
-retryable = typed(bool, type(None), expected="true, false, null, or an expression that gives one")
+retryable = of_type(bool, type(None), expected="true, false, null, or an expression that gives one")
 
 
 def failure_type(here: Here, value: JSON) -> None:

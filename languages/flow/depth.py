@@ -47,7 +47,7 @@ def excess(value: JSON, steps: Steps) -> str | None:
         inner: dict[int, tuple[Any, int]] = {}
         for node, times in level.values():
             steps.take(1 + len(node) // ITEMS_PER_STEP)
-            chars += times * _measured(node, times, inner)
+            chars += times * _measure_level(node, times, inner)
         if chars > CHARS_MAX:
             return TOO_LARGE
         if not inner:
@@ -56,7 +56,7 @@ def excess(value: JSON, steps: Steps) -> str | None:
     return TOO_DEEP
 
 
-def _measured(node: Any, times: int, inner: dict[int, tuple[Any, int]]) -> int:
+def _measure_level(node: Any, times: int, inner: dict[int, tuple[Any, int]]) -> int:
     """Return the size of an object or array without those inside of it, which are added to the next level."""
     chars = len(node)
     if isinstance(node, dict):

@@ -27,7 +27,7 @@ class Dispatch(Struct, frozen=True):
     node: Node
     stage: Stage
 
-    def failed(
+    def make_failure(
         self,
         code: str,
         message: str,
@@ -53,7 +53,7 @@ Native = Callable[[Dispatch], Awaitable[Reply]]
 """A provider that is made of the stage's own effects."""
 
 
-async def carried(request: Dispatch, slot: str = "call") -> Reply:
+async def carry_out(request: Dispatch, slot: str = "call") -> Reply:
     """Have a worker carry the dispatch out, as one effect."""
     asked = {"provider": request.contract.uri, "with": request.arguments, "input": request.input}
     outcome = await request.node.call(slot, "provider", asked)
@@ -69,14 +69,14 @@ def reply_of(value: JSON, contract: Contract) -> Reply:
     """
     match value:
         case {"result": {"type": "success", "value": _} as result, "metadata": dict(metadata)}:
-            return Reply(result, exposed(contract, metadata))
+            return Reply(result, expose_metadata(contract, metadata))
         case {"result": {"type": str(type), "code": str()} as result, "metadata": dict(metadata)} if type != "success":
-            return Reply(result, exposed(contract, metadata))
+            return Reply(result, expose_metadata(contract, metadata))
         case _:
             return Reply(failure(MALFORMED, f"the provider answered with no Result: {value!r:.200}"))
 
 
-def exposed(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:
+def expose_metadata(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:
     """Return the members that the contract's metadata schema declares; the specification allows no others to be seen.
 
     A schema is closed unless it says otherwise, as everywhere in the language.

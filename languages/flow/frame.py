@@ -13,7 +13,7 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
 from callboard.languages.flow.template import Scope, Template
@@ -146,10 +146,10 @@ class Frame:
         :raises Fault: of an expression
         """
         if block:
-            self.vars = {**self.vars, **await calculated(self.stage, scope, lambda: assigned(block, scope))}
+            self.vars = {**self.vars, **await calculate(self.stage, scope, lambda: evaluate_assignments(block, scope))}
 
 
-async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
+async def calculate(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
     """Evaluate something in a scope; what takes long is done beside the worker's loop, other runs continue in the
     meantime."""
     await stage.breathe()
@@ -159,10 +159,10 @@ async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
         scope.rewind(mark)
         return work()
 
-    return await computed(stage, from_its_beginning)
+    return await compute(stage, from_its_beginning)
 
 
-def assigned(block: Assign, scope: Scope) -> dict[str, JSON]:
+def evaluate_assignments(block: Assign, scope: Scope) -> dict[str, JSON]:
     """Evaluate a block of assignments."""
     budget = Budget()
     return {name: value.evaluate(scope, budget) for name, value in block}
@@ -176,7 +176,7 @@ def aspect(path: str, name: str) -> str:
     return f"{path}.{name}" if ":" in path.rpartition("/")[2] else f"{path}:{name}"
 
 
-async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
+async def run_apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
     """Run something as its own task and await it, so that deep nesting costs no depth of the stack."""
     task = stage.spawn(work)
     try:
@@ -191,9 +191,9 @@ async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
     return settled.value
 
 
-async def evaluated(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
+async def evaluate_field(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
     """Evaluate a field; one that was not written lets a value pass."""
-    return otherwise if found is None else await calculated(stage, scope, lambda: found.evaluate(scope))
+    return otherwise if found is None else await calculate(stage, scope, lambda: found.evaluate(scope))
 
 
 async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSON], what: str) -> None:
@@ -201,9 +201,9 @@ async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSO
 
     :raises Fault: if they do not fit it
     """
-    violation = await computed(stage, lambda: schema.violation(arguments))
+    violation = await compute(stage, lambda: schema.violation(arguments))
     if violation is not None:
-        raise Fault(violated(what, violation))
+        raise Fault(make_argument_failure(what, violation))
 
 
 async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
@@ -213,7 +213,7 @@ async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     """
     if found is None:
         return True
-    value = await calculated(stage, scope, lambda: found.evaluate(scope))
+    value = await calculate(stage, scope, lambda: found.evaluate(scope))
     if not isinstance(value, bool):
         raise Fault(
             failure("System.ExpressionEvaluationError", f"the predicate gave {value!r:.100}, not true or false")
@@ -221,7 +221,7 @@ async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     return value
 
 
-def invalid(message: str, schema_path: str, value: JSON) -> Result:
+def make_value_failure(message: str, schema_path: str, value: JSON) -> Result:
     """The failure of a value that does not satisfy what its field demands."""
     details = {"schemaPath": schema_path, "value": value}
     return failure("System.ParameterValidationFailed", message, details=details)
@@ -229,10 +229,10 @@ def invalid(message: str, schema_path: str, value: JSON) -> Result:
 
 def refuse(message: str, schema_path: str, value: JSON) -> NoReturn:
     """:raises Fault: with `invalid`"""
-    raise Fault(invalid(message, schema_path, value))
+    raise Fault(make_value_failure(message, schema_path, value))
 
 
-def violated(what: str, violation: Violation) -> Result:
+def make_argument_failure(what: str, violation: Violation) -> Result:
     """The failure of arguments that do not fit their schema."""
     details: dict[str, JSON] = {
         "schemaPath": violation.schema_path,
@@ -247,7 +247,7 @@ async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[
 
     :raises Fault: if it is not an object
     """
-    arguments = await evaluated(stage, found, scope, {})
+    arguments = await evaluate_field(stage, found, scope, {})
     if not isinstance(arguments, dict):
         refuse("with: is no object", "/type", arguments)
     return arguments

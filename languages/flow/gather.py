@@ -7,7 +7,7 @@ settled the arms run in dispatch order, and then the policy decides (specificati
 from functools import partial
 from typing import Any
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.document import Call
@@ -78,7 +78,7 @@ class FanOut:
             slot = SKIPPED if settled is None else settled
             finished = await run.finish(slot) if run is not None else slot
             # The list of them is a value too, and nests one level deeper.
-            deep = await computed(stage, partial(too_deep, finished, DEPTH_MAX - 1))
+            deep = await compute(stage, partial(too_deep, finished, DEPTH_MAX - 1))
             results.append(TOO_DEEP_RESULT if deep else finished)
         return results
 
@@ -120,7 +120,7 @@ class FanOut:
         return cancelled
 
 
-def unmet(results: list[Result], successes: int) -> Result | None:
+def check_policy(results: list[Result], successes: int) -> Result | None:
     """Return the failure of a policy that the finished Results do not meet, with the evidence."""
     failed = [{"index": index, "result": result} for index, result in enumerate(results) if not is_success(result)]
     reached = len(results) - len(failed)
@@ -131,7 +131,7 @@ def unmet(results: list[Result], successes: int) -> Result | None:
     return failure("System.GatherCompletionUnmet", message, details=details)
 
 
-def tolerated(results: list[Result]) -> str:
+def describe_tolerated(results: list[Result]) -> str:
     """Return what is told of dispatches that failed although the policy is met; empty if none did.
 
     What the Gather itself did not start, or stopped since it needed no more, did not fail.

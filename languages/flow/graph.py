@@ -25,11 +25,11 @@ from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
-    calculated,
-    evaluated,
+    calculate,
+    evaluate_field,
     outcome_of,
 )
-from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, tolerated, unmet
+from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, check_policy, describe_tolerated
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import (
     Fault,
@@ -37,10 +37,10 @@ from callboard.languages.flow.result import (
     as_failure,
     is_success,
     success,
-    superseding,
+    supersede,
 )
 from callboard.languages.flow.rules import TOLERATED_FAILURES
-from callboard.languages.flow.steps import enumerated, needed, raised, selected, wakes_at
+from callboard.languages.flow.steps import count_needed, list_dispatches, make_raised_failure, select_clause, wakes_at
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled
@@ -120,14 +120,14 @@ class StepRun:
             case PassStep() as step:
                 self._settle()
                 scope = self._scope()
-                output = await evaluated(self._frame.stage, step.output, scope, self._value)
+                output = await evaluate_field(self._frame.stage, step.output, scope, self._value)
                 await self._frame.stage.breathe()
                 await self._frame.assign(step.assign, scope)
                 return Move(step.next, output, "next")
             case SleepStep() as step:
                 return await self._sleep(step)
             case ReturnStep() as step:
-                return success(await evaluated(self._frame.stage, step.value, self._scope(), self._value))
+                return success(await evaluate_field(self._frame.stage, step.value, self._scope(), self._value))
             case RaiseStep() as step:
                 return await self._raise(step)
 
@@ -147,7 +147,7 @@ class StepRun:
     async def _handle_failure(self, result: Result) -> Move | Result:
         """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
         frame, step = self._frame, self._step
-        frame.failure = result = superseding(result, frame.failure)
+        frame.failure = result = supersede(result, frame.failure)
         self._settle(**({"result": result} if isinstance(step, CallStep) else {}))
         self._node.exit("failed", self._record, as_failure(result))
         if not isinstance(step, CallStep | GatherStep):
@@ -157,10 +157,10 @@ class StepRun:
                 await frame.stage.breathe()
                 try:
                     scope = self._scope()
-                    output = await evaluated(frame.stage, clause.output, scope, self._value)
+                    output = await evaluate_field(frame.stage, clause.output, scope, self._value)
                     await frame.assign(clause.assign, scope)
                 except Fault as fault:
-                    frame.failure = superseding(fault.result, result)
+                    frame.failure = supersede(fault.result, result)
                     return frame.failure
                 self._node.route(clause.next, f"caught {result['code']}", f"catch.{index}")
                 return Move(clause.next, output, f"catch.{index}")
@@ -170,7 +170,7 @@ class StepRun:
 
     async def _call(self, step: CallStep) -> Move:
         frame = self._frame
-        value = await evaluated(frame.stage, step.input, self._scope(), self._value)
+        value = await evaluate_field(frame.stage, step.input, self._scope(), self._value)
         roots = {"step": self._view}
         path = aspect(self._path, "call")
         result = await run_stack(
@@ -187,7 +187,7 @@ class StepRun:
         self._settle(result=result)
         scope = self._scope()
         await frame.stage.breathe()
-        output = await evaluated(frame.stage, step.output, scope, result["value"])
+        output = await evaluate_field(frame.stage, step.output, scope, result["value"])
         await frame.stage.breathe()
         await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
@@ -197,12 +197,12 @@ class StepRun:
         results: list[Result] = []
         try:
             scope = self._scope()
-            work = await calculated(frame.stage, scope, partial(enumerated, step, scope, self._value))
+            work = await calculate(frame.stage, scope, partial(list_dispatches, step, scope, self._value))
             self._metadata = {**self._metadata, "dispatchCount": len(work)}
             self._view = {**self._view, "metadata": self._metadata}
             results = [SKIPPED] * len(work)
             scope = self._scope()
-            successes = await calculated(frame.stage, scope, partial(needed, step, scope, len(work)))
+            successes = await calculate(frame.stage, scope, partial(count_needed, step, scope, len(work)))
             fan = FanOut(
                 frame,
                 self._path,
@@ -216,13 +216,13 @@ class StepRun:
         finally:
             self._record = results
         self._settle(results=results)
-        if (failed := unmet(results, successes)) is not None:
+        if (failed := check_policy(results, successes)) is not None:
             raise Fault(failed)
-        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := tolerated(results)):
+        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := describe_tolerated(results)):
             self._node.warn(TOLERATED, told)
         scope = self._scope()
         values = [result["value"] for result in results if is_success(result)]
-        output = await evaluated(frame.stage, step.output, scope, values)
+        output = await evaluate_field(frame.stage, step.output, scope, values)
         await frame.stage.breathe()
         await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
@@ -230,23 +230,25 @@ class StepRun:
     async def _match(self, step: MatchStep) -> Move:
         scope = self._scope()
         stage = self._frame.stage
-        value = await evaluated(stage, step.input, scope, self._value)
-        edge, clause = await selected(step, scope.having(match={"input": value, "metadata": self._metadata}), stage)
+        value = await evaluate_field(stage, step.input, scope, self._value)
+        edge, clause = await select_clause(
+            step, scope.having(match={"input": value, "metadata": self._metadata}), stage
+        )
         self._settle()
         scope = self._scope().having(match={"input": value, "metadata": self._metadata})
-        output = await evaluated(stage, clause.output, scope, value)
+        output = await evaluate_field(stage, clause.output, scope, value)
         await stage.breathe()
         await self._frame.assign(clause.assign, scope)
         return Move(clause.next, output, edge)
 
     async def _sleep(self, step: SleepStep) -> Move:
         scope = self._scope()
-        until = await calculated(self._frame.stage, scope, partial(wakes_at, step, scope))
+        until = await calculate(self._frame.stage, scope, partial(wakes_at, step, scope))
         await self._node.sleep("sleep", until, "sleep")
         self._settle()
         return Move(step.next, self._value, "next")
 
     async def _raise(self, step: RaiseStep) -> Result:
         frame, scope = self._frame, self._scope()
-        frame.failure = await calculated(frame.stage, scope, partial(raised, step, scope, frame.failure))
+        frame.failure = await calculate(frame.stage, scope, partial(make_raised_failure, step, scope, frame.failure))
         return frame.failure

@@ -186,7 +186,7 @@ def anything(here: Here, value: JSON) -> None:
     here.findings.sites.append(Site(here.location, value, here.roots, here.node))
 
 
-def typed(*kinds: type, expected: str) -> Check:
+def of_type(*kinds: type, expected: str) -> Check:
     """A check of a value that is evaluated and, where it is written out, of these Python types."""
 
     def check(here: Here, value: JSON) -> None:
@@ -217,5 +217,5 @@ def assign(here: Here, value: JSON) -> None:
     anything(here, value)
 
 
-text = typed(str, expected="a string, or an expression that gives one")
-object_value = typed(dict, expected="an object, or an expression that gives one")
+text = of_type(str, expected="a string, or an expression that gives one")
+object_value = of_type(dict, expected="an object, or an expression that gives one")

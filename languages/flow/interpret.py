@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.document import Flow
-from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
+from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, make_argument_failure, outcome_of
 from callboard.languages.flow.graph import run_graph
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import Result, as_failure, is_success
@@ -58,10 +58,10 @@ async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, ar
 async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
     parameters = frame.flow.parameters
     await frame.stage.breathe()
-    violation = await computed(frame.stage, lambda: parameters.violation(arguments))
+    violation = await compute(frame.stage, lambda: parameters.violation(arguments))
     if violation is not None:
         # Nothing of the stack is established: the failure is the frame's Result directly.
-        return violated("arguments", violation)
+        return make_argument_failure("arguments", violation)
     frame.vars = {**parameters.defaults, **arguments}
     return await run_stack(
         frame, frame.flow.middleware, frame.path, frame.input, {}, lambda value: run_graph(frame, value)

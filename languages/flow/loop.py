@@ -28,7 +28,7 @@ class Loop(Plain):
                 scope = around.scope("onSuccess", rising)
                 again = await around.acts("onSuccess", scope) is not None
                 await around.frame.stage.breathe()
-                carried = await around.shaped("onSuccess", scope, rising)
+                carried = await around.shape_result("onSuccess", scope, rising)
                 await around.frame.assign(around.phase("onSuccess").assign, scope)
             except Fault as fault:
                 return fault.result

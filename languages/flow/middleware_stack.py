@@ -6,7 +6,7 @@ from callboard.languages.flow.build import FINALLY
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.carried import Carried
 from callboard.languages.flow.document import Entry
-from callboard.languages.flow.frame import Frame, apart, aspect
+from callboard.languages.flow.frame import Frame, aspect, run_apart
 from callboard.languages.flow.loop import Loop
 from callboard.languages.flow.result import Fault, Result, as_failure, is_success
 from callboard.languages.flow.retry import Retry
@@ -45,7 +45,7 @@ async def _descend(
 
     def inside(down: JSON) -> Awaitable[Result]:
         below = _descend(frame, entries, position + 1, path, down, roots, operation)
-        return below if (position + 1) % ENTRIES_IN_A_TASK else apart(frame.stage, below)
+        return below if (position + 1) % ENTRIES_IN_A_TASK else run_apart(frame.stage, below)
 
     return await around.pass_through(_behaviour(frame, entry), inside)
 

@@ -8,7 +8,7 @@ Source: page *Flow object*, sections *Flow-name scoping* and *Step-name scoping*
 from collections.abc import Iterator
 
 from callboard.languages.flow.inspection import Findings, FlowNode
-from callboard.languages.problems import did_you_mean, dotted, hint_at
+from callboard.languages.problems import did_you_mean, format_location, hint_at
 
 FLOW_LEVELS_MAX = 200
 """How many flows may run inside one another, the root among them."""
@@ -63,7 +63,7 @@ def _unknown_flows(findings: Findings, node: FlowNode) -> None:
             hint = f", did you mean {meant!r}?" if meant else ""
             elsewhere = next((other for other in findings.nodes if target in other.named), None)
             if elsewhere is not None and not meant:
-                hint = f"; the one in {dotted((*elsewhere.location, 'flows'))} is out of sight here"
+                hint = f"; the one in {format_location((*elsewhere.location, 'flows'))} is out of sight here"
             message = f"flow {target!r} does not exist{hint}"
             findings.error("UNKNOWN_FLOW", message, location, "a flow of this flow object or of one around it")
 
@@ -72,7 +72,7 @@ def _shadowed_flows(findings: Findings, node: FlowNode) -> None:
     for name, inner in node.named.items():
         outer = node.outer.resolve(name) if node.outer else None
         if outer is not None:
-            message = f"flow {name!r} hides the one in {dotted(outer.location)} from every call inside"
+            message = f"flow {name!r} hides the one in {format_location(outer.location)} from every call inside"
             findings.warn("SHADOWED_FLOW", message, inner.location)
 
 
@@ -127,4 +127,4 @@ def _runs(node: FlowNode) -> Iterator[tuple[tuple[str | int, ...], FlowNode]]:
 
 
 def _name(node: FlowNode) -> str:
-    return dotted(node.location) or "the whole document"
+    return format_location(node.location) or "the whole document"

@@ -54,7 +54,7 @@ def failure(
         envelope["retryable"] = retryable
     if previous is not UNSET:
         envelope["previous"] = previous
-    return bounded(envelope)
+    return bound_chain(envelope)
 
 
 def is_success(result: Result) -> bool:
@@ -69,7 +69,7 @@ def is_envelope(value: JSON) -> bool:
     return isinstance(kind, str) and kind != "success" and isinstance(code, str)
 
 
-def superseding(later: Result, earlier: Result | None) -> Result:
+def supersede(later: Result, earlier: Result | None) -> Result:
     """Link the failure that a later one displaced, at the end of the later one's own chain.
 
     A chain that its author has cut, by an explicit null, stays cut; a displaced success is not recorded.
@@ -84,10 +84,10 @@ def superseding(later: Result, earlier: Result | None) -> Result:
     linked = earlier
     for link in reversed(links):
         linked = {**link, "previous": linked}
-    return bounded(linked)
+    return bound_chain(linked)
 
 
-def bounded(envelope: Result) -> Result:
+def bound_chain(envelope: Result) -> Result:
     """Cut a chain at `CHAIN_DEPTH_MAX` links, and leave the mark that says so."""
     links = [envelope]
     while isinstance(below := links[-1].get("previous"), dict):
@@ -109,7 +109,7 @@ def as_failure(envelope: Result) -> Failure:
 
     Providers make envelopes too, with members of any kind below their heads: what does not fit the record is left out.
     """
-    return _to_recorded(bounded(envelope))
+    return _to_recorded(bound_chain(envelope))
 
 
 def _to_recorded(envelope: Result) -> Failure:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
 from callboard.languages.flow.failure_match import matches
-from callboard.languages.flow.frame import assigned, calculated, duration_of
-from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, superseding
+from callboard.languages.flow.frame import calculate, duration_of, evaluate_assignments
+from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, supersede
 from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import Duration
@@ -99,9 +99,9 @@ class Retry(Plain):
                     return await self._emit(around, around.with_result(scope, exhausted), exhausted)
                 await frame.stage.breathe()
                 block = around.phase("onFailure").assign
-                carried = await calculated(frame.stage, scope, partial(assigned, block, scope))
+                carried = await calculate(frame.stage, scope, partial(evaluate_assignments, block, scope))
             except Fault as fault:
-                return superseding(fault.result, rising)
+                return supersede(fault.result, rising)
             # It is decided: what interrupts the wait finds the variables that the next run would begin with.
             frame.vars = {**before, **carried}
             await self._gap(around, policy, index, arguments.get("delay"), rising)
@@ -111,7 +111,7 @@ class Retry(Plain):
         return next((i for i, policy in enumerate(self._policies) if matches(policy.match, rising)), None)
 
     async def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
-        risen = await around.shaped("onFailure", scope, rising)
+        risen = await around.shape_result("onFailure", scope, rising)
         await around.frame.assign(around.phase("onFailure").assign, scope)
         return risen
 

@@ -13,15 +13,24 @@ from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
-    calculated,
+    calculate,
     chain_of,
     check_arguments,
     checked_envelope,
-    evaluated,
+    evaluate_field,
     object_of,
     predicate,
 )
-from callboard.languages.flow.result import UNSET, Fault, Result, as_failure, bounded, is_success, success, superseding
+from callboard.languages.flow.result import (
+    UNSET,
+    Fault,
+    Result,
+    as_failure,
+    bound_chain,
+    is_success,
+    success,
+    supersede,
+)
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled
@@ -81,7 +90,7 @@ class Around:
         """The same phase, after its action has put another Result in place."""
         return scope.having(middleware={**scope.roots["middleware"], "result": result})
 
-    def contributing(self, scope: Scope) -> Scope:
+    def with_metadata(self, scope: Scope) -> Scope:
         """The same phase, after its action has contributed metadata."""
         middleware = scope.roots["middleware"]
         return scope.having(middleware={**middleware, "metadata": {**middleware["metadata"], **self.contributed}})
@@ -107,15 +116,15 @@ class Around:
     def phase(self, name: str) -> Phase:
         return self.entry.phase(name)
 
-    async def shaped(self, name: str, scope: Scope, rising: Result) -> Result:
+    async def shape_result(self, name: str, scope: Scope, rising: Result) -> Result:
         """Apply what the author wrote at an ascending phase to the Result that leaves it."""
         shape = self.phase(name).shape
         if not shape:
             return rising
         if name == "onSuccess":
-            return success(await evaluated(self.frame.stage, shape["value"], scope, None))
-        written = await calculated(self.frame.stage, scope, lambda: checked_envelope(shape, scope))
-        return bounded({**rising, "previous": rising, **written})
+            return success(await evaluate_field(self.frame.stage, shape["value"], scope, None))
+        written = await calculate(self.frame.stage, scope, lambda: checked_envelope(shape, scope))
+        return bound_chain({**rising, "previous": rising, **written})
 
     async def ascend(self, rising: Result) -> Result:
         """Bring a Result up through ``onSuccess`` or ``onFailure``, for a middleware that does not act there."""
@@ -124,10 +133,10 @@ class Around:
             scope = self.scope(name, rising)
             await self.acts(name, scope)
             await self.frame.stage.breathe()
-            risen = await self.shaped(name, scope, rising)
+            risen = await self.shape_result(name, scope, rising)
             await self.frame.assign(self.phase(name).assign, scope)
         except Fault as fault:
-            return superseding(fault.result, rising)
+            return supersede(fault.result, rising)
         return risen
 
     # -- the passage --------------------------------------------------------------------------------------------------
@@ -160,11 +169,11 @@ class Around:
         scope = self.scope("onEntry")
         await behaviour.enter(self, await self.acts("onEntry", scope))
         await self.frame.stage.breathe()
-        scope = self.contributing(scope)
+        scope = self.with_metadata(scope)
         if self.descending is not self.input:
             scope = scope.having(middleware={**scope.roots["middleware"], "input": self.descending})
         phase = self.phase("onEntry")
-        down = await evaluated(self.frame.stage, phase.shape.get("output"), scope, self.descending)
+        down = await evaluate_field(self.frame.stage, phase.shape.get("output"), scope, self.descending)
         await self.frame.stage.breathe()
         await self.frame.assign(phase.assign, scope)
         return down
@@ -176,10 +185,10 @@ class Around:
             if arguments is not None:
                 await behaviour.leave(self, scope, arguments)
                 # A clean-up's arms may have assigned, and the block reads the variables as they are before it.
-                scope = self.contributing(scope).having(vars=self.frame.vars)
+                scope = self.with_metadata(scope).having(vars=self.frame.vars)
             await self.frame.assign(self.phase("onAlways").assign, scope)
         except Fault as fault:
-            return superseding(fault.result, in_flight)
+            return supersede(fault.result, in_flight)
         return in_flight
 
 

@@ -2,14 +2,14 @@
 
 from callboard.languages.flow.document import Call, Clause, GatherStep, MatchStep, RaiseStep, SleepStep
 from callboard.languages.flow.frame import checked_envelope, predicate, refuse
-from callboard.languages.flow.result import Result, bounded, failure
+from callboard.languages.flow.result import Result, bound_chain, failure
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import parse_duration, parse_instant
 from callboard.languages.language import Instant, Stage
 from callboard.lib.json_types import JSON
 
 
-async def selected(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
+async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
     """Return the first clause that holds, with the name of its edge; no later predicate is evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
@@ -37,7 +37,7 @@ def wakes_at(step: SleepStep, scope: Scope) -> Instant:
     return until
 
 
-def raised(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
+def make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
     """Return the failure that a Raise completes its frame with; ``active`` is the one that is being handled."""
     if step.result is None:
         if active is None:
@@ -46,10 +46,10 @@ def raised(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
     made: Result = {"type": "error", **checked_envelope(step.result, scope)}
     if active is not None and "previous" not in made:
         made["previous"] = active
-    return bounded(made)
+    return bound_chain(made)
 
 
-def enumerated(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
+def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
     """Return a Gather's dispatches: each call with what enters it.
 
     :raises Fault: if ``over`` is not an array
@@ -62,7 +62,7 @@ def enumerated(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Cal
     return [(step.calls[0], element) for element in over]
 
 
-def needed(step: GatherStep, scope: Scope, count: int) -> int:
+def count_needed(step: GatherStep, scope: Scope, count: int) -> int:
     """Return how many of ``count`` dispatches must succeed.
 
     :raises Fault: if the policy says something else than a whole number

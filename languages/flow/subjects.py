@@ -10,7 +10,7 @@ from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.tool import TOOL
 from callboard.languages.flow.document import Call, CallStep, Entry, Flow, GatherStep
-from callboard.languages.flow.template import written
+from callboard.languages.flow.template import extract_literals
 from callboard.lib.json_types import JSON
 
 
@@ -51,7 +51,7 @@ def _inside(stack: tuple[Entry, ...], where: str) -> Iterator[tuple[str, Call]]:
 
 
 def _find_addressed(call: Call, where: str) -> Iterator[Addressed]:
-    arguments = written(call.arguments) if call.arguments is not None else None
+    arguments = extract_literals(call.arguments) if call.arguments is not None else None
     if not isinstance(arguments, dict):
         return
     if call.provider == NATS.contract.uri:

@@ -20,9 +20,9 @@ from callboard.languages.flow.inspection import (
     fields,
     items,
     object_value,
+    of_type,
     structural,
     text,
-    typed,
 )
 from callboard.languages.flow.specified import FINALLY, LOOP, RETRY
 from callboard.languages.problems import hint_at, kind_of
@@ -210,7 +210,7 @@ ENVELOPE_FIELDS: dict[str, Check] = {
     "message": text,
     "details": anything,
     "retryable": retryable,
-    "previous": typed(dict, type(None), expected="a failure, null, or an expression that gives one"),
+    "previous": of_type(dict, type(None), expected="a failure, null, or an expression that gives one"),
 }
 """The fields of a failure that a Raise or an ``onFailure`` block constructs."""
 
@@ -228,7 +228,7 @@ def _phase(here: Here, value: JSON, *, phase: str, contract: Contract | None, le
     if contract is not None and phase in contract.phases and contract.phases[phase].structural:
         arguments = partial(_structural_arguments, contract=contract, phase=phase, level=level)
     known: dict[str, Check] = {
-        "when": typed(bool, expected="true, false, or an expression that gives one"),
+        "when": of_type(bool, expected="true, false, or an expression that gives one"),
         "with": arguments,
         "assign": assign,
         **_SHAPES[phase],

@@ -164,17 +164,17 @@ def template(value: JSON) -> Template:
     return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
 
 
-def written(found: Template) -> JSON:
+def extract_literals(found: Template) -> JSON:
     """Return a field's value as far as it is written out: None is in the place of each expression."""
     match found:
         case Literal():
             return found.value
         case Built():
-            return written(found.made)
+            return extract_literals(found.made)
         case ObjectTemplate():
-            return {name: written(member) for name, member in found.members.items()}
+            return {name: extract_literals(member) for name, member in found.members.items()}
         case ArrayTemplate():
-            return [written(item) for item in found.items]
+            return [extract_literals(item) for item in found.items]
         case _:
             return None
 

@@ -13,7 +13,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import RULES, Definition, Plan
 from callboard.languages.parts import Part, Whole, complaint
-from callboard.languages.problems import Location, Tree, dotted, from_pydantic, hint_at
+from callboard.languages.problems import Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import (
     Skill,
@@ -150,7 +150,7 @@ def _server_warnings(skills: Sequence[Skill]) -> Iterator[Problem]:
     """Warn of what is not filled in in the configuration of MCP servers that a start brings."""
     for index, skill in enumerate(skills):
         for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
-            where = dotted(("options", "skills", index, "mcp", *below))
+            where = format_location(("options", "skills", index, "mcp", *below))
             yield Problem(UNFILLED, message, where, expected=expected, severity="warning")
 
 

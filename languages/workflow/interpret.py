@@ -37,7 +37,7 @@ async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
         return End("cancelled", error=cancelled.cause)
     if isinstance(resolved, Failure):
         return End("failed", error=resolved)
-    stage.resolved(resolved)
+    stage.record_sources(resolved)
     contents: dict[str, str] = {field: one["content"] for field, one in resolved.items()}
     return await _Walk(plan, stage, contents).end()
 

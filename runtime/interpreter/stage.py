@@ -221,7 +221,7 @@ class Stage:
     async def compute(self, work: Callable[[], T]) -> T:
         return await self.driver.compute(work)
 
-    def resolved(self, sources: dict[str, dict[str, Any]]) -> None:
+    def record_sources(self, sources: dict[str, dict[str, Any]]) -> None:
         self.ledger.state(ev.SourcesResolved(sources=sources), "", 1, 1)
 
     @property

@@ -16,7 +16,7 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.work import Work
 from callboard.languages.language import Answered, Ask, Instant
-from callboard.languages.signals import is_meant
+from callboard.languages.signals import matches_signal
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -184,7 +184,7 @@ class Waits:
         """Key of the oldest open wait that matches a signal of this name with this data."""
         for key, effect in self.effects.items():
             intent = effect.intent
-            if isinstance(intent, ev.SignalAwaited) and intent.name == name and is_meant(data, intent.match):
+            if isinstance(intent, ev.SignalAwaited) and intent.name == name and matches_signal(data, intent.match):
                 return key
         return None
 
@@ -228,7 +228,7 @@ class Waits:
     def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
         """Return, and remove, the oldest matching signal that arrived before it was awaited."""
         kept = self._signals.get(name, ())
-        received = next((signal for signal in kept if is_meant(signal.data, match)), None)
+        received = next((signal for signal in kept if matches_signal(signal.data, match)), None)
         if received is not None:
             self._signals[name].remove(received)
         return received

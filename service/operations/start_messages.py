@@ -15,7 +15,7 @@ from msgspec import Struct
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.registry import about, authoring, parsed
+from callboard.languages.registry import about, authoring, parse_definition
 from callboard.languages.source_text import read
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import give_name
@@ -80,7 +80,7 @@ def prepare(request: StartRequest, permit: Permit = permit_all, ask: AskInputs |
     :raises UsageInvalid: if the model is scripted, and no script is given
     """
     path, source = _source_of(request)
-    unnamed = parsed(source, request.file, request.language)
+    unnamed = parse_definition(source, request.file, request.language)
     if isinstance(unnamed, list):
         raise RequestRefused("definition", unnamed, request.file, source)
     definition = give_name(unnamed, path.stem)

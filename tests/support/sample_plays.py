@@ -83,7 +83,7 @@ async def agent(stage: Stage, node: Node, question: str, parts: list[Any]) -> JS
 
 
 async def workflow(stage: Stage) -> End:
-    stage.resolved({"gather.instruction": {"content": "Search.", "kind": "inline"}})
+    stage.record_sources({"gather.instruction": {"content": "Search.", "kind": "inline"}})
     reports: list[JSON] = []
     recalled: list[Any] = []
     for visit in range(1, 4):

@@ -35,7 +35,7 @@ def members(properties: dict[str, Any], *required: str, **more: Any) -> JsonSche
     return {**schema, "required": list(required)} if required else schema
 
 
-def told(schema: JsonSchema, description: str, **more: Any) -> JsonSchema:
+def describe(schema: JsonSchema, description: str, **more: Any) -> JsonSchema:
     """Return a schema with its description."""
     return {**schema, **more, "description": description}
 
@@ -45,7 +45,7 @@ def call_uri(name: str) -> str:
     return f"{CALL}{NAMESPACE}/{name}/v1"
 
 
-def shipped(
+def define_provider(
     name: str,
     code_prefix: str,
     description: str,

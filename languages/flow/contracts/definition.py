@@ -1,27 +1,27 @@
 """The contract of the ``definition`` provider: a run of another definition."""
 
-from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, define_provider, describe, members
 
-DEFINITION = shipped(
+DEFINITION = define_provider(
     "definition",
     "Definition",
     "Runs another definition, in any language, as a run of its own, and waits for its end. The value is its output.",
     parameters=members(
         {
-            "name": told(NAME, "A registered definition."),
-            "hash": told(NAME, "A registered definition, by its hash."),
-            "file": told(NAME, "A definition's file, by its path from this one; it travels with the run."),
-            "source": told(NAME, "The definition itself, as text."),
-            "language": told(NAME, "The language of file or source; by default the one it is recognised as."),
-            "arguments": told({"type": "object"}, "Arguments of the run."),
-            "options": told({"type": "object"}, "Options that its language takes."),
-            "model": told(NAME, "The run's default model."),
+            "name": describe(NAME, "A registered definition."),
+            "hash": describe(NAME, "A registered definition, by its hash."),
+            "file": describe(NAME, "A definition's file, by its path from this one; it travels with the run."),
+            "source": describe(NAME, "The definition itself, as text."),
+            "language": describe(NAME, "The language of file or source; by default the one it is recognised as."),
+            "arguments": describe({"type": "object"}, "Arguments of the run."),
+            "options": describe({"type": "object"}, "Options that its language takes."),
+            "model": describe(NAME, "The run's default model."),
         },
         oneOf=[{"required": ["name"]}, {"required": ["hash"]}, {"required": ["file"]}, {"required": ["source"]}],
     ),
     metadata=members(
         {
-            "status": told(TEXT, "How the run ended: completed, failed, cancelled or expired."),
+            "status": describe(TEXT, "How the run ended: completed, failed, cancelled or expired."),
             "results": {"description": "The run's results, as its language has them."},
         }
     ),

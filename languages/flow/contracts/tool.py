@@ -1,30 +1,33 @@
 """The contract of the ``tool`` provider: one call of a tool."""
 
-from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, define_provider, describe, members
 from callboard.languages.flow.contracts.sources import TOOL_SOURCE
 
-TOOL = shipped(
+TOOL = define_provider(
     "tool",
     "Tool",
     "Calls one tool: a Python function, a tool of an MCP server, one that answers on NATS, or one of the run's script. "
     "The value is its output.",
     parameters=members(
         {
-            "python": told(
+            "python": describe(
                 {"type": "string", "pattern": "^[A-Za-z_][\\w.]*:[A-Za-z_][\\w.]*$"},
                 "A Python function as package.module:function; the short form of a source.",
             ),
             "source": TOOL_SOURCE,
-            "tool": told(NAME, "The tool's name in its source."),
-            "arguments": told({"type": "object"}, "What the tool gets; by default the call's input."),
-            "timeout": told(
+            "tool": describe(NAME, "The tool's name in its source."),
+            "arguments": describe({"type": "object"}, "What the tool gets; by default the call's input."),
+            "timeout": describe(
                 DURATION, "The longest time the call may take; by default what its source says, or else the worker."
             ),
         },
         oneOf=[{"required": ["python"]}, {"required": ["source", "tool"]}],
     ),
     metadata=members(
-        {"tool": told(TEXT, "The tool's name."), "server": told(TEXT, "Who serves it: python, an MCP server's name …")}
+        {
+            "tool": describe(TEXT, "The tool's name."),
+            "server": describe(TEXT, "Who serves it: python, an MCP server's name …"),
+        }
     ),
     failures={
         "Failed": "The tool says that it failed; details is what it says beyond the message.",

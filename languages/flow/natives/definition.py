@@ -40,7 +40,7 @@ def _failure_of_child(request: Dispatch, end: End) -> Result:
     details = {"status": end.status}
     if code == "Rejected" and error is not None and isinstance(error.details, dict):
         details |= error.details
-    return request.failed(code, message, type=type, details=details, retryable=retryable, previous=previous)
+    return request.make_failure(code, message, type=type, details=details, retryable=retryable, previous=previous)
 
 
 REJECTED = frozenset({"child.refused"})

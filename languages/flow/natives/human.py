@@ -27,7 +27,7 @@ async def ask_human(request: Dispatch) -> Reply:
             return raced.value
         question.close("timeout", None, None)
     message = f"nobody answered within {timeout}: {arguments['question']}"
-    return Reply(request.failed("Timeout", message, type="timeout"))
+    return Reply(request.make_failure("Timeout", message, type="timeout"))
 
 
 def _ask(arguments: dict[str, Any], input: JSON, due: Instant | None) -> Ask:

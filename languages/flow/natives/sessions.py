@@ -35,12 +35,12 @@ def tool_sources(written: list[dict[str, Any]]) -> list[ToolSource]:
     return msgspec.convert(written, list[ToolSource], strict=False)
 
 
-def translated(
+def translate_failure(
     request: Dispatch, error: Failure, codes: Mapping[str, tuple[str, str]], otherwise: str = "Failed"
 ) -> Result:
     """Write a worker's failure as one of the provider's own: ``codes`` has the code and the type of each."""
     code, type = codes.get(error.code, (otherwise, "error"))
     previous = UNSET if error.previous is None else as_envelope(error.previous)
-    return request.failed(
+    return request.make_failure(
         code, error.message, type=type, details=house_details(error), retryable=error.retryable, previous=previous
     )

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from callboard.bus.effects import PythonTools, ToolLimits, ToolSource
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
-from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
+from callboard.languages.flow.natives.sessions import in_session, tool_sources, translate_failure
 from callboard.languages.flow.result import success
 from callboard.languages.language import Failed, Node
 
@@ -37,12 +37,12 @@ async def _call(request: Dispatch, node: Node) -> Reply:
     metadata: dict[str, Any] = {"tool": tool}
     async with node.toolbox([source]) as opened:
         if isinstance(opened, Failed):
-            return Reply(translated(request, opened.error, _CODES, "Unavailable"), metadata)
+            return Reply(translate_failure(request, opened.error, _CODES, "Unavailable"), metadata)
         metadata |= next(({"server": spec.server} for spec in opened.value if spec.name == tool), {})
         input = request.arguments.get("arguments", request.input)
         outcome = await node.tool("tool.0.0", tool, input)
     if isinstance(outcome, Failed):
-        return Reply(translated(request, outcome.error, _CODES), metadata)
+        return Reply(translate_failure(request, outcome.error, _CODES), metadata)
     return Reply(success(outcome.value), metadata)
 
 

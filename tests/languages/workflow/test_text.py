@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.languages.json_text import DEPTH_MAX, read_json
-from callboard.languages.problems import Place, Tree, dotted
+from callboard.languages.problems import Place, Tree, format_location
 from callboard.languages.source_text import read
 from callboard.languages.yaml12 import NODES_MAX, read_yaml
 
@@ -164,8 +164,8 @@ def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any])
 
 
 def test_locations_read_as_people_write_them() -> None:
-    assert dotted(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
-    assert dotted(("nodes", "a b", "name")) == 'nodes["a b"].name'
+    assert format_location(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
+    assert format_location(("nodes", "a b", "name")) == 'nodes["a b"].name'
 
 
 @pytest.mark.parametrize(

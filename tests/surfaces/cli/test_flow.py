@@ -9,7 +9,7 @@ import pytest
 
 from callboard.languages.flow.claim import CLAIM
 from callboard.languages.flow.comparison import differences, same
-from callboard.languages.registry import about, parsed
+from callboard.languages.registry import about, parse_definition
 from callboard.languages.titles import TITLE_CHARS_MAX
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event
@@ -390,7 +390,7 @@ def _titled() -> dict[str, Any]:
 
 def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> None:
     file = place.write("titled.json", _titled())
-    definition = parsed((place.folder / file).read_text(encoding="utf-8"))
+    definition = parse_definition((place.folder / file).read_text(encoding="utf-8"))
     assert not isinstance(definition, list)
     told = about(definition)
     assert (told.title, told.description) == ("Waits for parcels", TITLED)
@@ -409,7 +409,7 @@ def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> 
     ],
 )
 def test_a_title_is_short(comment: str, title: str) -> None:
-    definition = parsed(json.dumps(flow({"done": returned()}, comment=comment)))
+    definition = parse_definition(json.dumps(flow({"done": returned()}, comment=comment)))
     assert not isinstance(definition, list)
     assert about(definition).title == title
 
