@@ -3,6 +3,7 @@
 What there is of them says `callboard.languages.kit`; their modules are imported when they are first asked for.
 """
 
+import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -11,21 +12,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
-from callboard.languages.language import Definition, Language
+from callboard.languages.language import STRICT, Definition, Language, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
 from callboard.languages.source_text import read
-from callboard.languages.titles import title_of
 from callboard.lib.json_types import JSON
 
 _SEVERAL = "the text could be any of"
 
 NEARNESS_MIN = 1.5
 """How near a document's fields have to be to a language's, each of which counts for 1."""
+
+TITLE_CHARS_MAX = 72
+"""How much of a comment's first sentence makes a title."""
+
+_SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
 
 
 def language(name: str) -> Language[Any]:
@@ -72,6 +78,14 @@ def about(definition: Definition[Any]) -> About:
     return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
+def title_of(comment: str) -> str:
+    """Return the first sentence of a comment, cut at a word if it is long."""
+    sentence = " ".join(_SENTENCE_END.split(comment.strip(), maxsplit=1)[0].split())
+    if len(sentence) <= TITLE_CHARS_MAX:
+        return sentence
+    return f"{sentence[:TITLE_CHARS_MAX].rpartition(' ')[0] or sentence[:TITLE_CHARS_MAX]}…"
+
+
 def parse_definition(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
     """Read a definition's text in the language that is named, or in whichever it is written.
 
@@ -82,6 +96,20 @@ def parse_definition(source: str, file: str = "", named: str | None = None) -> D
         return [Problem("UNKNOWN_LANGUAGE", message, "definition.language", expected=" | ".join(kits()))]
     name = named or detect_nearly(source, file)
     return name if isinstance(name, list) else language(name).parse(source)
+
+
+def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
+    """Admit a start in its language. ``options.strict`` is the same in all of them: none sees it, every plan has it."""
+    strict: object = start.options.get(STRICT, False)
+    others = {name: value for name, value in start.options.items() if name != STRICT}
+    plan = spoken.admit(definition, replace(start, options=others))
+    problems: list[Problem] = []
+    if not isinstance(strict, bool):
+        where = f"options.{STRICT}"
+        problems = [Problem("start.strict", f"is {kind_of(strict)}", where, expected="true or false")]
+    if isinstance(plan, list) or problems:
+        return [*problems, *(plan if isinstance(plan, list) else [])]
+    return replace(plan, options={**plan.options, STRICT: strict})
 
 
 def detect(source: str, file: str = "") -> str | list[Problem]:

@@ -18,13 +18,13 @@ from callboard.languages.cel.closures import (
     member,
     path,
     presence,
+    relation,
     root,
     root_member,
     unary,
 )
 from callboard.languages.cel.comprehensions import comprehension
 from callboard.languages.cel.functions import CLOCK_FUNCTIONS, FUNCTIONS, VARIADIC
-from callboard.languages.cel.relations import relation
 from callboard.languages.cel.scope import FIRST_SLOT, Run
 from callboard.languages.cel.syntax import (
     Arithmetic,

@@ -10,10 +10,10 @@ from callboard.languages.cel.arithmetic import quotient, remainder
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.overloads import Counted, Declarations, count_texts
-from callboard.languages.cel.patterns import matches
 from callboard.languages.cel.temporal import NS, to_datetime
 from callboard.languages.cel.text_search import contains
 from callboard.languages.cel.values import Duration, Timestamp, Value
+from callboard.lib.patterns import BadPattern
 
 ZONES_KEPT_MAX = 256
 """How many time zones are kept in memory."""
@@ -91,14 +91,29 @@ def _size(value: Value) -> int:
     return len(value)
 
 
+def _matches(budget: Budget, text: str, pattern: str) -> bool:
+    """Say whether a pattern matches somewhere in a text.
+
+    :raises EvaluationError: if the pattern is none of RE2's, or too large for it
+    :raises TooManySteps: if it takes too many
+    """
+    try:
+        budget.take_text(len(pattern))
+        return budget.patterns.found(pattern, text)
+    except BadPattern as bad:
+        raise EvaluationError(f"{show_value(pattern)} is no regular expression of RE2: {bad}") from None
+    except UnicodeEncodeError:
+        raise EvaluationError("a text holds half of a surrogate pair, which matches nothing") from None
+
+
 CORE: Declarations = {
     **{f"size({kind})": _size for kind in ("string", "bytes", "list", "map")},
     **{f"{kind}.size()": _size for kind in ("string", "bytes", "list", "map")},
     "string.contains(string)": Counted(contains),
     "string.startsWith(string)": count_texts(str.startswith),
     "string.endsWith(string)": count_texts(str.endswith),
-    "string.matches(string)": Counted(matches),
-    "matches(string, string)": Counted(matches),
+    "string.matches(string)": Counted(_matches),
+    "matches(string, string)": Counted(_matches),
     **{f"timestamp.{name}()": _part_in_utc(part) for name, part in _PARTS.items()},
     **{f"timestamp.{name}(string)": _part_in_zone(part) for name, part in _PARTS.items()},
     "duration.getHours()": _in_units(3600 * NS),

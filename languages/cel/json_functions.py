@@ -7,8 +7,8 @@ from math import isfinite
 
 from callboard.languages.cel.arithmetic import check_size
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import EvaluationError, Unrepresentable
+from callboard.languages.cel.json_data import to_data
 from callboard.languages.cel.values import EXACT_MAX, Value, double_of
 from callboard.lib.json_types import JSON
 

@@ -4,16 +4,18 @@ from callboard.languages.cel.errors import CelSyntaxError, show_value
 from callboard.languages.cel.lexer import KEYWORDS, RESERVED, Token, syntax_error, tokens
 from callboard.languages.cel.literals import BadLiteral, read_double, read_int, read_text_or_bytes, read_uint
 from callboard.languages.cel.macros import expand_macro
-from callboard.languages.cel.operators import PRECEDENCE, join_operands
 from callboard.languages.cel.syntax import (
+    Arithmetic,
     Call,
     Choose,
     Index,
     ListOf,
     Literal,
+    Logic,
     MapOf,
     Name,
     Node,
+    Relation,
     Select,
     Unary,
     children,
@@ -24,6 +26,15 @@ DEPTH_MAX = 100
 
 NESTING_MAX = 2 * DEPTH_MAX
 """How deep the parser itself may go; it also counts parentheses."""
+
+_PRECEDENCE: dict[str, int] = {
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 3),
+    **dict.fromkeys(("+", "-"), 4),
+    **dict.fromkeys(("*", "/", "%"), 5),
+}
+"""The higher binds the stronger. All of them group from left to right."""
 
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
@@ -108,10 +119,10 @@ class _Parser:
     def _binary(self, least: int) -> Node:
         self._enter()
         left = self._operand()
-        while (precedence := PRECEDENCE.get(self._now.text, 0)) >= least:
+        while (precedence := _PRECEDENCE.get(self._now.text, 0)) >= least:
             token = self._now
             self._next += 1
-            left = join_operands(token, left, self._binary(precedence + 1))
+            left = _join_operands(token, left, self._binary(precedence + 1))
         self._nesting -= 1
         return left
 
@@ -243,3 +254,21 @@ class _Parser:
             if not self._take(",") and self._now.text != "}":
                 raise self._unexpected_token("',' or '}'")
         return MapOf(at, entries)
+
+
+def _join_operands(token: Token, left: Node, right: Node) -> Node:
+    """Join two operands, continuing the left one's chain where it is one of this operator's."""
+    at, operator = token.at, token.text
+    match _PRECEDENCE[operator]:
+        case 1 | 2:
+            if isinstance(left, Logic) and left.operator == operator:
+                left.operands.append(right)
+                return left
+            return Logic(at, operator, [left, right])
+        case 3:
+            return Relation(at, operator, left, right)
+        case precedence:
+            if isinstance(left, Arithmetic) and _PRECEDENCE[left.rest[0][0]] == precedence:
+                left.rest.append((operator, right))
+                return left
+            return Arithmetic(at, left, [(operator, right)])

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.compiler import Compiler
-from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError
+from callboard.languages.cel.json_data import to_data
 from callboard.languages.cel.parser import parse
 from callboard.languages.cel.scope import Clock, Run
 from callboard.languages.cel.syntax import Node

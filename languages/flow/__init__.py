@@ -17,6 +17,6 @@ KIT = Kit(
     fields=("$schema", "entrypoint", "steps", "flows"),
     authoring_module=f"{__name__}.authoring",
     templates=__name__,
-    providers_module=f"{__name__}.provider_contracts",
+    providers_module=f"{__name__}.provider_document",
     variables=True,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from callboard.languages.cel.template_strings import expression_body
 from callboard.languages.flow.bindings import at_match, at_step
-from callboard.languages.flow.clauses import first_wins, matcher
+from callboard.languages.flow.clauses import first_wins, matcher, vain_retries
 from callboard.languages.flow.inspection import (
     Check,
     Here,
@@ -25,7 +25,6 @@ from callboard.languages.flow.inspection import (
 )
 from callboard.languages.flow.targets import ENVELOPE_FIELDS, call, stack
 from callboard.languages.flow.temporal import parse_duration, parse_instant
-from callboard.languages.flow.vain import vain_retries
 from callboard.languages.problems import hint_at, kind_of
 from callboard.lib.json_types import JSON
 

@@ -5,13 +5,11 @@ from typing import Any
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring, Conformance
 from callboard.languages.flow.children import child_files
-from callboard.languages.flow.claim import CLAIM
-from callboard.languages.flow.comparison import differences
-from callboard.languages.flow.descriptions import DESCRIPTIONS
+from callboard.languages.flow.conformance import CLAIM, differences
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
-from callboard.languages.flow.schema import flow_schema
+from callboard.languages.flow.schema import DESCRIPTIONS, flow_schema
 from callboard.languages.language import Definition
 from callboard.languages.problems import format_location
 from callboard.lib.json_decoder import decode_json

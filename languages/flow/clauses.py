@@ -8,6 +8,8 @@ from typing import Any
 
 from callboard.languages.cel.template_strings import expression_body, expressions_in
 from callboard.languages.flow.inspection import Here, boolean, fields, items, of_type, structural, text
+from callboard.languages.flow.shipped_providers import FINAL
+from callboard.languages.flow.specified_providers import RETRY
 from callboard.lib.json_types import JSON
 
 SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
@@ -102,3 +104,46 @@ def _texts(match: Mapping[str, Any], name: str) -> list[str] | None:
 def _matches(pattern: str, code: str) -> bool:
     """Say whether a pattern selects all that a narrower pattern, or code, does."""
     return pattern == code or (pattern.endswith(".*") and code.startswith(pattern[:-1]))
+
+
+ANY = "*"
+"""The pattern of those who want every failure tried again, and are believed."""
+
+
+def vain_retries(here: Here, stack: JSON, call: JSON) -> None:
+    """Warn of the policies, in a Call step's stack, that match final failures of the provider that is called."""
+    provider = call.get("provider") if isinstance(call, dict) else None
+    final = FINAL.get(provider, ()) if isinstance(provider, str) else ()
+    for index, entry in enumerate(stack if final and isinstance(stack, list) else []):
+        if isinstance(entry, dict) and entry.get("provider") == RETRY:
+            policies = _policies(entry)
+            if not any(True for _ in expressions_in(policies)):
+                _tell(here.at(index, "onEntry", "with", "policies"), policies, final)
+
+
+def _policies(entry: Mapping[str, Any]) -> list[JSON]:
+    found: JSON = entry
+    for name in ("onEntry", "with", "policies"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _tell(here: Here, policies: Sequence[JSON], final: Sequence[str]) -> None:
+    handled: set[str] = set()
+    for index, policy in enumerate(policies):
+        match = policy.get("match") if isinstance(policy, dict) else None
+        if not isinstance(match, dict) or not match:
+            continue
+        # The first policy that matches a failure has it: what an earlier one takes is no longer to be told.
+        taken = [code for code in final if code not in handled and covers(match, _failure(code))]
+        handled.update(taken)
+        codes: JSON = match.get("codes")
+        if taken and isinstance(codes, list) and ANY not in codes:
+            message = f"runs it again after {', '.join(taken)} too, which no other run mends"
+            expected = "retryable: true beside the codes, or the codes that are worth another run"
+            here.at(index, "match").warn("RETRY_IN_VAIN", message, expected)
+
+
+def _failure(code: str) -> dict[str, JSON]:
+    """Return the matcher that selects a final failure, and nothing else."""
+    return {"codes": [code], "types": ["error"], "retryable": False}

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import Failure
 from callboard.languages.flow.result import UNSET, Result, as_envelope, failure
 from callboard.languages.language import Node, Ok, Stage
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 MALFORMED = "provider.malformed"

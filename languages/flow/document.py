@@ -5,6 +5,7 @@ is to let a value pass unchanged.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -21,6 +22,23 @@ class Matcher(Struct, frozen=True):
     codes: tuple[str, ...] | None
     types: frozenset[str] | None
     retryable: bool | None
+
+    def selects(self, failure: Mapping[str, Any]) -> bool:
+        """Return whether a failure envelope matches. An unset ``retryable`` matches neither true nor false."""
+        if self.codes is not None and not any(_matches_code(pattern, failure["code"]) for pattern in self.codes):
+            return False
+        if self.types is not None and failure["type"] not in self.types:
+            return False
+        return self.retryable is None or failure.get("retryable") is self.retryable
+
+
+def _matches_code(pattern: str, code: str) -> bool:
+    """Match a code with ``A.B`` (exactly), ``A.*`` (a prefix of whole segments) or ``*`` (any)."""
+    if pattern == "*":
+        return True
+    if pattern.endswith(".*"):
+        return code.startswith(pattern[:-1]) and len(code) >= len(pattern)
+    return pattern == code
 
 
 class CatchClause(Struct, frozen=True):

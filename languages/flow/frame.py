@@ -20,7 +20,7 @@ from callboard.languages.flow.template import Scope, Template
 from callboard.languages.flow.temporal import Duration, format_instant, parse_duration
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")

@@ -10,9 +10,10 @@ from typing import Any
 from callboard.languages.computation import compute
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, chain_of
+from callboard.languages.flow.document import Call, GatherStep
+from callboard.languages.flow.frame import Frame, chain_of, refuse
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
+from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Task, Unwound
 from callboard.lib.json_types import JSON
 
@@ -151,3 +152,29 @@ def describe_tolerated(results: list[Result]) -> str:
 def _indices(indices: list[int]) -> str:
     more = ", …" if len(indices) > INDICES_TOLD_MAX else ""
     return f"[{', '.join(map(str, indices[:INDICES_TOLD_MAX]))}{more}]"
+
+
+def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
+    """Return a Gather's dispatches: each call with what enters it.
+
+    :raises Fault: if ``over`` is not an array
+    """
+    if step.over is None:
+        return [(call, received) for call in step.calls]
+    over = step.over.evaluate(scope)
+    if not isinstance(over, list):
+        refuse("over: is no array", "/properties/over/type", over)
+    return [(step.calls[0], element) for element in over]
+
+
+def count_needed(step: GatherStep, scope: Scope, count: int) -> int:
+    """Return how many of ``count`` dispatches must succeed.
+
+    :raises Fault: if the policy says something else than a whole number
+    """
+    if step.successes is None:
+        return count
+    successes = step.successes.evaluate(scope)
+    if isinstance(successes, bool) or not isinstance(successes, int | float) or successes != int(successes):
+        refuse("completion.successes: is no whole number", "/properties/successes/type", successes)
+    return int(successes)

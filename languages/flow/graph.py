@@ -12,6 +12,7 @@ from callboard.bus.paths import child, encode_id
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.document import (
     CallStep,
+    Clause,
     GatherStep,
     MatchStep,
     PassStep,
@@ -20,30 +21,41 @@ from callboard.languages.flow.document import (
     SleepStep,
     Step,
 )
-from callboard.languages.flow.failure_match import matches
 from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
     calculate,
+    checked_envelope,
     evaluate_field,
     outcome_of,
+    predicate,
+    refuse,
 )
-from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, check_policy, describe_tolerated
+from callboard.languages.flow.gather import (
+    SKIPPED,
+    TOLERATED,
+    FanOut,
+    check_policy,
+    count_needed,
+    describe_tolerated,
+    list_dispatches,
+)
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import (
     Fault,
     Result,
     as_failure,
+    bound_chain,
+    failure,
     is_success,
     success,
     supersede,
 )
 from callboard.languages.flow.rules import TOLERATED_FAILURES
-from callboard.languages.flow.steps import count_needed, list_dispatches, make_raised_failure, select_clause, wakes_at
 from callboard.languages.flow.template import Scope
-from callboard.languages.flow.temporal import format_instant
-from callboard.languages.language import Cancelled
+from callboard.languages.flow.temporal import format_instant, parse_duration, parse_instant
+from callboard.languages.language import Cancelled, Instant, Stage
 from callboard.lib.json_types import JSON
 
 
@@ -153,7 +165,7 @@ class StepRun:
         if not isinstance(step, CallStep | GatherStep):
             return result
         for index, clause in enumerate(step.catch):
-            if matches(clause.match, result):
+            if clause.match.selects(result):
                 await frame.stage.breathe()
                 try:
                     scope = self._scope()
@@ -252,3 +264,43 @@ class StepRun:
         frame, scope = self._frame, self._scope()
         frame.failure = await calculate(frame.stage, scope, partial(make_raised_failure, step, scope, frame.failure))
         return frame.failure
+
+
+async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
+    """Return the first clause that holds, with the name of its edge; no later predicate is evaluated."""
+    for index, case in enumerate(step.cases):
+        await stage.breathe()
+        if await predicate(stage, case.when, scope):
+            return f"case.{index}", case
+    return "default", step.default
+
+
+def wakes_at(step: SleepStep, scope: Scope) -> Instant:
+    """Return when a Sleep is over; a moment that has passed is as good as any.
+
+    :raises Fault: if the field's value is not a duration or timestamp
+    """
+    if step.duration is not None:
+        text = step.duration.evaluate(scope)
+        duration = parse_duration(text) if isinstance(text, str) else None
+        if duration is None:
+            refuse("for: is no ISO 8601 duration, such as PT30S", "/properties/for/format", text)
+        return duration.after(scope.now())
+    assert step.until is not None
+    text = step.until.evaluate(scope)
+    until = parse_instant(text) if isinstance(text, str) else None
+    if until is None:
+        refuse("until: is no RFC 3339 timestamp, such as 2030-01-01T00:00:00Z", "/properties/until/format", text)
+    return until
+
+
+def make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
+    """Return the failure that a Raise completes its frame with; ``active`` is the one that is being handled."""
+    if step.result is None:
+        if active is None:
+            return failure("System.EmptyRaise", "a bare Raise was reached while no failure was being handled")
+        return active
+    made: Result = {"type": "error", **checked_envelope(step.result, scope)}
+    if active is not None and "previous" not in made:
+        made["previous"] = active
+    return bound_chain(made)

@@ -14,7 +14,7 @@ from callboard.languages.cel.template_strings import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
 from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"

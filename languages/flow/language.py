@@ -8,7 +8,7 @@ from callboard.languages.flow.admit import admit
 from callboard.languages.flow.build import build
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import interpret
-from callboard.languages.flow.shipped import CONTRACTS
+from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.structure import problems
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.problems import Tree, kind_of

@@ -4,15 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from callboard.languages.flow.build import FINALLY
 from callboard.languages.flow.calls import CallRun
-from callboard.languages.flow.carried import Carried
 from callboard.languages.flow.document import Entry
 from callboard.languages.flow.frame import Frame, aspect, run_apart
-from callboard.languages.flow.loop import Loop
+from callboard.languages.flow.middleware import Around, Behaviour, Inner, Plain
 from callboard.languages.flow.result import Fault, Result, as_failure, is_success
-from callboard.languages.flow.retry import Retry
-from callboard.languages.flow.stack import Around, Behaviour, Inner, Plain
+from callboard.languages.flow.specified_middleware import Loop, Retry, Timeout
 from callboard.languages.flow.template import Scope
-from callboard.languages.flow.timeout import Timeout
+from callboard.languages.flow.worker_middleware import WorkerMiddleware
 from callboard.lib.json_types import JSON
 
 ENTRIES_IN_A_TASK = 32
@@ -84,4 +82,4 @@ BEHAVIOURS: Mapping[str, Callable[[], Behaviour]] = {
 
 def _behaviour(frame: Frame, entry: Entry) -> Behaviour:
     specified = BEHAVIOURS.get(entry.provider)
-    return specified() if specified is not None else Carried(frame.execution.contract(entry.provider))
+    return specified() if specified is not None else WorkerMiddleware(frame.execution.contract(entry.provider))

@@ -10,10 +10,13 @@ from typing import Any
 
 from callboard.bus.events import Problem
 from callboard.languages.flow.inspection import Check, Findings, FlowNode, Here, comment, fields, items
+from callboard.languages.flow.shipped_providers import CONTRACTS, FAILURES
+from callboard.languages.flow.specified_providers import SPECIFIED
+from callboard.languages.flow.structure import problems
 from callboard.languages.flow.targets import EXAMPLES, OWN_NAMESPACES, provider_type, provider_uri
 from callboard.languages.flow.validation import schema_faults
 from callboard.languages.problems import Tree, hint_at, kind_of
-from callboard.languages.provider_contract import CALL, MIDDLEWARE, PHASES
+from callboard.languages.provider_contracts import CALL, MIDDLEWARE, PHASES, Contract, PhaseContract, ProviderContracts
 from callboard.lib.json_types import JSON
 
 PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
@@ -163,3 +166,35 @@ def _action(here: Here, value: JSON) -> None:
 
     known: dict[str, Check] = {"kind": kind, "description": comment, "acceptance": comment}
     fields(here, value, known, required=("kind", "description"))
+
+
+def document_of(contract: Contract) -> dict[str, Any]:
+    """Return a contract as a provider document (page *Providers*, The provider definition document)."""
+    document: dict[str, Any] = {
+        "$schema": PROVIDER_SCHEMA,
+        "uri": contract.uri,
+        "codePrefix": contract.code_prefix,
+        "description": contract.description,
+    }
+    if contract.attachment:
+        document["attachment"] = list(contract.attachment)
+    if contract.phases:
+        document["phases"] = {name: _write_phase(phase) for name, phase in contract.phases.items()}
+    if contract.parameters is not None:
+        document["parameters"] = contract.parameters
+    if contract.metadata is not None:
+        document["metadata"] = contract.metadata
+    document["failureCatalog"] = {"closed": list(contract.closed), "open": list(contract.open)}
+    return document
+
+
+def _write_phase(phase: PhaseContract) -> dict[str, Any]:
+    written: dict[str, Any] = {"action": {"kind": phase.kind, "description": phase.description}}
+    if phase.parameters is not None:
+        written["parameters"] = phase.parameters
+    if phase.structural:
+        written["structural"] = list(phase.structural)
+    return written
+
+
+PROVIDER_CONTRACTS = ProviderContracts(CONTRACTS, SPECIFIED, FAILURES, provider_problems, problems, document_of)

@@ -22,7 +22,7 @@ from callboard.languages.flow.natives.model import ask_model
 from callboard.languages.flow.natives.signal import await_signal
 from callboard.languages.flow.natives.tool import call_tool
 from callboard.languages.flow.result import CHAIN_DEPTH_MAX, bound_chain, failure, is_success
-from callboard.languages.flow.specified import MOCK
+from callboard.languages.flow.specified_providers import MOCK
 
 __all__ = ["NATIVE", "Dispatch", "Reply", "dispatch"]
 

@@ -27,7 +27,7 @@ from callboard.languages.flow.near_misses import near_misses
 from callboard.languages.flow.targets import stack
 from callboard.languages.flow.validation import Schema, schema_faults
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"

@@ -24,9 +24,9 @@ from callboard.languages.flow.inspection import (
     structural,
     text,
 )
-from callboard.languages.flow.specified import FINALLY, LOOP, RETRY
+from callboard.languages.flow.specified_providers import FINALLY, LOOP, RETRY
 from callboard.languages.problems import hint_at, kind_of
-from callboard.languages.provider_contract import CALL, MIDDLEWARE, PHASES, Contract
+from callboard.languages.provider_contracts import CALL, MIDDLEWARE, PHASES, Contract
 from callboard.lib.json_types import JSON
 
 OWN_NAMESPACES = ("mwl", "callboard")

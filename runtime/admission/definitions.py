@@ -17,9 +17,8 @@ from callboard.bus.events import Problem
 from callboard.bus.subjects import token
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
-from callboard.languages.plans import plan_start
 from callboard.languages.problems import hints_within
-from callboard.languages.titles import title_of
+from callboard.languages.registry import plan_start, title_of
 from callboard.lib.threads import quick_turns
 
 T = TypeVar("T")

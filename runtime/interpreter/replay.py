@@ -17,8 +17,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
-from callboard.languages.plans import plan_start
-from callboard.languages.registry import hosting
+from callboard.languages.registry import hosting, plan_start
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal

@@ -16,7 +16,6 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.work import Work
 from callboard.languages.language import Answered, Ask, Instant
-from callboard.languages.signals import matches_signal
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -250,3 +249,19 @@ class Waits:
             if recorded is not None and isinstance(outcome, ev.TimerFired) and outcome.due != bound.due:
                 self._ledger.raise_divergence(recorded, f"a bound due {bound.due.isoformat()}")
             bound.wake("expired")
+
+
+def matches_signal(data: JSON, match: JSON) -> bool:
+    """Return whether a signal with this data satisfies ``match``; None matches any signal."""
+    return match is None or has_members(data, match)
+
+
+def has_members(data: JSON, wanted: JSON) -> bool:
+    """Return whether an object has all wanted members, recursively; whether any other value equals the wanted one."""
+    match wanted, data:
+        case dict(), dict():
+            return all(name in data and has_members(data[name], value) for name, value in wanted.items())
+        case (bool(), _) | (_, bool()):
+            return wanted is data
+        case _:
+            return wanted == data

@@ -12,7 +12,7 @@ from callboard.bus.events import Problem
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.languages.language import Plan
 from callboard.languages.problems import Tree, hint_at
-from callboard.languages.provider_contract import contract_of
+from callboard.languages.provider_contracts import contract_of
 from callboard.languages.registry import provider_contracts
 from callboard.languages.source_text import read
 from callboard.runtime.settings.provider_settings import ProviderSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.languages.provider_contract import CALL, Contract
+from callboard.languages.provider_contracts import CALL, Contract
 from callboard.lib.json_types import JsonSchema
 
 NAMESPACE = "callboard"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.flow.name_scopes import FLOW_LEVELS_MAX
-from callboard.languages.flow.specified import FINALLY, MOCK, RETRY
+from callboard.languages.flow.specified_providers import FINALLY, MOCK, RETRY
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.json_text import read_json
 from tests.support.flow_documents import Json, called, caught, flow, found, inner, one, told, wrapped

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from callboard.languages.flow.provider_document import PROVIDER_SCHEMA, provider_problems
 from callboard.languages.flow.structure import FLOW_SCHEMA
-from callboard.languages.provider_contract import contract_of
+from callboard.languages.provider_contracts import contract_of
 from tests.support.flow_documents import SCHEMAS, VALUES, Json, published, read, walk
 
 

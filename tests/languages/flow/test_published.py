@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from callboard.bus.events import Problem
 from callboard.languages.flow.build import build
 from callboard.languages.flow.schema import flow_schema
-from callboard.languages.flow.specified import SPECIFIED
+from callboard.languages.flow.specified_providers import SPECIFIED
 from callboard.languages.flow.structure import problems
 from callboard.languages.problems import Tree
 from tests.support.flow_documents import SCHEMAS, VALUES, published, published_definitions, read, walk

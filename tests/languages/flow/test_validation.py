@@ -10,9 +10,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
+from callboard.languages.flow.specified_providers import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
 from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, schema_faults
-from callboard.languages.provider_contract import Contract, PhaseContract, contract_of
+from callboard.languages.provider_contracts import Contract, PhaseContract, contract_of
 from callboard.lib.json_schema.check import ENDLESS
 from tests.support.places import ROOT
 

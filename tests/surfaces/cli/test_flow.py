@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.claim import CLAIM
-from callboard.languages.flow.comparison import differences, same
-from callboard.languages.registry import about, parse_definition
-from callboard.languages.titles import TITLE_CHARS_MAX
+from callboard.languages.flow.conformance import CLAIM, differences, same
+from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event
 from tests.support.flows import (

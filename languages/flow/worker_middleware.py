@@ -20,6 +20,7 @@ from callboard.languages.computation import compute
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, expose_metadata
 from callboard.languages.flow.frame import aspect, outcome_of
+from callboard.languages.flow.middleware import Around, Inner, Plain
 from callboard.languages.flow.result import (
     CHAIN_DEPTH_MAX,
     Fault,
@@ -31,10 +32,9 @@ from callboard.languages.flow.result import (
     success,
     supersede,
 )
-from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Node, Ok
-from callboard.languages.provider_contract import Contract, Phase
+from callboard.languages.provider_contracts import Contract, Phase
 from callboard.lib.json_types import JSON
 
 
@@ -44,7 +44,7 @@ class Action(Struct, frozen=True):
     result: Result | None
 
 
-class Carried(Plain):
+class WorkerMiddleware(Plain):
     """One participation of a middleware whose actions a worker carries out."""
 
     def __init__(self, contract: Contract) -> None:

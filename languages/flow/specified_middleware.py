@@ -1,4 +1,4 @@
-"""Retry: re-runs what is inside on failures that a policy matches, from the variables of the first run."""
+"""The specification's middlewares that run what they wrap again, or bound its time: Retry, Loop and Timeout."""
 
 import datetime as dt
 import math
@@ -9,12 +9,21 @@ from msgspec import Struct
 
 from callboard.languages.flow.build import matcher
 from callboard.languages.flow.document import Matcher
-from callboard.languages.flow.failure_match import matches
 from callboard.languages.flow.frame import calculate, duration_of, evaluate_assignments
-from callboard.languages.flow.result import Fault, Result, as_failure, failure, is_success, supersede
-from callboard.languages.flow.stack import Around, Inner, Plain
+from callboard.languages.flow.middleware import Around, Inner, Plain
+from callboard.languages.flow.result import (
+    Fault,
+    Result,
+    as_envelope,
+    as_failure,
+    failure,
+    is_success,
+    success,
+    supersede,
+)
 from callboard.languages.flow.template import Scope
-from callboard.languages.flow.temporal import Duration
+from callboard.languages.flow.temporal import Duration, format_instant
+from callboard.languages.language import Expired, Instant, Ok, Unwound
 from callboard.lib.json_types import JSON
 
 DECORRELATION = 3.0
@@ -108,7 +117,7 @@ class Retry(Plain):
             await frame.execution.breathe(around.path)
 
     def _handling(self, rising: Result) -> int | None:
-        return next((i for i, policy in enumerate(self._policies) if matches(policy.match, rising)), None)
+        return next((i for i, policy in enumerate(self._policies) if policy.match.selects(rising)), None)
 
     async def _emit(self, around: Around, scope: Scope, rising: Result) -> Result:
         risen = await around.shape_result("onFailure", scope, rising)
@@ -143,3 +152,73 @@ def _policy(fields: dict[str, Any]) -> Policy:
         None if longest is None else duration_of(longest).seconds(),
         backoff.get("jitter", "none"),
     )
+
+
+class Loop(Plain):
+    """Re-runs what is inside while its continuation holds; variables persist, the value is carried."""
+
+    def __init__(self) -> None:
+        self._admitted = False
+
+    async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
+        self._admitted = arguments is not None
+
+    async def run(self, around: Around, down: JSON, inner: Inner) -> Result:
+        if not self._admitted:
+            return success(down)
+        iteration = 0
+        while True:
+            iteration += 1
+            around.contributed["iteration"] = iteration
+            rising = await inner(down)
+            if not is_success(rising):
+                return await around.ascend(rising)
+            try:
+                scope = around.scope("onSuccess", rising)
+                again = await around.acts("onSuccess", scope) is not None
+                await around.frame.stage.breathe()
+                carried = await around.shape_result("onSuccess", scope, rising)
+                await around.frame.assign(around.phase("onSuccess").assign, scope)
+            except Fault as fault:
+                return fault.result
+            if not again:
+                return carried
+            down = carried["value"]
+            await around.frame.execution.breathe(around.path)
+
+
+class Timeout(Plain):
+    """Bounds the time that what is inside may take, over all its runs."""
+
+    def __init__(self) -> None:
+        self._due: Instant | None = None
+        self._duration = ""
+
+    async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
+        if arguments is not None:
+            self._duration = arguments["duration"]
+            self._due = duration_of(self._duration).after(around.frame.stage.now())
+            around.contributed["deadline"] = format_instant(self._due)
+
+    async def run(self, around: Around, down: JSON, inner: Inner) -> Result:
+        if self._due is None:
+            return await around.ascend(await inner(down))
+        message = f"no result within {self._duration}"
+        exceeded = failure("Provider.Middleware.Timeout.Exceeded", message, type="timeout")
+        if self._due <= around.frame.stage.now():
+            return exceeded
+        imposed = as_failure(failure("System.Cancelled", type="cancellation", previous=exceeded))
+        bounded = _await_inner(inner, down)
+        raced = await around.frame.stage.within(self._due, bounded, node=around.place.node, slot="bound", cause=imposed)
+        match raced:
+            case Ok(result):
+                return await around.ascend(result)
+            case Expired(Unwound(cause)) if cause != imposed:
+                # A clean-up failed on the way out: it stays at the head, with all that happened beneath it.
+                return as_envelope(cause)
+            case Expired():
+                return exceeded
+
+
+async def _await_inner(inner: Inner, down: JSON) -> Result:
+    return await inner(down)

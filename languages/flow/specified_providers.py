@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from callboard.languages.provider_contract import CALL, MIDDLEWARE, Contract, PhaseContract
+from callboard.languages.provider_contracts import CALL, MIDDLEWARE, Contract, PhaseContract
 from callboard.lib.json_types import JsonSchema
 
 MOCK = f"{CALL}mwl/mock/v1"

@@ -12,8 +12,8 @@ from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.process import PROCESS
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
-from callboard.languages.flow.specified import SPECIFIED
-from callboard.languages.provider_contract import Contract
+from callboard.languages.flow.specified_providers import SPECIFIED
+from callboard.languages.provider_contracts import Contract
 
 OURS: tuple[Shipped, ...] = (HTTP, MODEL, TOOL, NATS, DEFINITION, HUMAN, SIGNAL, PROCESS)
 

@@ -1,14 +1,29 @@
-"""Whether a Result is the one that was expected, by the rules of the specification's conformance corpus.
+"""Conformance: the profiles that this implementation claims, and the comparison of Results with expected ones.
 
-The type has to be the same, a success its value; of a failure, each member that is expected has to be there, deeply
-equal, and ``previous`` by these same rules. A member expected to be null may be absent; members that are not expected
-are free. Failures that stand inside of ``details``, the evidence of a Gather, are compared as failures too.
+A Result equals the expected one by the rules of the specification's conformance corpus. The types are equal, and so
+are the values of successes. Each member of an expected failure is deeply equal to that of the Result; ``previous`` is
+compared by these same rules. An expected null may be absent, and members that are not expected are ignored. Failures
+inside ``details``, the evidence of a Gather, are compared as failures too.
 """
 
 import json
 from typing import Any, cast
 
 from callboard.lib.json_types import JSON
+
+PROFILES = "https://mwl.dev/v0.1/conformance/"
+
+CLAIM: tuple[str, ...] = (
+    f"{PROFILES}core",
+    f"{PROFILES}expressions/cel",
+    f"{PROFILES}expressions/cel/strings",
+    f"{PROFILES}expressions/cel/lists",
+    f"{PROFILES}expressions/cel/sets",
+    f"{PROFILES}expressions/cel/encoders",
+    f"{PROFILES}expressions/cel/math",
+)
+"""The URIs of the profiles, compared character for character."""
+
 
 SHOWN_CHARS_MAX = 300
 """How much of a value a difference repeats, in characters."""
