@@ -1,7 +1,7 @@
 """A strict JSON reader that keeps the line and column of every member and item, and refuses duplicate members.
 
-Numbers follow RFC 8259 and must fit what the rest of the house can carry: whole numbers outside 64 bits become floating
-point, as in JavaScript, and a number too large even for that is refused.
+Numbers follow RFC 8259. Whole numbers outside 64 bits become floating point, as in JavaScript; a number that is too
+large for that is refused, because events cannot carry it.
 """
 
 import json
@@ -18,7 +18,7 @@ DEPTH_MAX = 256
 """How deep objects and arrays may nest."""
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""The whole numbers that events can carry as such."""
+"""The range of whole numbers that events can carry exactly."""
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 
@@ -56,7 +56,7 @@ def plain_number(number: int | float) -> int | float | None:
 
 
 def encodable(text: str) -> bool:
-    """Say whether a text can be written as UTF-8: half a surrogate pair cannot."""
+    """Return whether a text can be encoded as UTF-8: half a surrogate pair cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -80,7 +80,7 @@ class _Reader:
         value, at = self._value(at, ())
         at = self._skip(at)
         if at < len(self.text):
-            raise _Malformed("there is text behind the end of the document", at, "nothing more")
+            raise _Malformed("there is text after the end of the document", at, "nothing more")
         return value
 
     def _skip(self, at: int) -> int:
@@ -117,14 +117,12 @@ class _Reader:
         members: dict[str, Any] = {}
         for start in self._items(at, "}"):
             if self.text[start : start + 1] != '"':
-                raise _Malformed(
-                    "a member's name must stand in double quotes", start, 'a name in double quotes, or "}"'
-                )
+                raise _Malformed("a member's name must be in double quotes", start, 'a name in double quotes, or "}"')
             name, colon = self._scalar(start, location)
             here = (*location, name)
             colon = self._skip(colon)
             if self.text[colon : colon + 1] != ":":
-                raise _Malformed(f"no colon behind the member name {name!r}", colon, "':'")
+                raise _Malformed(f"no colon after the member name {name!r}", colon, "':'")
             if name in members:
                 first = self.places[here]
                 self._complain(start, here, f"duplicate member {name!r}, first on line {first.line}")
@@ -143,7 +141,7 @@ class _Reader:
         return items, self._at
 
     def _items(self, at: int, closing: str) -> Iterator[int]:
-        """Yield where each item of a container starts; its reader leaves the item's end in ``self._at``."""
+        """Yield the offset of each item of a container. The caller must set ``self._at`` to the item's end."""
         self._at = self._skip(at + 1)
         if self.text[self._at : self._at + 1] == closing:
             self._at += 1

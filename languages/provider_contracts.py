@@ -1,6 +1,7 @@
 """Provider contracts: what a call provider or a middleware accepts, reports and may fail with, as data.
 
-A contract is the specification's provider document (page *Providers*), the form in which users bring theirs too.
+The written form of a contract is the specification's provider document (page *Providers*). `ProviderContracts` is the
+port of a language that has providers.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +23,7 @@ ActionKind = Literal["side-effect", "control", "transform"]
 
 
 class PhaseContract(Struct, frozen=True):
-    """What a middleware does at one phase. ``parameters`` None: the phase accepts an empty ``with`` only."""
+    """The action of a middleware at one phase. If ``parameters`` is None, the phase accepts only an empty ``with``."""
 
     kind: ActionKind
     parameters: JsonSchema | None = None
@@ -78,11 +79,12 @@ def contract_of(document: Mapping[str, Any]) -> Contract:
 
 
 class ProviderContracts(Struct, frozen=True):
-    """``shipped`` are the contracts that every worker keeps, by URI, ``specified`` those URIs that the language itself
-    has, ``failures`` when each of their failures occurs, by code.
+    """The contracts that a language knows, and its functions on contracts.
 
-    ``check_document`` returns what is wrong with a provider's document, ``check_definition`` what a definition does
-    against contracts, and ``document_of`` writes a contract as a document.
+    ``shipped`` are the contracts that every worker fulfils, by URI; ``specified`` the URIs that the language's
+    specification defines; ``failures`` says when each of their failures occurs, by code. ``check_document`` returns the
+    problems of a provider document, ``check_definition`` the problems of a definition under given contracts, and
+    ``document_of`` writes a contract as a document.
     """
 
     shipped: Mapping[str, Contract]

@@ -1,4 +1,4 @@
-"""A definition's text, read as whichever of JSON and YAML it is."""
+"""Reading a definition's text, which is JSON or YAML."""
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import read_json

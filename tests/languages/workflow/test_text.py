@@ -172,7 +172,7 @@ def test_locations_read_as_people_write_them() -> None:
     ("text", "hint"),
     [
         ("a: b: c\n", "quotes around a text with ': ' in it"),
-        ("a:\n\tb: 1\n", "blanks, and no tabs"),
+        ("a:\n\tb: 1\n", "blanks, not tabs"),
         ("a: `b`\n", "quotes around a text that begins with this character"),
         ("a: 1\n- b\n", "begin in the same column"),
     ],
