@@ -510,8 +510,8 @@ class Plan(Struct, Generic[D], frozen=True):
     objections: tuple[Problem, ...] = ()
     """Problems that earlier versions did not report: admission refuses the start, but recorded runs replay."""
     diverged: str = ""
-    """The failure code of a run that diverges in a replay, if divergence is a fault of its definition. Empty: such a run
-    waits for a version that can replay it."""
+    """The failure code of a run that diverges in a replay, if divergence is a fault of its definition. Empty: such a
+    run waits for a version that can replay it."""
     adopts: str = ""
     """The digest of this process's code, if the definition names another one. The run is replayed with it before it is
     claimed, and continues with it if the replay agrees with the log."""

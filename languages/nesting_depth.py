@@ -1,5 +1,5 @@
-"""The nesting depth of values. Functions that walk a value use Python's stack, so values have a fixed limit of depth that
-does not depend on how much of the stack is in use."""
+"""The nesting depth of values. Functions that walk a value use Python's stack, so values have a fixed limit of depth
+that does not depend on how much of the stack is in use."""
 
 from collections.abc import Iterable
 

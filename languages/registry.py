@@ -99,7 +99,8 @@ def parse_definition(source: str, file: str = "", named: str | None = None) -> D
 
 
 def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
-    """Admit a start in its language. The option `STRICT` is handled here; languages do not see it, and plans have it."""
+    """Admit a start in its language. The option `STRICT` is handled here; languages do not see it, and plans have
+    it."""
     strict: object = start.options.get(STRICT, False)
     others = {name: value for name, value in start.options.items() if name != STRICT}
     plan = spoken.admit(definition, replace(start, options=others))

@@ -44,8 +44,8 @@ class PassedOver(Struct, frozen=True):
 
 
 Proof = Literal["none", "header", "query", "token", "signature", "github", "slack"]
-"""How a sender proves its identity: by a token in a header, in the query, or in either; by a signature of the body in the
-form of Standard Webhooks, GitHub or Slack."""
+"""How a sender proves its identity: by a token in a header, in the query, or in either; by a signature of the body in
+the form of Standard Webhooks, GitHub or Slack."""
 
 
 class Entrance(Struct, frozen=True):

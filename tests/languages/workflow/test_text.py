@@ -107,7 +107,7 @@ def test_aliases_are_copied_and_anchors_shared() -> None:
         ('{"a": 1,}', 1, 9, "double quotes"),
         ('{"a": [1 2]}', 1, 10, "without comma"),
         ('{"a": [1', 1, 9, "without comma"),
-        ('{"a": 1} x', 1, 10, "behind the end"),
+        ('{"a": 1} x', 1, 10, "after the end"),
         ('{"a": }', 1, 7, "expecting value"),
         ('{"a": "x', 1, 7, "unterminated string"),
     ],
