@@ -134,7 +134,7 @@ async def _call_all(
 async def _call(
     stage: Stage, node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy
 ) -> Called:
-    """Make a tool call. If it cannot be made, emit a warning, because there is no event that shows the call."""
+    """Make a tool call. If it cannot be made, emit a warning, because no event shows the call."""
     spec, tells = offered.get(use.tool), stage.info.tells
     if spec is None:
         known = ", ".join(offered) or "none"

@@ -37,7 +37,7 @@ _SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
 def language(name: str) -> Language[Any]:
     """Return a language by name.
 
-    :raises KeyError: if there is no language of that name
+    :raises KeyError: if the language does not exist
     """
     return kits()[name].language
 
@@ -63,7 +63,7 @@ def provider_contracts() -> ProviderContracts:
 def hosting() -> Hosting:
     """Return the hosting port of the language whose definitions are code.
 
-    :raises LookupError: if there is no such language
+    :raises LookupError: if no language has one
     """
     module = next((kit.code_module for kit in kits().values() if kit.code_module), None)
     if module is None:

@@ -1,4 +1,4 @@
-"""The closures that an expression is made of: each is given a scope and gives a value, or raises `EvaluationError`."""
+"""The closures of an expression's nodes. Each takes a scope and returns a value or raises `EvaluationError`."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,7 +13,7 @@ from callboard.languages.cel.syntax import ListOf, Literal, Node
 from callboard.languages.cel.values import NUMBERS, CelList, CelMap, TypeValue, Value, double_of
 
 Operate = Callable[[Value, Value, Budget], Value]
-"""An operator of two operands, which counts its steps."""
+"""An operator with two operands; it counts its steps."""
 
 
 def constant(value: Value) -> Run:
@@ -38,7 +38,7 @@ def _list_names(bindings: Mapping[str, Value]) -> str:
 
 
 def root_member(name: str, field: str) -> Run:
-    """Read ``name.field`` at once: most expressions do little else."""
+    """Read ``name.field`` in one closure, because most expressions do little else."""
     slow = member(root(name, None), field)
 
     def run(scope: Scope) -> Value:
@@ -65,7 +65,7 @@ def member(operand: Run, name: str) -> Run:
 
 
 def path(operand: Run, fields: list[str]) -> Run:
-    """Read several members in a row: a chain of selections is one closure, however long."""
+    """Read a chain of members in one closure, so that a long chain does not nest."""
     *leading, last = fields
 
     def walk(scope: Scope) -> Value:
@@ -118,7 +118,7 @@ def arithmetic(first: Run, rest: list[tuple[Operate, Run]]) -> Run:
 
 
 def logic(operands: list[Run], *, decisive: bool) -> Run:
-    """``||`` is decided by a true, ``&&`` by a false operand, whatever the others do; else the first fault stands."""
+    """``||`` returns true if any operand is true, ``&&`` false if any is false; otherwise the first error is raised."""
 
     def run(scope: Scope) -> bool:
         fault: EvaluationError | None = None
@@ -172,7 +172,7 @@ def mapping(entries: list[tuple[Run, Run]]) -> Run:
 
 
 def function_call(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
-    """Call the overload that the arguments' types ask for; a function that does not exist has none."""
+    """Call the overload for the types of the arguments; a function that does not exist has no overloads."""
     counted = {types: overload.function for types, overload in overloads.items() if isinstance(overload, Counted)}
     plain = {types: overload for types, overload in overloads.items() if not isinstance(overload, Counted)}
 
@@ -212,7 +212,7 @@ _NUMERIC: dict[str, Callable[[Value, Value], bool]] = {
 
 
 def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
-    """Make the closure of ``left symbol right``."""
+    """Return the closure of ``left symbol right``; comparisons with literals have faster ones."""
     if isinstance(right_node, Literal):
         constant = right_node.value
         if symbol in ("==", "!="):
@@ -228,7 +228,7 @@ def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
 
 
 def _equal_to(left: Run, constant: Value, *, wanted: bool) -> Run:
-    """Compare with a constant. Only a number may equal a value of another type, and no number equals True or False."""
+    """Compare with a constant. Only numbers may equal values of other types; no number equals True or False."""
     if type(constant) in NUMBERS:
 
         def run(scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""The compiler: an expression's syntax as closures, made once, then called with a scope for each evaluation."""
+"""The compiler: turns an expression's syntax into closures, which each evaluation calls with a new scope."""
 
 from collections.abc import Sequence
 
@@ -47,18 +47,18 @@ from callboard.languages.cel.values import TYPE_VALUES, CelList, TypeValue
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 CALL_STEPS = 3
-"""Steps for a call, besides those for its arguments and those that the function counts."""
+"""Steps for a call, in addition to those for its arguments and those that the function counts."""
 
 
 class Compiler(Struct):
-    """Makes closures of nodes, and notes what it comes across."""
+    """Makes closures of nodes, and collects the names and steps of the expression."""
 
     roots: set[str] = field(default_factory=set[str])
     unknown_functions: set[str] = field(default_factory=set[str])
     slots: int = 0
-    """How many variables of comprehensions are alive at once, at most."""
+    """The greatest number of comprehension variables that exist at once."""
     weight: int = 0
-    """How many steps what is compiled takes, but for what is inside of comprehensions: they count for themselves."""
+    """The steps of the compiled nodes, without those inside comprehensions, which count their own steps."""
 
     _variables: list[str] = field(default_factory=list[str])
 
@@ -129,7 +129,7 @@ class Compiler(Struct):
         return member(run, node.field)
 
     def _long_type(self, node: Select) -> TypeValue | None:
-        """Return the type that ``google.protobuf.Timestamp`` and its like name."""
+        """Return the type that a dotted name such as ``google.protobuf.Timestamp`` means; None if it is not a type."""
         fields: list[str] = []
         operand: Node = node
         while isinstance(operand, Select):
@@ -188,7 +188,7 @@ class Compiler(Struct):
 
 
 def _weight(node: Node) -> int:
-    """Return how many steps a node takes by itself, with the texts that are written out in it."""
+    """Return the steps of a node without its children; literal texts in it add to them."""
     match node:
         case Literal() if isinstance(node.value, str | bytes):
             return 1 + len(node.value) // CHARS_PER_STEP

@@ -30,7 +30,7 @@ def _same(value: Value) -> Value:
 
 
 def _int_of_double(value: float) -> int:
-    """Cut a double off to an int. The ends of the range are excluded: they are not exact doubles."""
+    """Truncate a double to an int. The ends of the range are excluded, because they are not exact doubles."""
     if not INT_MIN < value < INT_MAX:
         raise EvaluationError(f"{double_text(value)} does not fit an int, which has 64 bits")
     return trunc(value)
@@ -88,9 +88,9 @@ def bytes_of_text(text: str) -> bytes:
 
 
 def double_text(value: float) -> str:
-    """Write a double with as few digits as tell it apart, with an exponent from a million on and below 0.0001.
+    """Write a double with the fewest digits that identify it, with an exponent from a million on and below 0.0001.
 
-    So do cel-go and cel-cpp (C's ``%g``): ``5``, ``0.1``, ``123456.5``, ``1.5e+06``, ``+Inf``, ``NaN``.
+    This is the form of cel-go and cel-cpp (C's ``%g``): ``5``, ``0.1``, ``123456.5``, ``1.5e+06``, ``+Inf``, ``NaN``.
     """
     if not isfinite(value):
         return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"

@@ -1,4 +1,4 @@
-"""The functions of core CEL that convert nothing: sizes, what a text contains, the parts of an instant."""
+"""The functions of core CEL except the conversions: sizes, searches and patterns in texts, parts of timestamps."""
 
 import re
 from collections.abc import Callable
@@ -16,25 +16,25 @@ from callboard.languages.cel.values import Duration, Timestamp, Value
 from callboard.lib.patterns import BadPattern
 
 ZONES_KEPT_MAX = 256
-"""How many time zones are kept in memory."""
+"""How many time zones are cached."""
 
 ZONE_CHARS_MAX = 64
 """How long a time zone's name may be, in characters."""
 
 ZONE_STEPS = 3_000
-"""Steps for a time zone that an evaluation names for the first time: it is read from a file."""
+"""Steps for a time zone that an evaluation uses for the first time, because it is read from a file."""
 
 LOCAL_STEPS = 15
-"""Steps for an instant's part in a time zone."""
+"""Steps for a part of a timestamp in a time zone."""
 
 _FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 
 
 @lru_cache(ZONES_KEPT_MAX)
 def find_zone(name: str) -> tzinfo:
-    """Return a time zone: a name of the IANA's database, or an offset such as ``+02:00``.
+    """Return a time zone by its name in the IANA database, or by an offset such as ``+02:00``.
 
-    :raises EvaluationError: if none exists of that name
+    :raises EvaluationError: if the time zone does not exist
     """
     if match := _FIXED.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
@@ -92,10 +92,10 @@ def _size(value: Value) -> int:
 
 
 def _matches(budget: Budget, text: str, pattern: str) -> bool:
-    """Say whether a pattern matches somewhere in a text.
+    """Return whether a pattern, in the syntax of RE2, matches somewhere in a text.
 
-    :raises EvaluationError: if the pattern is none of RE2's, or too large for it
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if RE2 does not accept the pattern, or it is too large
+    :raises TooManySteps: if the steps are used up
     """
     try:
         budget.take_text(len(pattern))
@@ -121,4 +121,4 @@ CORE: Declarations = {
     "duration.getSeconds()": _in_units(NS),
     "duration.getMilliseconds()": lambda duration: quotient(remainder(duration.ns, NS), 1_000_000),
 }
-"""Every one of them, by signature."""
+"""All of these functions, by signature."""

@@ -12,7 +12,7 @@ _ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}", re.ASCII)
 
 
 def _decode(text: str) -> bytes:
-    """Decode base64. Line breaks in it are skipped, and its padding may be missing as a whole."""
+    """Decode base64. Line breaks are skipped, and the padding may be omitted."""
     packed = text.replace("\r", "").replace("\n", "")
     try:
         if not _ALPHABET.fullmatch(packed):
@@ -31,4 +31,4 @@ ENCODERS: Declarations = {
     "base64.decode(string)": count_texts(_decode),
     "base64.encode(bytes)": count_texts(_encode),
 }
-"""Every function of the profile, by signature."""
+"""All functions of the profile, by signature."""

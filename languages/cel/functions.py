@@ -1,4 +1,4 @@
-"""The table of every function an expression can call: core CEL, MWL's own, and the five extension profiles."""
+"""The table of all functions that an expression can call: core CEL, those of MWL, and the five extension profiles."""
 
 from callboard.languages.cel.conversions import CONVERSIONS
 from callboard.languages.cel.core_functions import CORE
@@ -19,16 +19,16 @@ MWL: Declarations = {
     "durationToIso8601(duration)": iso8601_text,
     "durationFromIso8601(string)": count_parsing(read_iso8601),
 }
-"""MWL's own functions (expressions, "MWL functions"), but for the two that read the clock."""
+"""The functions of MWL (expressions, "MWL functions") except for the two that read the clock."""
 
 FUNCTIONS = Functions(CORE, CONVERSIONS, MWL, STRINGS, LISTS_PROFILE, SETS, ENCODERS, MATH)
 
 VARIADIC = frozenset(("math.greatest", "math.least"))
-"""Functions that take any number of arguments; more than one are handed over as a list."""
+"""Functions with any number of arguments; several arguments are passed as a list."""
 
 
 WALL_TIME_STEPS = 1_000
-"""Steps for reading the wall clock: whatever is read is recorded."""
+"""Steps for reading the wall clock, because each reading is recorded."""
 
 
 def _now(scope: Scope) -> Timestamp:

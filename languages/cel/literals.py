@@ -1,4 +1,4 @@
-"""The values that literals represent: numbers, strings and bytes with their escapes."""
+"""The values of literals: numbers, strings and bytes with their escapes."""
 
 import re
 
@@ -13,11 +13,11 @@ _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 
 
 class BadLiteral(Exception):
-    """A literal represents nothing; the text says why."""
+    """A literal has no value; the message is the reason."""
 
 
 def read_int(text: str, *, negative: bool) -> int:
-    """Read an int literal, with the sign before it.
+    """Read an int literal; ``negative`` if it has a minus sign.
 
     :raises BadLiteral: if it does not fit 64 bits
     """
@@ -46,7 +46,7 @@ def _digits(text: str) -> int:
 
 
 def read_double(text: str, *, negative: bool) -> float:
-    """Read a double literal, with the sign before it.
+    """Read a double literal; ``negative`` if it has a minus sign.
 
     :raises BadLiteral: if it is beyond the finite doubles
     """

@@ -1,4 +1,4 @@
-"""The macros: calls that are syntax of their own, told by name, place and number of arguments."""
+"""The macros: calls that have special syntax, recognised by name, receiver and number of arguments."""
 
 from collections.abc import Callable
 
@@ -18,13 +18,13 @@ _MACROS: dict[tuple[str, int], MacroName] = {
 _EXTREMES = ("greatest", "least")
 
 Refuse = Callable[[str, int], CelSyntaxError]
-"""Makes the error about an offset of the expression."""
+"""Takes a message and an offset of the expression; returns the error."""
 
 
 def expand_macro(call: Call, refuse: Refuse) -> Node:
-    """Return what a call represents: itself, unless it is a macro.
+    """Return the node that a macro call means, or the call itself if it is not a macro.
 
-    :raises CelSyntaxError: if a macro's arguments are not of its form; ``refuse`` makes it
+    :raises CelSyntaxError: if the arguments do not have the macro's form; ``refuse`` makes the error
     """
     arguments, target = call.arguments, call.target
     if target is None:

@@ -1,4 +1,4 @@
-"""A parser by precedence: an expression's tokens as a tree of `syntax` nodes."""
+"""A precedence parser: turns an expression's tokens into a tree of `syntax` nodes."""
 
 from callboard.languages.cel.errors import CelSyntaxError, show_value
 from callboard.languages.cel.lexer import KEYWORDS, RESERVED, Token, syntax_error, tokens
@@ -22,10 +22,10 @@ from callboard.languages.cel.syntax import (
 )
 
 DEPTH_MAX = 100
-"""How deep the nodes of an expression may nest. Chains of one operator, however long, are one node."""
+"""How deep the nodes of an expression may nest. A chain of one operator is one node, whatever its length."""
 
 NESTING_MAX = 2 * DEPTH_MAX
-"""How deep the parser itself may go; it also counts parentheses."""
+"""How deep the parser may recurse; it also counts parentheses."""
 
 _PRECEDENCE: dict[str, int] = {
     "||": 1,
@@ -34,7 +34,7 @@ _PRECEDENCE: dict[str, int] = {
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
 }
-"""The higher binds the stronger. All of them group from left to right."""
+"""Operators with a higher number bind stronger. All operators group from left to right."""
 
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
@@ -42,11 +42,11 @@ _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None
 def parse(source: str) -> Node:
     """Parse an expression.
 
-    :raises CelSyntaxError: if it is none, or too long or too deep
+    :raises CelSyntaxError: if the text is not an expression, or too long, or nested too deep
     """
     parser = _Parser(source)
     node = parser.whole()
-    # Each level takes a token at least.
+    # Each level has at least one token.
     pending = [(node, 1)] if parser.count > DEPTH_MAX else []
     while pending:
         node_below, depth = pending.pop()
@@ -88,7 +88,7 @@ class _Parser:
         return self._refuse(f"{found} where {expected} should be", self._now.at)
 
     def _take(self, text: str) -> bool:
-        """Step over a mark if it is next. (A string of that text is not a mark, its token has quotes.)"""
+        """Skip a mark if it is next. (A string with the same content has quotes in its token.)"""
         if self._now.text == text:
             self._next += 1
             return True
@@ -127,7 +127,7 @@ class _Parser:
         return left
 
     def _operand(self) -> Node:
-        """Read an operand with its signs. Signs of one kind cancel each other out in pairs, as the grammar has it."""
+        """Read an operand with its signs. By the grammar, signs of one kind cancel each other out in pairs."""
         sign = self._now
         signs = 0
         while sign.text in ("!", "-") and self._now.text == sign.text:
@@ -257,7 +257,7 @@ class _Parser:
 
 
 def _join_operands(token: Token, left: Node, right: Node) -> Node:
-    """Join two operands, continuing the left one's chain where it is one of this operator's."""
+    """Join two operands to a node; if the left one is a chain of the same precedence, extend it."""
     at, operator = token.at, token.text
     match _PRECEDENCE[operator]:
         case 1 | 2:

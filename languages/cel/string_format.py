@@ -12,19 +12,19 @@ from callboard.languages.cel.temporal import NS, timestamp_text
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
 
 PRECISION_MAX = 100
-"""How many digits after the point can be asked for."""
+"""The greatest precision: digits after the point."""
 
 PRECISION = 6
-"""How many there are if none are asked for."""
+"""The default precision."""
 
 WRITTEN_STEPS = 8
-"""Steps for each clause, and for each value that one writes."""
+"""Steps for each clause, and for each value that a clause writes."""
 
 BYTES_PER_STEP = 2
-"""How many bytes are one step, where each may be no UTF-8."""
+"""How many bytes count as one step when they are decoded, because each may be invalid UTF-8."""
 
 Write = Callable[[Value, int, Budget], str]
-"""Writes a value with so many digits after the point."""
+"""Takes a value, a precision (digits after the point) and the budget; returns the text."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
@@ -32,10 +32,10 @@ _INTEGERS = frozenset((int, UInt))
 
 
 def fill_format(budget: Budget, pattern: str, arguments: list[Value]) -> str:
-    """Fill a pattern's clauses with the arguments, in order.
+    """Replace a pattern's clauses with the arguments, in order.
 
-    :raises EvaluationError: if a clause is unknown, or has no argument, or one that it cannot write
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if a clause is unknown, or its argument is missing or of a kind that it cannot write
+    :raises TooManySteps: if the steps are used up
     """
     budget.take_text(len(pattern))
     budget.take(len(arguments))
@@ -75,7 +75,7 @@ def _not_finite(value: Value) -> str | None:
 
 
 def plain_number(value: Value) -> str:
-    """Write a number in full, with no exponent and no needless digits: ``5``, ``0.000001``."""
+    """Write a number without an exponent and without needless digits: ``5``, ``0.000001``."""
     if type(value) in _INTEGERS:
         return str(int(value))
     return _not_finite(value) or f"{Decimal(repr(value)):f}".removesuffix(".0")
@@ -84,7 +84,7 @@ def plain_number(value: Value) -> str:
 def text(value: Value, budget: Budget) -> str:
     """Write any value, as the clause ``%s`` does.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     budget.take(WRITTEN_STEPS)
     if type(value) is str:
