@@ -1,4 +1,4 @@
-"""What each action asks of its step: the checks of steps and their clauses.
+"""The checks of steps: which fields each action requires and allows, and the clauses of Match and catch.
 
 Source: pages *Step mechanics* and *Step actions*.
 """
@@ -30,7 +30,7 @@ from callboard.lib.json_types import JSON
 
 
 def step(here: Here, name: str, value: JSON) -> None:
-    """A step, whatever its action."""
+    """Check a step by its action."""
     if not isinstance(value, dict):
         here.wrong_kind(value, "an object: a step")
         return
@@ -48,13 +48,13 @@ def step(here: Here, name: str, value: JSON) -> None:
 
 
 def route(here: Here, value: JSON, *, step: str | None) -> None:
-    """The name of the step that control goes to, from a step or, with None, on entry."""
+    """Check the name of the next step, and record the route from a step (None: from the entry of the flow)."""
     if structural(here, value):
         here.node.routes.setdefault(step, []).append((here.location, str(value)))
 
 
 def _after(check: Check, product: str) -> Check:
-    """The same check, for a field that is evaluated when the step's action has left its product."""
+    """Return a check of a field that is evaluated after the step's action, and may read its ``product``."""
     return lambda here, value: check(here.reading(at_step(product=product)), value)
 
 
@@ -74,7 +74,7 @@ def _call_step(here: Here, name: str, value: dict[str, Any]) -> None:
 
 
 def _tail(name: str, product: str) -> dict[str, Check]:
-    """The fields of a step that take up what its calls have come to."""
+    """Return the checks of the fields of a step that are evaluated after its calls."""
     return {
         "output": _after(anything, product),
         "assign": _after(assign, product),
@@ -110,7 +110,7 @@ def _reachable_completion(here: Here, value: dict[str, Any]) -> None:
     calls, completion = value.get("calls"), value.get("completion")
     wanted = completion.get("successes") if isinstance(completion, dict) else None
     if isinstance(calls, list) and whole_number(wanted) and isinstance(wanted, int | float) and wanted > len(calls):
-        message = f"{wanted} successes can never come of {len(calls)} calls"
+        message = f"{len(calls)} calls cannot reach {wanted} successes"
         here.at("completion", "successes").warn("COMPLETION", message)
 
 
@@ -157,7 +157,7 @@ def _clause(here: Here, value: JSON, *, step: str, required: tuple[str, ...]) ->
     if "when" in required:
         known = {"when": of_type(expected="an expression: {{ … }}"), **known}
     elif isinstance(value, dict) and "when" in value:
-        here.at("when").error("SCHEMA", "the default has no condition: it is taken when no case is")
+        here.at("when").error("SCHEMA", "the default has no condition: it is taken if no case holds")
         known["when"] = lambda _here, _value: None
     fields(here.reading(at_match()), value, known, required)
 
@@ -166,7 +166,7 @@ def _cases_after_true(here: Here, cases: JSON) -> None:
     for index, case in enumerate(cases if isinstance(cases, list) else []):
         when = case.get("when") if isinstance(case, dict) else None
         if isinstance(when, str) and (expression_body(when) or "").strip() == "true" and index + 1 < len(cases or []):
-            message = f"never comes to its turn: case {index + 1} is always taken"
+            message = f"is never reached: case {index + 1} is always taken"
             here.at(index + 1).warn("UNREACHABLE_CLAUSE", message)
             return
 
@@ -196,7 +196,7 @@ def _pass_step(here: Here, name: str, value: dict[str, Any]) -> None:
 def _sleep_step(here: Here, name: str, value: dict[str, Any]) -> None:
     chosen = [field for field in ("for", "until") if field in value]
     if len(chosen) != 1:
-        here.error("SLEEP_FORM", "has both for and until" if chosen else "says neither for nor until", "one of them")
+        here.error("SLEEP_FORM", "has both for and until" if chosen else "has neither for nor until", "one of them")
     known: dict[str, Check] = {**_COMMON, "for": _duration, "until": _instant, "next": partial(route, step=name)}
     fields(here, value, known, required=("next",))
 
@@ -204,14 +204,14 @@ def _sleep_step(here: Here, name: str, value: dict[str, Any]) -> None:
 def _duration(here: Here, value: JSON) -> None:
     text(here, value)
     if isinstance(value, str) and expression_body(value) is None and parse_duration(value) is None:
-        here.warn("TEMPORAL", f"{value!r} is no duration, so this step fails", "ISO 8601, such as PT30S")
+        here.warn("TEMPORAL", f"{value!r} is not a duration, so this step fails", "ISO 8601, such as PT30S")
 
 
 def _instant(here: Here, value: JSON) -> None:
     text(here, value)
     if isinstance(value, str) and expression_body(value) is None and parse_instant(value) is None:
         expected = "RFC 3339, such as 2030-01-31T09:30:00Z"
-        here.warn("TEMPORAL", f"{value!r} is no instant, so this step fails", expected)
+        here.warn("TEMPORAL", f"{value!r} is not an instant, so this step fails", expected)
 
 
 def _return_step(here: Here, name: str, value: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ def _raise_step(here: Here, name: str, value: dict[str, Any]) -> None:
 
 
 def _ends(here: Here, name: str, value: dict[str, Any], known: dict[str, Check]) -> None:
-    """A step that ends the flow: it leads nowhere."""
+    """Check a step that ends the flow, and so must not have a next step."""
     action = value["action"]
     if "next" in value:
         here.at("next").error("SCHEMA", f"a {action} ends the flow, so step {name!r} has no next")

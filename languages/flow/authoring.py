@@ -1,4 +1,4 @@
-"""What the flow language offers to those who write in it."""
+"""The flow language's port for authors."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def _children(definition: Definition[Flow]) -> dict[str, str]:
 
 def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
     found = flow.parameters.violation(arguments)
-    # Such a run is started all the same, and its Result reports it: the specification wants it so.
+    # The specification requires that such a run starts, and that its Result reports the violation.
     message = "the arguments do not fit the parameters, so the run fails at once"
     violations = (found, *found.all) if found else ()
     return [Problem("ARGUMENTS", f"{message}: {one}", "arguments", severity="warning") for one in violations]

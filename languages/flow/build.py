@@ -1,4 +1,4 @@
-"""From a valid document's JSON to the flow that the interpreter reads."""
+"""The builder: turns the JSON of a valid document into the flow that the interpreter reads."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -40,14 +40,14 @@ def build(document: Json) -> Flow:
 
 
 class _Flows:
-    """The named flows that are in sight of a flow object, the nearest first."""
+    """The named flows that are visible in a flow object, from the innermost scope outward."""
 
     def __init__(self, declared: Json, outer: "_Flows | None") -> None:
         self.declared = declared
         self.outer = outer
 
     def holder(self, name: str) -> "_Flows":
-        """Return the flows among which a name is declared."""
+        """Return the scope that declares a name."""
         if name in self.declared or self.outer is None:
             return self
         return self.outer.holder(name)
@@ -58,9 +58,9 @@ class _Builder:
         self._built: dict[tuple[int, str], Flow] = {}
 
     def named_first(self, document: Json) -> None:
-        """Build the named flows that a document reaches, those that others call before these.
+        """Build the named flows that a document reaches, each after the flows that it calls.
 
-        So a chain of flows that call each other, however long, costs no depth of the stack.
+        So a long chain of flows that call each other does not need a deep Python stack.
         """
         way: list[tuple[_Flows, str, Iterator[tuple[_Flows, str]]]] = []
         onward = _references(document, _Flows(document.get("flows", {}), None))
@@ -89,7 +89,7 @@ class _Builder:
         )
 
     def _build_flow(self, name: str, flows: _Flows) -> Flow:
-        """Build a named flow once, wherever it is called from: its names mean what they mean where it stands."""
+        """Build a named flow once for all callers: its names are resolved where it is declared."""
         holder = flows.holder(name)
         key = (id(holder.declared), name)
         if key not in self._built:
@@ -170,11 +170,11 @@ class _Builder:
         return Entry(provider, phases, self._call(held["call"], flows), self._stack(held.get("middleware", []), flows))
 
 
-# -- which flows a flow calls by name ---------------------------------------------------------------------------------
+# -- named flows that a flow calls ------------------------------------------------------------------------------------
 
 
 def _references(document: Json, flows: _Flows) -> Iterator[tuple[_Flows, str]]:
-    """Yield the named flows that a flow calls, from inline flows too, each with the flows it is declared among."""
+    """Yield the named flows that a flow and its inline flows call, each with the scope that declares it."""
     for call in _calls(document):
         target: Any = call.get("flow")
         if isinstance(target, str):
@@ -184,7 +184,7 @@ def _references(document: Json, flows: _Flows) -> Iterator[tuple[_Flows, str]]:
 
 
 def _calls(document: Json) -> Iterator[Json]:
-    """Yield the call objects of a flow's own steps and stacks."""
+    """Yield the call objects of a flow's steps and stacks."""
     yield from _cleanups(document.get("middleware", []))
     for step in document["steps"].values():
         yield from _cleanups(step.get("middleware", []))
@@ -221,7 +221,7 @@ def _catch(fields: Json) -> tuple[CatchClause, ...]:
 
 
 def matcher(fields: Json) -> Matcher:
-    """Read a failure matcher, of a catch clause or of a policy."""
+    """Build the failure matcher of a catch clause or a policy."""
     codes, types = fields.get("codes"), fields.get("types")
     return Matcher(
         None if codes is None else tuple(codes),

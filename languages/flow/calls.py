@@ -1,7 +1,7 @@
-"""Calls: one execution of a call object, from the evaluation of its fields to its finished Result.
+"""Calls: executions of call objects, from the evaluation of the fields to the finished Result.
 
-`CallRun.settle` runs the target; `CallRun.finish` runs the arm. A Call step does both at once, a Gather runs all arms
-when its fan-out is complete (specification: *The Call interface and Result*).
+`CallRun.settle` runs the target, `CallRun.finish` the arm. A Call step does one after the other; a Gather runs all arms
+after all its dispatches have settled (specification: *The Call interface and Result*).
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ class CallRun:
     # -- the target ---------------------------------------------------------------------------------------------------
 
     async def settle(self) -> Result:
-        """Evaluate the fields, run the target, and return its Result; a fault in a field is the Result too."""
+        """Evaluate the fields, run the target, and return its Result. If a field fails, its failure is the Result."""
         call, stage = self._call, self._frame.stage
         await stage.breathe()
         try:
@@ -73,7 +73,7 @@ class CallRun:
         return reply.result
 
     async def _flow(self, input: JSON, arguments: dict[str, Any]) -> Result:
-        """Run the target's frame as its own task, so that deep nesting costs no depth of the stack."""
+        """Run the target's frame as its own task, so that deep nesting does not need a deep Python stack."""
         flow, frame = self._call.flow, self._frame
         assert flow is not None
         run = frame.execution.run_frame(frame.execution, flow, self._place.path, input, arguments)
@@ -91,7 +91,7 @@ class CallRun:
     # -- the arms -----------------------------------------------------------------------------------------------------
 
     async def finish(self, settled: Result) -> Result:
-        """Run the arm that the target's Result selects; a target that never ran has none."""
+        """Run the arm that the target's Result selects; if the target did not run, return its Result unchanged."""
         if self._window is None or not self._call.has_arms:
             return settled
         scope = self._scope(settled)

@@ -26,11 +26,11 @@ CLAIM: tuple[str, ...] = (
 
 
 SHOWN_CHARS_MAX = 300
-"""How much of a value a difference repeats, in characters."""
+"""How many characters of a value a difference shows."""
 
 
 def differences(expected: dict[str, Any], found: dict[str, Any], place: str = "") -> list[str]:
-    """Return what differs, a line each, begun with its place: a member such as ``previous.code``."""
+    """Return one line per difference; it begins with the member, such as ``previous.code``."""
     if expected["type"] != found.get("type"):
         came = {name: found[name] for name in ("type", "code", "message", "value") if name in found}
         return [f"{place}type: expected {expected['type']}, found {_show_value(came)}"]
@@ -76,7 +76,7 @@ def _within(expected: JSON, found: JSON) -> bool:
 
 
 def same(one: JSON, other: JSON) -> bool:
-    """Deep equality of JSON values: 5 is 5.0, true is not 1."""
+    """Return whether two JSON values are deeply equal: 5 equals 5.0, true does not equal 1."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)

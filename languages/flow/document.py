@@ -1,7 +1,7 @@
-"""A flow as the interpreter reads it: names resolved, schemas and expressions compiled, everything frozen.
+"""A flow as the interpreter reads it: names are resolved, schemas and expressions compiled, all objects frozen.
 
-The fields are the specification's, under its names. None represents a field that was not written, wherever its default
-is to let a value pass unchanged.
+The fields have the names of the specification. None means that a field was omitted, if its default passes a value
+unchanged.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from callboard.languages.flow.template import Template
 from callboard.languages.flow.validation import Schema
 
 Assign = tuple[tuple[str, Template], ...]
-"""Variable names with what is assigned to them."""
+"""The names of variables with the templates of their values."""
 
 
 class Matcher(Struct, frozen=True):
@@ -49,7 +49,7 @@ class CatchClause(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """A phase block of a middleware entry. ``shape`` holds ``output``, ``value`` or the envelope fields written."""
+    """A phase block of a middleware entry. ``shape`` has ``output``, ``value`` or the envelope fields, if written."""
 
     when: Template | None = None
     arguments: Template | None = None
@@ -66,7 +66,7 @@ class Entry(Struct, frozen=True):
     stack: tuple["Entry", ...] = ()
 
     def phase(self, name: str) -> Phase:
-        """An absent block is an empty one."""
+        """Return the block of a phase; an empty one if it was omitted."""
         return self.phases.get(name, EMPTY_PHASE)
 
 
@@ -74,7 +74,7 @@ EMPTY_PHASE = Phase()
 
 
 class Call(Struct, frozen=True):
-    """A call object: ``provider`` is a URI, or ``flow`` the flow it names or holds."""
+    """A call object. Either ``provider`` is a URI, or ``flow`` the flow that it names or contains."""
 
     provider: str | None
     flow: "Flow | None"
@@ -105,7 +105,7 @@ class CallStep(Struct, frozen=True):
 
 
 class GatherStep(Struct, frozen=True):
-    """``over`` with one call is the iterate form, ``over`` None the scatter form."""
+    """A Gather step: ``over`` with one call is the iterate form; without ``over`` it is the scatter form."""
 
     name: str
     over: Template | None
@@ -146,7 +146,7 @@ class PassStep(Struct, frozen=True):
 
 
 class SleepStep(Struct, frozen=True):
-    """``duration`` (the field ``for``) or ``until``."""
+    """A Sleep step, with either ``duration`` (the field ``for``) or ``until``."""
 
     name: str
     duration: Template | None
@@ -162,7 +162,7 @@ class ReturnStep(Struct, frozen=True):
 
 
 class RaiseStep(Struct, frozen=True):
-    """``result`` None re-raises."""
+    """A Raise step; without ``result`` it raises the failure that is being handled."""
 
     name: str
     result: Mapping[str, Template] | None
@@ -173,7 +173,7 @@ Step = CallStep | GatherStep | MatchStep | PassStep | SleepStep | ReturnStep | R
 
 
 class Flow(Struct, frozen=True):
-    """``name`` is that of its entry in ``flows``; the root and inline flows have none."""
+    """A flow. ``name`` is the name of its entry in ``flows``; empty for the root and inline flows."""
 
     name: str
     entrypoint: str

@@ -1,7 +1,8 @@
-"""The step graph of a frame: one step at a time, from the entrypoint to a Result.
+"""The step graph of a frame: runs one step at a time, from the entrypoint to a Result.
 
-A step enters, acts, shapes and captures, and moves on; a failure goes through its catch clauses instead, or leaves the
-frame (specification: *Steps and step mechanics*, *Step actions*).
+A step is entered, carries out its action, evaluates its output and assignments, and moves to the next step. If it
+fails, a catch clause handles the failure, or the failure becomes the frame's Result (specification: *Steps and step
+mechanics*, *Step actions*).
 """
 
 from functools import partial
@@ -60,7 +61,7 @@ from callboard.lib.json_types import JSON
 
 
 class Move(Struct, frozen=True):
-    """The way on: to a step, with the value it receives; ``edge`` names the field that says so."""
+    """A move to the next step, with its input; ``edge`` names the field that selects it, such as ``catch.0``."""
 
     next: str
     value: JSON
@@ -68,7 +69,7 @@ class Move(Struct, frozen=True):
 
 
 async def run_graph(frame: Frame, value: JSON) -> Result:
-    """Run a frame's steps, from the entrypoint to the Result that one of them ends with."""
+    """Run a frame's steps, from the entrypoint until one ends the frame; return its Result."""
     name = frame.flow.entrypoint
     while True:
         await frame.execution.breathe(frame.path)
@@ -82,7 +83,7 @@ async def run_graph(frame: Frame, value: JSON) -> Result:
 
 
 class StepRun:
-    """One pass of a step through its lifecycle."""
+    """One execution of a step."""
 
     def __init__(self, frame: Frame, step: Step, value: JSON) -> None:
         self._frame = frame
@@ -147,7 +148,7 @@ class StepRun:
         return Scope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
 
     def _settle(self, **products: JSON) -> None:
-        """The step's work is done: its exit instant stands, its product can be read. What follows is its tail."""
+        """Set the step's exit instant and its product, which the expressions after its action can read."""
         if isinstance(self._step, GatherStep):
             products.setdefault("results", self._record)
         if "exitedAt" not in self._metadata:
@@ -157,7 +158,8 @@ class StepRun:
     # -- failures -----------------------------------------------------------------------------------------------------
 
     async def _handle_failure(self, result: Result) -> Move | Result:
-        """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
+        """Handle a failure of the step: the first matching catch clause moves on; otherwise it is the frame's
+        Result."""
         frame, step = self._frame, self._step
         frame.failure = result = supersede(result, frame.failure)
         self._settle(**({"result": result} if isinstance(step, CallStep) else {}))
@@ -267,7 +269,7 @@ class StepRun:
 
 
 async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
-    """Return the first clause that holds, with the name of its edge; no later predicate is evaluated."""
+    """Return the first clause whose predicate holds, with the name of its edge; later ones are not evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
         if await predicate(stage, case.when, scope):
@@ -276,7 +278,7 @@ async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[st
 
 
 def wakes_at(step: SleepStep, scope: Scope) -> Instant:
-    """Return when a Sleep is over; a moment that has passed is as good as any.
+    """Return the end of a Sleep, which may be in the past.
 
     :raises Fault: if the field's value is not a duration or timestamp
     """
@@ -295,7 +297,7 @@ def wakes_at(step: SleepStep, scope: Scope) -> Instant:
 
 
 def make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
-    """Return the failure that a Raise completes its frame with; ``active`` is the one that is being handled."""
+    """Return the failure with which a Raise ends its frame; ``active`` is the failure that is being handled."""
     if step.result is None:
         if active is None:
             return failure("System.EmptyRaise", "a bare Raise was reached while no failure was being handled")

@@ -1,4 +1,4 @@
-"""The flow language as the runtime sees it."""
+"""The flow language's implementation of the contract with the runtime."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from callboard.lib.canonical_json import canonical
 
 
 class FlowLanguage:
-    """Metolia Workflow Language v0.1: `structure` says what is wrong with a document, `interpret` executes it."""
+    """Metolia Workflow Language v0.1: `structure` checks documents, `interpret` executes them."""
 
     name = "flow"
 

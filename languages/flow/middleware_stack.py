@@ -1,4 +1,4 @@
-"""Wrapping: an operation inside its stack of middleware, and the middlewares there are."""
+"""Middleware stacks: running an operation inside a stack, and the behaviours of all middlewares."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -14,15 +14,15 @@ from callboard.languages.flow.worker_middleware import WorkerMiddleware
 from callboard.lib.json_types import JSON
 
 ENTRIES_IN_A_TASK = 32
-"""How many entries of a stack share a task; a higher stack costs no more depth than these do."""
+"""How many entries of a stack share a task, which limits the depth of the Python stack."""
 
 
 async def run_stack(
     frame: Frame, entries: tuple[Entry, ...], path: str, value: JSON, roots: dict[str, JSON], operation: Inner
 ) -> Result:
-    """Run an operation inside a stack; ``path`` is that of what is wrapped, a step or a frame.
+    """Run an operation inside a stack; ``path`` is the path of the wrapped step or frame.
 
-    ``roots`` are the bindings that enclose the stack, beyond the frame's own.
+    ``roots`` are the bindings around the stack, in addition to the frame's.
     """
     return await _descend(frame, entries, 0, path, value, roots, operation)
 
@@ -49,7 +49,7 @@ async def _descend(
 
 
 class Finally(Plain):
-    """Dispatches a clean-up call on every exit."""
+    """Makes a clean-up call on every exit."""
 
     async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
         entry, frame = around.entry, around.frame

@@ -1,6 +1,6 @@
-"""Whether the names in a flow lead anywhere, and nowhere without end.
+"""The check of the names of steps and flows: they exist, all steps are reachable, and no flow calls itself.
 
-Names of steps are looked up within one map, those of flows outward from where they are called.
+Steps are looked up in their own flow, flows in the flow that calls them and then outward.
 
 Source: page *Flow object*, sections *Flow-name scoping* and *Step-name scoping*.
 """
@@ -11,11 +11,11 @@ from callboard.languages.flow.inspection import Findings, FlowNode
 from callboard.languages.problems import did_you_mean, format_location, hint_at
 
 FLOW_LEVELS_MAX = 200
-"""How many flows may run inside one another, the root among them."""
+"""How many flows may run inside one another, including the root."""
 
 
 def scoping_problems(findings: Findings) -> None:
-    """Tell the names that lead nowhere, the flows that reach themselves, and what nothing leads to."""
+    """Report unknown names, flows that call themselves, and steps that cannot be reached."""
     for node in findings.nodes:
         known = _unknown_steps(findings, node)
         if known:
@@ -28,7 +28,7 @@ def scoping_problems(findings: Findings) -> None:
 
 
 def _unknown_steps(findings: Findings, node: FlowNode) -> bool:
-    """Tell the steps that are routed to and do not exist; return whether there are none and the way in is known."""
+    """Report routes to unknown steps; return whether all routes are valid and the entrypoint is known."""
     steps = dict.fromkeys(step for step in node.routes if step is not None)
     if not steps:
         return False
@@ -63,7 +63,7 @@ def _unknown_flows(findings: Findings, node: FlowNode) -> None:
             hint = f", did you mean {meant!r}?" if meant else ""
             elsewhere = next((other for other in findings.nodes if target in other.named), None)
             if elsewhere is not None and not meant:
-                hint = f"; the one in {format_location((*elsewhere.location, 'flows'))} is out of sight here"
+                hint = f"; the one in {format_location((*elsewhere.location, 'flows'))} is not visible here"
             message = f"flow {target!r} does not exist{hint}"
             findings.error("UNKNOWN_FLOW", message, location, "a flow of this flow object or of one around it")
 
@@ -80,9 +80,9 @@ def _shadowed_flows(findings: Findings, node: FlowNode) -> None:
 
 
 def _cycles(findings: Findings) -> list[FlowNode] | None:
-    """Tell each call that closes a cycle of flows: by names, or from an inline flow back to one around it.
+    """Report each call that closes a cycle of flows, by name or from an inline flow to one around it.
 
-    Without any, return all flows, each after those that it calls.
+    If there are no cycles, return all flows, each after the flows that it calls; otherwise None.
     """
     finished: dict[int, FlowNode] = {}
     sound = True
@@ -108,7 +108,7 @@ def _cycles(findings: Findings) -> list[FlowNode] | None:
 
 
 def _depth(findings: Findings, finished: list[FlowNode]) -> None:
-    """Tell the calls by which more flows run inside one another than may; ``finished`` is as `_cycles` returns it."""
+    """Report the calls that exceed `FLOW_LEVELS_MAX`; ``finished`` is the list that `_cycles` returns."""
     levels = {id(node): 1 for node in finished}
     for node in reversed(finished):
         level = levels[id(node)] + 1

@@ -1,4 +1,4 @@
-"""Near misses: literals of a flow that look as if something were filled in, and are passed on as they are written."""
+"""Near misses: literals of a flow that look as if something were filled in, but are passed on as they are written."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -17,10 +17,10 @@ from callboard.languages.variables import NAME, Reference, outside_code, referen
 from callboard.lib.json_types import JSON
 
 TEXT_SHOWN_CHARS_MAX = 80
-"""How much of a literal a problem repeats, in characters."""
+"""How many characters of a literal a problem shows."""
 
 CORRECTED_CHARS_MAX = 400
-"""How long a corrected form may be that a problem proposes."""
+"""The greatest length of a corrected form that a problem proposes, in characters."""
 
 CLOSINGS_TRIED_MAX = 20
 """How many closing braces are tried for an opening pair."""
@@ -28,11 +28,11 @@ CLOSINGS_TRIED_MAX = 20
 MISTAKEN_ROOTS = frozenset(
     {"args", "context", "env", "input", "inputs", "item", "output", "outputs", "params", "state"}
 )
-"""Names that other languages have for what expressions read, beside those that there are."""
+"""Names that expressions of other languages read; a text with one of them is probably meant as an expression."""
 
 
 class _Text(Struct, frozen=True):
-    """A literal: where it stands, and what it is for."""
+    """A literal, with its location and the kind of its place."""
 
     location: Location
     text: str
@@ -72,9 +72,9 @@ def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield a text as literals, each with the expression that follows it, None at the end.
+    """Yield the literal parts of a text, each with the expression that follows it (None at the end).
 
-    ``${{ … }}`` is not one of our expressions.
+    ``${{ … }}`` is not a CEL expression, but a form of other tools.
     """
     begin = at = 0
     while (opening := text.find(OPENING, at)) >= 0:
@@ -90,7 +90,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _closing(text: str, opening: int) -> int | None:
-    """Return where the expression ends that begins here; None if none does."""
+    """Return the offset of the braces that close an expression; None if there is no valid expression."""
     closing = opening
     for _ in range(CLOSINGS_TRIED_MAX):
         closing = text.find(CLOSING, closing + 1)
@@ -109,13 +109,13 @@ def _compile_text(body: str) -> program.Program | None:
 
 
 def _reads(site: Site, body: str, more: Collection[str] = ()) -> bool:
-    """Whether an expression reads something that there is, or one of these names too."""
+    """Return whether an expression reads a root, a variable or one of the names in ``more``."""
     compiled = _compile_text(body)
     return compiled is not None and not compiled.roots.isdisjoint({*site.roots, *site.node.assigned, *more})
 
 
 def _correct_expression(pieces: Sequence[tuple[str, str | None]]) -> str:
-    """Return the one expression that says what a text means; empty if that would be long, or if something remains."""
+    """Return one expression with the meaning of a text; empty if it would be long, or braces remain in a literal."""
     parts: list[str] = []
     for literal, body in pieces:
         if OPENING in literal.replace("${{", ""):
@@ -171,11 +171,11 @@ def _variable_message(found: _Text, one: Reference) -> tuple[str, str]:
             return message, f"a parameter of the flow, such as {OPENING} vars.{name.lower()} {CLOSING}"
 
 
-# -- looking through values --------------------------------------------------------------------------------------------
+# -- traversal of values ----------------------------------------------------------------------------------------------
 
 
 def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
-    """Yield the literals of a value; ``uri`` is the provider whose arguments it is."""
+    """Yield the literals of a value; ``uri`` is that of the provider if the value is its arguments."""
     match value:
         case str():
             if expression_body(value) is None:
@@ -193,7 +193,7 @@ def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
 
 
 def _place(around: dict[str, JSON], name: str, uri: str) -> str:
-    """Return what the texts below a member are for; empty if nothing is known of it."""
+    """Return the kind of place of the texts below a member; empty if it is unknown."""
     match uri, around.get("type"), name:
         case (DEFINITION.contract.uri, _, "source" | "script") | (_, _, "comment"):
             return "foreign"

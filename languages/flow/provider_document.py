@@ -1,6 +1,7 @@
-"""The documents in which users bring their own providers: everything that is wrong with one.
+"""Provider documents, in which users define providers: their check, and the written form of contracts.
 
-Source: page *Providers*, section *The provider definition document*. What passes here `contract_of` can read.
+Source: page *Providers*, section *The provider definition document*. `contract_of` can read every document without
+errors.
 """
 
 import re
@@ -20,10 +21,10 @@ from callboard.languages.provider_contracts import CALL, MIDDLEWARE, PHASES, Con
 from callboard.lib.json_types import JSON
 
 PROVIDER_SCHEMA = "https://mwl.dev/v0.1/provider/schema.json"
-"""What a provider document's ``$schema`` is."""
+"""The ``$schema`` of a provider document."""
 
 RESERVED_NAMESPACES = (*OWN_NAMESPACES, EXAMPLES)
-"""In which no one else defines providers."""
+"""Namespaces in which users must not define providers."""
 
 _KINDS = ("side-effect", "control", "transform")
 _LEVELS = ("step", "flow")
@@ -36,7 +37,7 @@ _OPEN = re.compile(r"\*|Provider\.(Call|Middleware)\.[A-Za-z0-9]+(\.[A-Za-z0-9]+
 def provider_problems(document: Any, *, reserved: Collection[str] = RESERVED_NAMESPACES) -> list[Problem]:
     """Return everything that is wrong with a provider document, a JSON value.
 
-    ``reserved`` are the namespaces that it must not be of; our own documents are read with none.
+    ``reserved`` are namespaces that the document must not use; Callboard's own documents are checked without any.
     """
     findings = Findings(Tree(document), {})
     here = Here(findings, FlowNode(()), ())
@@ -62,7 +63,7 @@ def provider_problems(document: Any, *, reserved: Collection[str] = RESERVED_NAM
 
 
 def _is_middleware(document: dict[str, Any]) -> bool:
-    """Say whether a document means to describe a middleware: by its URI, or if that is no help by its fields."""
+    """Return whether a document describes a middleware, by its URI, or by its fields if the URI is invalid."""
     found = provider_type(document.get("uri"))
     return found == MIDDLEWARE if found else "phases" in document or "attachment" in document
 
@@ -70,7 +71,7 @@ def _is_middleware(document: dict[str, Any]) -> bool:
 def _version(here: Here, value: JSON) -> None:
     if value != PROVIDER_SCHEMA:
         shown = repr(value) if isinstance(value, str) else kind_of(value)
-        here.error("VERSION", f"{shown} is no version of the language that is known here", PROVIDER_SCHEMA)
+        here.error("VERSION", f"{shown} is not a known version of the language", PROVIDER_SCHEMA)
 
 
 def _uri(here: Here, value: JSON, *, reserved: Collection[str]) -> None:
@@ -78,9 +79,9 @@ def _uri(here: Here, value: JSON, *, reserved: Collection[str]) -> None:
     if namespace is None:
         shown = repr(value) if isinstance(value, str) else kind_of(value)
         expected = f"{CALL}<namespace>/<name> or {MIDDLEWARE}<namespace>/<name>"
-        here.error("PROVIDER_URI", f"{shown} is no provider's URI", expected)
+        here.error("PROVIDER_URI", f"{shown} is not the URI of a provider", expected)
     elif namespace in reserved:
-        here.error("RESERVED_NAMESPACE", f"nobody else defines providers of the namespace {namespace!r}", "your own")
+        here.error("RESERVED_NAMESPACE", f"the namespace {namespace!r} is reserved", "a namespace of your own")
 
 
 def _pattern(here: Here, value: JSON, *, pattern: re.Pattern[str], expected: str) -> None:
@@ -94,10 +95,10 @@ def _object_schema(here: Here, value: JSON) -> None:
     if not isinstance(value, dict):
         here.error("SCHEMA", f"is {kind_of(value)}", "an object: a JSON Schema")
     elif value.get("type") != "object":
-        here.at("type").error("PARAMETERS", "the schema must be one of objects", '"type": "object"')
+        here.at("type").error("PARAMETERS", "the schema must describe an object", '"type": "object"')
     else:
         for below, fault in schema_faults(value):
-            here.at(*below).error("PARAMETERS", f"the schema is none: {fault}")
+            here.at(*below).error("PARAMETERS", f"the schema is invalid: {fault}")
 
 
 def _metadata(here: Here, value: JSON, *, middleware: bool) -> None:
@@ -105,7 +106,7 @@ def _metadata(here: Here, value: JSON, *, middleware: bool) -> None:
     properties = value.get("properties") if isinstance(value, dict) else None
     for name in _UNIVERSAL if middleware and isinstance(properties, dict) else ():
         if isinstance(properties, dict) and name in properties:
-            here.at("properties", name).error("RESERVED_MEMBER", f"{name!r} is the engine's own", "another name")
+            here.at("properties", name).error("RESERVED_MEMBER", f"{name!r} is reserved for the engine", "another name")
 
 
 def _catalog(here: Here, value: JSON) -> None:
@@ -115,7 +116,7 @@ def _catalog(here: Here, value: JSON) -> None:
 
 
 def _codes_of_others(here: Here, document: dict[str, Any], middleware: bool) -> None:
-    """Warn of codes that are another provider's by their prefix."""
+    """Warn of codes whose prefix is that of another provider."""
     catalog, prefix = document.get("failureCatalog"), document.get("codePrefix")
     if not isinstance(catalog, dict) or not isinstance(prefix, str):
         return

@@ -1,7 +1,7 @@
-"""How the interpreter has a call provider do its work.
+"""The dispatch of calls to providers.
 
-Most providers are one effect that a worker carries out. Those in `NATIVE` are made of the stage's own effects, a model
-turn, a question, a child run, so that they park, time out and show up in traces as what they are.
+The work of most providers is one effect, which a worker carries out. Those in `NATIVE` consist of effects of the stage,
+such as a model turn, a question or a child run, so that they can be parked and timed out, and traces show them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ __all__ = ["NATIVE", "Dispatch", "Reply", "dispatch"]
 
 
 async def _mock(request: Dispatch) -> Reply:
-    """The mock's delay is a timer of the run, so that it survives a crash and a waiting run may be parked."""
+    """Carry out the mock; its delay is a timer of the run, so that it survives a crash and the run can be parked."""
     delay = request.arguments.get("delay")
     if delay is not None:
         until = duration_of(delay).after(request.stage.now())
@@ -49,7 +49,7 @@ NATIVE: Mapping[str, Native] = MappingProxyType(
 
 
 async def dispatch(request: Dispatch) -> Reply:
-    """Have a provider do its work; whatever goes wrong is its Result."""
+    """Have a provider do its work; if that fails, the failure is the reply's Result."""
     native = NATIVE.get(request.contract.uri)
     reply = await (native(request) if native is not None else carry_out(request))
     if await compute(request.stage, lambda: _nests_too_deep(reply)):

@@ -1,7 +1,7 @@
-"""The JSON Schema of a flow, for editors and for programs that write flows: what stands where, and in what shape.
+"""The JSON Schema of a flow, for editors and for programs that write flows, and the descriptions that editors show.
 
-Source: page *Flow object* and those that it leads to. What only the whole of a document tells (names, expressions,
-what a provider takes) is `callboard.languages.flow.structure`'s to say.
+Source: page *Flow object* and the pages that it links to. `callboard.languages.flow.structure` checks everything that a
+schema cannot express: names, expressions, and the arguments of providers.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _LITERAL: JsonSchema = {
     "description": "A text as it is written, or an expression that spans all of it: {{ 'Hello ' + vars.who }}. Nothing "
     "is filled in within a text: neither {{ … }} nor ${VARIABLE}.",
 }
-"""A string in a value. What is refused is legal, and surely not meant; `callboard validate` warns of more."""
+"""A string in a value. The refused strings are legal, but surely mistakes; `callboard validate` warns of more."""
 
 _LENT: JsonSchema = {"type": "object", "description": "Texts in which the worker fills in its ${VARIABLE}."}
 
@@ -72,7 +72,7 @@ def _object(properties: dict[str, Any], *required: str, **more: Any) -> JsonSche
 
 
 def _bare(properties: dict[str, Any], *required: str, **more: Any) -> JsonSchema:
-    """An object that has no comment."""
+    """Return the schema of an object without a comment."""
     schema = _object(properties, *required, **more)
     return {**schema, "properties": {name: one for name, one in schema["properties"].items() if name != "comment"}}
 

@@ -27,17 +27,17 @@ from callboard.languages.language import Expired, Instant, Ok, Unwound
 from callboard.lib.json_types import JSON
 
 DECORRELATION = 3.0
-"""How much longer than the last one a decorrelated delay may become."""
+"""The factor by which a decorrelated delay may exceed the previous one."""
 
 LONGEST_S = 3.2e9
-"""A century, in seconds: no delay that a schedule grows to is longer."""
+"""The longest delay, in seconds: about a century."""
 
 RATE_MAX = 1e300
-"""The largest rate that makes a difference."""
+"""The greatest effective rate."""
 
 
 class Policy(Struct):
-    """A retry policy, and how many failures it has met. Durations in seconds."""
+    """A retry policy, and how many failures it has handled (``met``). Durations are in seconds."""
 
     match: Matcher
     attempts: int
@@ -49,7 +49,7 @@ class Policy(Struct):
     last: float = 0.0
 
     def delay(self, random: float) -> float:
-        """Return the delay of the gap after the failure met last."""
+        """Return the delay after the last handled failure, in seconds; ``random`` is in [0, 1)."""
         plain = self._cap_delay(_grow_delay(self.initial, self.rate, self.met - 1))
         match self.jitter:
             case "full":
@@ -68,7 +68,7 @@ class Policy(Struct):
 
 
 def _grow_delay(initial: float, rate: float, times: int) -> float:
-    """Return a delay that has grown so often; one that the doubles do not hold has no end."""
+    """Return a delay after ``times`` increases; infinity if it exceeds the doubles."""
     try:
         return initial * rate**times if initial else 0.0
     except OverflowError:
@@ -76,7 +76,7 @@ def _grow_delay(initial: float, rate: float, times: int) -> float:
 
 
 class Retry(Plain):
-    """Re-runs what is inside on failures that a policy matches, from the variables of the first run."""
+    """Runs the inner operation again after failures that a policy matches, each time with the initial variables."""
 
     def __init__(self) -> None:
         self._policies: list[Policy] = []
@@ -111,7 +111,7 @@ class Retry(Plain):
                 carried = await calculate(frame.stage, scope, partial(evaluate_assignments, block, scope))
             except Fault as fault:
                 return supersede(fault.result, rising)
-            # It is decided: what interrupts the wait finds the variables that the next run would begin with.
+            # From here on, an interruption of the wait sees the variables with which the next run would begin.
             frame.vars = {**before, **carried}
             await self._gap(around, policy, index, arguments.get("delay"), rising)
             await frame.execution.breathe(around.path)
@@ -155,7 +155,8 @@ def _policy(fields: dict[str, Any]) -> Policy:
 
 
 class Loop(Plain):
-    """Re-runs what is inside while its continuation holds; variables persist, the value is carried."""
+    """Runs the inner operation again while ``onSuccess.when`` holds. Variables persist, and each value is the next
+    input."""
 
     def __init__(self) -> None:
         self._admitted = False
@@ -188,7 +189,7 @@ class Loop(Plain):
 
 
 class Timeout(Plain):
-    """Bounds the time that what is inside may take, over all its runs."""
+    """Limits the time of the inner operation, over all its runs."""
 
     def __init__(self) -> None:
         self._due: Instant | None = None
@@ -214,7 +215,7 @@ class Timeout(Plain):
             case Ok(result):
                 return await around.ascend(result)
             case Expired(Unwound(cause)) if cause != imposed:
-                # A clean-up failed on the way out: it stays at the head, with all that happened beneath it.
+                # A clean-up failed during the cancellation: its failure is the Result, with the others as its chain.
                 return as_envelope(cause)
             case Expired():
                 return exceeded

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a flow, found without running it: the checks of a document and its flow objects.
+"""The check of a flow without running it: finds all problems of a document and its flow objects.
 
-Source: page *Flow object*. What is invalid is an error; what is legal but surely
-not meant, or will fail when it is reached, is a warning. A definition without errors is one that `build` can build.
+Source: page *Flow object*. Invalid parts are errors. Parts that are legal but surely mistakes, or that fail when they
+are reached, are warnings. `build` can build every definition without errors.
 """
 
 from collections.abc import Mapping
@@ -31,17 +31,17 @@ from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 FLOW_SCHEMA = "https://mwl.dev/v0.1/flow/schema.json"
-"""What a document's ``$schema`` is: the version of the language that it is written in."""
+"""The ``$schema`` of a flow document, which is the version of the language."""
 
 _ANNOTATIONS = ("$comment", "description", "examples", "title")
-"""Keywords of a JSON Schema whose value means nothing."""
+"""Keywords of a JSON Schema whose values are only for people."""
 
 
 def problems(tree: Tree, contracts: Mapping[str, Contract]) -> list[Problem]:
-    """Return everything that is wrong with a definition, errors and warnings, as it is in the text.
+    """Return all problems of a definition, errors and warnings, in the order of the text.
 
-    ``contracts`` are the providers known here, by URI, the specification's own among them. A provider of another
-    namespace than theirs may still be unknown: its worker says whether it has it.
+    ``contracts`` are the known providers by URI, including those of the specification. Providers of other namespaces
+    are not reported as unknown, because a worker may have them.
     """
     findings = Findings(tree, contracts)
     findings.nodes.append(FlowNode((), None, tree.value))
@@ -68,7 +68,7 @@ def _flow(here: Here, value: JSON) -> None:
     if root:
         known = {"$schema": _version, **known}
     elif isinstance(value, dict) and "$schema" in value:
-        here.at("$schema").error("SCHEMA", "only the whole document says its version, no flow inside it")
+        here.at("$schema").error("SCHEMA", "only the document has a version, not a flow inside it")
         known["$schema"] = lambda _here, _value: None
     here.node.parameters = Schema(None) if isinstance(value, dict) and "parameters" not in value else None
     fields(here, value, known, required=("$schema", "entrypoint", "steps") if root else ("entrypoint", "steps"))
@@ -77,7 +77,7 @@ def _flow(here: Here, value: JSON) -> None:
 def _version(here: Here, value: JSON) -> None:
     if value != FLOW_SCHEMA:
         shown = repr(value) if isinstance(value, str) else kind_of(value)
-        here.error("VERSION", f"{shown} is no version of the language that is known here", FLOW_SCHEMA)
+        here.error("VERSION", f"{shown} is not a known version of the language", FLOW_SCHEMA)
 
 
 def _identifier(here: Here, name: str) -> None:
@@ -106,7 +106,7 @@ def _parameters(here: Here, value: JSON) -> None:
         faults = schema_faults(value)
         here.node.parameters = None if faults else Schema(value)
         for below, fault in faults:
-            here.at(*below).error("PARAMETERS", f"the schema is none: {fault}")
+            here.at(*below).error("PARAMETERS", f"the schema is invalid: {fault}")
     for below, _body in expressions_in(value):
         if not any(step in _ANNOTATIONS for step in below):
             here.at(*below).error("STRUCTURAL_EXPRESSION", STRUCTURAL_EXPRESSION)

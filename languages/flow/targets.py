@@ -1,4 +1,4 @@
-"""What a call runs and what wraps it: the checks of call objects, provider URIs and middleware stacks.
+"""The checks of call objects, provider URIs and middleware stacks.
 
 Source: pages *Call interface*, *Middleware mechanics* and *Providers*.
 """
@@ -30,10 +30,10 @@ from callboard.languages.provider_contracts import CALL, MIDDLEWARE, PHASES, Con
 from callboard.lib.json_types import JSON
 
 OWN_NAMESPACES = ("mwl", "callboard")
-"""Whose providers are all known here; what others have is the worker's to say."""
+"""Namespaces whose providers are all known; only workers know the providers of others."""
 
 EXAMPLES = "example"
-"""The namespace of documentation, in which no provider ever exists."""
+"""The namespace for examples in documentation, in which no provider exists."""
 
 _URI = re.compile(r"mwl:(?P<type>[^/]*)/(?P<namespace>[A-Za-z0-9._-]+)(?:/[A-Za-z0-9._-]+)+")
 
@@ -44,7 +44,7 @@ _WHAT = {CALL: "call provider", MIDDLEWARE: "middleware"}
 
 
 def call(here: Here, value: JSON, *, gathered: bool = False) -> None:
-    """A call object, at a place whose own roots are ``here.roots``."""
+    """Check a call object; ``here.roots`` are the roots at its position."""
     if not isinstance(value, dict):
         here.wrong_kind(value, "an object: a call")
         return
@@ -95,7 +95,7 @@ def _call_arguments(here: Here, value: dict[str, Any]) -> None:
 
 
 def _inline(here: Here) -> FlowNode | None:
-    """Return the node that was made of the flow inside a call just now."""
+    """Return the node of the flow inside a call, which was just added."""
     for location, target in reversed(here.node.targets):
         if location == (*here.location, "flow") and isinstance(target, FlowNode):
             return target
@@ -106,12 +106,12 @@ def _inline(here: Here) -> FlowNode | None:
 
 
 def provider_type(uri: JSON) -> str | None:
-    """Return by which of the two beginnings, `CALL` or `MIDDLEWARE`, a value is a provider's URI; None if by none."""
+    """Return with which of the prefixes `CALL` and `MIDDLEWARE` a URI begins; None if with neither."""
     return next((kind for kind in _WHAT if isinstance(uri, str) and uri.startswith(kind)), None)
 
 
 def provider_uri(uri: JSON) -> str | None:
-    """Return the namespace of a provider's URI, or None if a value is no such URI."""
+    """Return the namespace of a provider's URI, or None if a value is not the URI of a provider."""
     parts = _URI.fullmatch(uri) if isinstance(uri, str) and provider_type(uri) else None
     return None if parts is None or {".", ".."} & set(parts.group().split("/")) else parts["namespace"]
 
@@ -123,9 +123,9 @@ def _provider(here: Here, value: JSON, *, kind: str) -> None:
     wanted = f"{kind}<namespace>/<name>"
     namespace = provider_uri(uri)
     if namespace is None:
-        here.error("PROVIDER_URI", f"{uri!r} is no provider's URI", wanted)
+        here.error("PROVIDER_URI", f"{uri!r} is not the URI of a provider", wanted)
     elif not uri.startswith(kind):
-        message = f"{uri!r} is a {_WHAT[provider_type(uri) or kind]}, and here stands a {_WHAT[kind]}"
+        message = f"{uri!r} is a {_WHAT[provider_type(uri) or kind]}, not a {_WHAT[kind]}"
         here.error("PROVIDER_TYPE", message, wanted)
     elif uri not in here.findings.contracts:
         _report_unknown(here, uri, namespace, kind)
@@ -137,7 +137,7 @@ def _report_unknown(here: Here, uri: str, namespace: str, kind: str) -> None:
         hint = hint_at(uri, known)
         here.error("UNKNOWN_PROVIDER", f"there is no {_WHAT[kind]} {uri!r}{hint}", f"one of {', '.join(known)}")
     elif namespace == EXAMPLES:
-        message = f"{uri!r} is of the namespace of documentation; no worker has it"
+        message = f"{uri!r} is an example from documentation; no worker has it"
         here.warn("EXAMPLE_PROVIDER", message)
 
 
@@ -145,7 +145,7 @@ def _report_unknown(here: Here, uri: str, namespace: str, kind: str) -> None:
 
 
 def stack(here: Here, value: JSON, *, level: str) -> None:
-    """A middleware stack, of a ``step`` or of a ``flow``."""
+    """Check a middleware stack; ``level`` is step or flow."""
     items(partial(_entry, level=level))(here, value)
     again = [
         index
@@ -153,7 +153,7 @@ def stack(here: Here, value: JSON, *, level: str) -> None:
         if isinstance(entry, dict) and entry.get("provider") in (RETRY, LOOP)
     ]
     for inner in again[1:]:
-        message = "runs again inside of what runs again itself, so that the runs of both multiply"
+        message = "repeats its inner operation inside another middleware that does so too, so their runs multiply"
         here.at(inner).warn("WORK_AMPLIFICATION", message)
 
 
@@ -172,7 +172,7 @@ def _entry(here: Here, value: JSON, *, level: str) -> None:
 
 
 def _use(here: Here, value: dict[str, Any], contract: Contract, level: str) -> None:
-    """What a known contract asks of an entry as a whole."""
+    """Check an entry as a whole against its contract."""
     if contract.attachment and level not in contract.attachment:
         message = f"{contract.uri!r} wraps {' or '.join(contract.attachment)}s only, and this is a {level}'s stack"
         here.error("ATTACHMENT", message)
@@ -199,7 +199,7 @@ def _at(value: JSON, *steps: str) -> JSON:
 
 def _loop(here: Here, block: JSON) -> None:
     if block is None or (isinstance(block, dict) and "when" not in block):
-        here.at("onSuccess", "when").error("LOOP_WITHOUT_END", "is required: it is all that ends a Loop")
+        here.at("onSuccess", "when").error("LOOP_WITHOUT_END", "is required: nothing else ends a Loop")
     elif isinstance(block, dict) and block["when"] is True:
         here.at("onSuccess", "when").warn("LOOP_WITHOUT_END", "is always true, so that only a failure ends the Loop")
 
@@ -212,7 +212,7 @@ ENVELOPE_FIELDS: dict[str, Check] = {
     "retryable": retryable,
     "previous": of_type(dict, type(None), expected="a failure, null, or an expression that gives one"),
 }
-"""The fields of a failure that a Raise or an ``onFailure`` block constructs."""
+"""The checks of the fields of a failure that a Raise or an ``onFailure`` block constructs."""
 
 _SHAPES: dict[str, dict[str, Check]] = {
     "onEntry": {"output": anything},
@@ -237,7 +237,7 @@ def _phase(here: Here, value: JSON, *, phase: str, contract: Contract | None, le
 
 
 def _structural_arguments(here: Here, value: JSON, *, contract: Contract, phase: str, level: str) -> None:
-    """A ``with`` some of whose members are taken as written; those of a Finally are a call and its stack."""
+    """Check a ``with`` in which some members are never evaluated; those of a Finally are a call and its stack."""
     if not isinstance(value, dict):
         here.wrong_kind(value, "an object")
     elif contract.uri == FINALLY:
@@ -251,5 +251,5 @@ def _structural_arguments(here: Here, value: JSON, *, contract: Contract, phase:
 
 
 def _cleanup_stack(here: Here, value: JSON, *, roots: Roots) -> None:
-    """The stack around a Finally's call; it wraps the call as a step's stack does."""
+    """Check the stack around a Finally's call, which wraps the call as a step's stack does."""
     stack(here.reading(roots), value, level="step")

@@ -1,17 +1,16 @@
-"""Middlewares whose actions a worker carries out: those that users bring themselves.
+"""Middlewares of users, whose actions a worker carries out.
 
-Each action is one effect, in its own node, and is accepted when its outcome is in the log: a Timeout further out
-that elapses before that cancels it, one that elapses later comes too late. What an answer means is the kind's affair:
+Each action is one effect in its own node. It is accepted when its outcome is in the log; an outer Timeout that elapses
+earlier cancels it. The kind of the action decides the meaning of its answer:
 
-* a *side-effect* leaves what is in flight alone;
-* a *transform* puts another value in flight before the author's shaping: at ``onEntry`` what goes down, at
-  ``onSuccess`` the value that rises, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
-* a *control* puts another Result in flight. At ``onEntry`` it represents what is inside, which then does not run, and
-  rises through the entry's own phases. At ``onSuccess`` a failure is emitted as it is, without shaping; at
-  ``onFailure`` it must be a failure too.
+* a *side-effect* changes nothing;
+* a *transform* replaces the value before the author's shaping: at ``onEntry`` the input, at ``onSuccess`` the value of
+  the Result, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
+* a *control* replaces the Result. At ``onEntry`` it replaces the wrapped operation, which then does not run, and passes
+  through the entry's own phases. At ``onSuccess`` a failure is emitted without shaping; at ``onFailure`` the new Result
+  must be a failure too.
 
-An action that fails fails its phase. The others of this specification (Retry, Loop …), which run what is inside again,
-are the interpreter's own.
+An action that fails makes its phase fail. `specified_middleware` has the middlewares that the interpreter implements.
 """
 
 from msgspec import Struct
@@ -39,13 +38,13 @@ from callboard.lib.json_types import JSON
 
 
 class Action(Struct, frozen=True):
-    """What an action of a middleware came to: a Result, or None to let pass what is in flight."""
+    """The result of a middleware's action: a new Result, or None to keep the present one."""
 
     result: Result | None
 
 
 class WorkerMiddleware(Plain):
-    """One participation of a middleware whose actions a worker carries out."""
+    """One participation of a user's middleware."""
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
@@ -91,7 +90,7 @@ class WorkerMiddleware(Plain):
     # -- actions ------------------------------------------------------------------------------------------------------
 
     async def _act_on_way_up(self, around: Around, name: Phase, arguments: dict[str, JSON], rising: Result) -> Result:
-        """Act on the way up; return the Result that is in flight then.
+        """Act at ``onSuccess`` or ``onFailure``; return the Result after the action.
 
         :raises Fault: if the action fails
         """
@@ -119,7 +118,7 @@ class WorkerMiddleware(Plain):
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} made no failure of one: {value!r:.200}"))
 
     async def _act(self, around: Around, name: Phase, arguments: dict[str, JSON], in_flight: Result | None) -> Action:
-        """Have a worker carry an action out; keep what the middleware contributes.
+        """Have a worker carry an action out, and keep the metadata that the middleware contributes.
 
         :raises Fault: if the action failed, or could not be carried out
         """

@@ -20,14 +20,14 @@ _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 HTTP = define_provider(
     "http",
     "Http",
-    "Makes one HTTP request. The value is {status, headers, body}; a body in JSON is parsed, one that is no text is in "
-    'Base64, which {"encoding": "base64"} beside it says.',
+    "Makes one HTTP request. The value is {status, headers, body}. A body in JSON is parsed; a body that is not text "
+    'is in Base64, and {"encoding": "base64"} is added.',
     parameters=members(
         {
             "method": describe({"type": "string", "enum": list(METHODS)}, "The method.", default="GET"),
             "url": describe(NAME, "Where the request goes: an http or https URL."),
-            "base": describe(NAME, "The beginning of the URL, to which path is joined."),
-            "path": describe(TEXT, "What follows the base."),
+            "base": describe(NAME, "The beginning of the URL, to which path is appended."),
+            "path": describe(TEXT, "The rest of the URL after base."),
             "query": {
                 "type": "object",
                 "additionalProperties": {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},

@@ -18,7 +18,7 @@ MODEL = define_provider(
             "prompt": describe(
                 TEXT, "What the model is asked; by default the call's input, in JSON unless it is a string."
             ),
-            "system": describe(TEXT, "Instructions that stand above the prompt."),
+            "system": describe(TEXT, "Instructions that precede the prompt."),
             "schema": describe({"type": "object"}, "A JSON Schema that the answer has to fit."),
             "model": describe(NAME, "The model, as provider:model; by default the run's."),
             "max_turns": describe(
@@ -29,7 +29,7 @@ MODEL = define_provider(
             "max_output_tokens": describe({"type": "integer", "minimum": 1}, "The longest answer of a turn."),
             "temperature": describe({"type": "number", "minimum": 0}, "How freely words are chosen."),
             "top_p": describe(SHARE, "Words are chosen among the likeliest, which together have this share."),
-            "top_k": describe({"type": "integer", "minimum": 1}, "Words are chosen among so many of the likeliest."),
+            "top_k": describe({"type": "integer", "minimum": 1}, "Words are chosen among this many of the likeliest."),
             "frequency_penalty": describe(PENALTY, "How much words count less the more often they have come."),
             "presence_penalty": describe(PENALTY, "How much words count less once they have come."),
             "stop_sequences": describe(

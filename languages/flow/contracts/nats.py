@@ -14,7 +14,7 @@ NATS = define_provider(
     "nats",
     "Nats",
     "Sends a request on a NATS subject and waits for the reply. The value is the reply, parsed if it is JSON. The "
-    "header Idempotency-Key is the same whenever a call is executed again.",
+    "header Idempotency-Key is the same each time that a call is executed.",
     parameters=members(
         {
             "subject": describe(NAME, "The subject of the request."),
@@ -39,7 +39,7 @@ NATS = define_provider(
         }
     ),
     failures={
-        "NoResponders": "Nobody listens on the subject, or there is no such service. Retryable.",
+        "NoResponders": "No one listens on the subject, or the service does not exist. Retryable.",
         "Timeout": "No reply within the timeout; of type timeout. Retryable.",
         "ServiceError": "The reply is an error of a NATS service; details has code, description and body.",
         "UnknownEndpoint": "The service has no such endpoint, or several and none was named.",

@@ -52,7 +52,7 @@ PROCESS = define_provider(
         "Failed": "It ended with another exit code than expected; details has exit_code, stdout and stderr.",
         "Timeout": "It was killed when the timeout had passed; of type timeout.",
         "OutputTooLarge": "It wrote more than the worker's limit.",
-        "InvalidOutput": "Its standard output is no JSON, although that was asked for.",
+        "InvalidOutput": "Its standard output is not JSON, although output is json.",
     },
     final=("NotAllowed", "NotFound"),
 )

@@ -16,7 +16,7 @@ TOOL = define_provider(
             ),
             "source": TOOL_SOURCE,
             "tool": describe(NAME, "The tool's name in its source."),
-            "arguments": describe({"type": "object"}, "What the tool gets; by default the call's input."),
+            "arguments": describe({"type": "object"}, "The tool's input; by default the call's input."),
             "timeout": describe(
                 DURATION, "The longest time the call may take; by default what its source says, or else the worker."
             ),
@@ -30,14 +30,14 @@ TOOL = define_provider(
         }
     ),
     failures={
-        "Failed": "The tool says that it failed; details is what it says beyond the message.",
+        "Failed": "The tool reported a failure; details is what it reported in addition to the message.",
         "Timeout": "The tool did not answer in time; of type timeout.",
-        "Unavailable": "Whoever serves the tool cannot be started or reached.",
+        "Unavailable": "The server of the tool cannot be started or reached.",
         "NotAllowed": "The worker does not permit this function or program to serve as a tool.",
         "UnknownTool": "The source has no tool of this name.",
         "InvalidInput": "The input does not fit the tool's schema; details lists every problem.",
-        "InvalidOutput": "The output is no JSON, or too large.",
-        "Crashed": "Whoever serves the tool was gone before it had answered.",
+        "InvalidOutput": "The output is not JSON, or too large.",
+        "Crashed": "The server of the tool ended before it answered.",
     },
     final=("NotAllowed", "UnknownTool", "InvalidInput"),
 )

@@ -1,4 +1,4 @@
-"""The ``human`` provider: a question to a person, open until an answer makes sense or the time has passed."""
+"""The ``human`` provider: asks a person; the question is open until an answer fits it or the time has passed."""
 
 from typing import Any
 
@@ -62,10 +62,10 @@ async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
 
 
 def understood(kind: str, options: list[Any], response: JSON) -> JSON:
-    """Read an answer to a question of a kind; `UNSET` if it is none.
+    """Return the value of an answer to a question of a kind; `UNSET` if the answer does not fit.
 
-    ``confirm`` takes true and false, and words for them; ``select`` an option's value or label, or its place in the
-    list, from 1, where no option is a number; ``input`` whatever comes.
+    ``confirm`` accepts true and false, and words for them. ``select`` accepts an option's value or label, or its number
+    in the list, from 1, if no option is a number. ``input`` accepts everything.
     """
     match kind, response:
         case "confirm", bool():

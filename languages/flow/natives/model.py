@@ -1,4 +1,4 @@
-"""The ``model`` provider: the agent loop that all languages share, as a call."""
+"""The ``model`` provider: a call that runs the agent loop of all languages."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -19,10 +19,10 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.lib.json_types import JSON
 
 TURNS_WITH_TOOLS = 20
-"""Turns of a conversation with tools, unless the call says otherwise."""
+"""The default number of turns of a conversation with tools."""
 
 TEXT_SHOWN_CHARS_MAX = 2_000
-"""How much of an answer that does not fit is told."""
+"""How many characters of an answer that does not fit the schema the failure shows."""
 
 _CODES: Mapping[str, tuple[str, str]] = {
     "model.timeout": ("Timeout", "timeout"),
@@ -36,7 +36,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
 
 
 class Metered:
-    """A node that adds up what the turns on it cost; in all else it is the node."""
+    """A node that adds up the usage of its turns; all other operations are those of the wrapped node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -110,7 +110,7 @@ def _to_reply(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
 
 
 def _failure(error: Failure) -> Failure:
-    """A refusal is one however the model's provider reports it."""
+    """Return a failure with the code of a refusal if a stop reason reports one."""
     match error.details:
         case {"stop_reason": "refusal" | "content_filter" | "safety"}:
             return msgspec.structs.replace(error, code="model.refused")

@@ -1,4 +1,4 @@
-"""The ``signal`` provider: waiting for a signal whose data matches."""
+"""The ``signal`` provider: waits for a signal whose data matches."""
 
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of

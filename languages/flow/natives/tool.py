@@ -1,4 +1,4 @@
-"""The ``tool`` provider: one call of a tool, opened for it and closed after it."""
+"""The ``tool`` provider: opens a tool, calls it once, and closes it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from callboard.languages.flow.result import success
 from callboard.languages.language import Failed, Node
 
 TIMEOUT_MIN_S = 0.001
-"""A bound that has passed already is as good as none at all to a tool: it gets this instead."""
+"""The least timeout. Tools treat a timeout of zero as none, so a timeout that has passed becomes this."""
 
 _CODES: Mapping[str, tuple[str, str]] = {
     "tool.timeout": ("Timeout", "timeout"),
@@ -47,7 +47,7 @@ async def _call(request: Dispatch, node: Node) -> Reply:
 
 
 def _tool_source(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
-    """Return who serves the tool, and its name there."""
+    """Return the source of the tool, and its name in the source."""
     timeout = arguments.get("timeout")
     timeout_s = None if timeout is None else max(TIMEOUT_MIN_S, duration_of(timeout).seconds())
     if "source" not in arguments:
