@@ -6,7 +6,7 @@ requires such an execution to run: the validation failure becomes the Result of 
 
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Problem
-from callboard.languages.flow.children import missing_children
+from callboard.languages.flow.children import find_missing_children
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.needs import BORROWED, needs_of
@@ -20,7 +20,7 @@ from callboard.lib.json_types import JSON
 def admit(definition: Definition[Flow], start: StartRun) -> Plan[Flow] | list[Problem]:
     """Make a plan of a definition and a start, or return everything that is wrong with the start."""
     document: JSON = decode_json(definition.canonical)
-    problems = [*_unknown_members(start), *missing_children(document, start)]
+    problems = [*_unknown_members(start), *find_missing_children(document, start)]
     drawn = outline(definition.document, ROOT)
     known = {node.id for node in drawn.nodes} | {node.name for node in drawn.nodes}
     problems += [

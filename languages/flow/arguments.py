@@ -16,7 +16,7 @@ _OF_NAMES = ("required", "additionalProperties")
 """Keywords that look only at the names of members, which are never expressions."""
 
 
-def argument_warnings(findings: Findings) -> None:
+def warn_of_arguments(findings: Findings) -> None:
     """Warn of arguments that the schema of a contract, or of a flow in the document, refuses."""
     schemas: dict[tuple[str, str | None], Schema] = {}
     for found in findings.arguments:
@@ -24,9 +24,9 @@ def argument_warnings(findings: Findings) -> None:
             continue
         phase = found.contract.phases.get(found.phase or "") if found.contract else None
         schema = None if phase and phase.structural else _schema(found, schemas)
-        violation = schema.violation(found.value) if schema else None
+        violation = schema.find_violation(found.value) if schema else None
         for one in (violation, *violation.all) if violation else ():
-            if _certain(one, found.value):
+            if _is_certain(one, found.value):
                 _warn(findings, found, one)
 
 
@@ -37,7 +37,7 @@ def _warn(findings: Findings, found: Arguments, violation: Violation) -> None:
     findings.warn("ARGUMENTS", message, found.location)
 
 
-def _certain(violation: Violation, arguments: JSON) -> bool:
+def _is_certain(violation: Violation, arguments: JSON) -> bool:
     """Return whether a violation is certain for all values of the expressions in the arguments."""
     if not any(True for _ in expressions_in(arguments)):
         return True

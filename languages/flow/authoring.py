@@ -4,8 +4,8 @@ from typing import Any
 
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring, Conformance
-from callboard.languages.flow.children import child_files
-from callboard.languages.flow.conformance import CLAIM, differences
+from callboard.languages.flow.children import find_child_files
+from callboard.languages.flow.conformance import CLAIM, find_differences
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import ROOT
 from callboard.languages.flow.outline import outline
@@ -21,11 +21,11 @@ def _about(flow: Flow) -> About:
 
 
 def _children(definition: Definition[Flow]) -> dict[str, str]:
-    return {format_location(at): file for at, file in child_files(decode_json(definition.canonical))}
+    return {format_location(at): file for at, file in find_child_files(decode_json(definition.canonical))}
 
 
 def _misfits(flow: Flow, arguments: dict[str, Any]) -> list[Problem]:
-    found = flow.parameters.violation(arguments)
+    found = flow.parameters.find_violation(arguments)
     # The specification requires that such a run starts, and that its Result reports the violation.
     message = "the arguments do not fit the parameters, so the run fails at once"
     violations = (found, *found.all) if found else ()
@@ -37,7 +37,7 @@ AUTHORING = Authoring(
     about=_about,
     misfits=_misfits,
     children=_children,
-    conformance=Conformance(CLAIM, differences),
+    conformance=Conformance(CLAIM, find_differences),
     schema=flow_schema,
     descriptions=DESCRIPTIONS,
 )

@@ -21,24 +21,24 @@ _FILE = re.compile(r"[^\n{]+\.(json|ya?ml|md)")
 """A text that looks like the name of a definition's file."""
 
 
-def child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
+def find_child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
     """Yield the files that calls in a document name as children, each with its location."""
     match document:
         case {"provider": str(uri), "with": {"file": str(file)}} if uri == URI and not file.startswith(OPENING):
             yield (*location, "with", "file"), file
         case dict():
             for name, value in document.items():
-                yield from child_files(value, (*location, name))
+                yield from find_child_files(value, (*location, name))
         case list():
             for index, item in enumerate(document):
-                yield from child_files(item, (*location, index))
+                yield from find_child_files(item, (*location, index))
         case _:
             pass
 
 
-def missing_children(document: JSON, start: StartRun) -> list[Problem]:
+def find_missing_children(document: JSON, start: StartRun) -> list[Problem]:
     """Return a problem for each file that a document names as a child and a start does not contain."""
-    named = {normpath(file): format_location(location) for location, file in child_files(document)}
+    named = {normpath(file): format_location(location) for location, file in find_child_files(document)}
     return [
         Problem(
             "CHILD_FILE_MISSING",
@@ -51,20 +51,20 @@ def missing_children(document: JSON, start: StartRun) -> list[Problem]:
     ]
 
 
-def child_warnings(findings: Findings) -> None:
+def warn_of_child_definitions(findings: Findings) -> None:
     """Warn of children given as text that is not a valid definition, because their runs are refused."""
     for found in findings.arguments:
         given = found.value
         if found.contract is None or found.contract.uri != URI or not isinstance(given, dict):
             continue
         source, spoken = given.get("source"), given.get("language")
-        if isinstance(source, str) and not source.startswith(OPENING) and (wrong := _wrong_with(source, spoken)):
+        if isinstance(source, str) and not source.startswith(OPENING) and (wrong := _first_problem(source, spoken)):
             message = f"is not a definition, so its run is refused when it is called: {wrong}"
             expected = f"file: {source.strip()}" if _FILE.fullmatch(source.strip()) else "the text of a definition"
             findings.warn("CHILD_SOURCE", message, (*found.location, "source"), expected)
 
 
-def _wrong_with(source: str, spoken: JSON) -> str:
+def _first_problem(source: str, spoken: JSON) -> str:
     """Return the first problem of a definition's text; empty if it is valid, or its language is an expression."""
     name = spoken if spoken is not None else registry.detect_nearly(source)
     if isinstance(name, list):

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callboard.languages.cel.template_strings import expression_body, expressions_in
-from callboard.languages.flow.inspection import Here, boolean, fields, items, of_type, structural, text
+from callboard.languages.flow.inspection import (
+    Here,
+    check_boolean,
+    check_each,
+    check_fields,
+    check_literal_string,
+    check_text,
+    of_type,
+)
 from callboard.languages.flow.shipped_providers import FINAL
 from callboard.languages.flow.specified_providers import RETRY
 from callboard.lib.json_types import JSON
@@ -17,15 +25,15 @@ SPECIFIED_TYPES = ("error", "cancellation", "timeout", "skipped")
 
 _SUCCESS = "a success is not a failure"
 
-retryable = of_type(bool, type(None), expected="true, false, null, or an expression that gives one")
+check_retryable = of_type(bool, type(None), expected="true, false, null, or an expression that gives one")
 
 
-def failure_type(here: Here, value: JSON) -> None:
+def check_failure_type(here: Here, value: JSON) -> None:
     """Check the type of a failure that a step or a middleware constructs."""
     if value == "success":
         here.error("SUCCESS_TYPE", _SUCCESS, f"one of {', '.join(SPECIFIED_TYPES)}, or a name of your own")
         return
-    text(here, value)
+    check_text(here, value)
     if not isinstance(value, str) or expression_body(value) is not None:
         return
     if value not in SPECIFIED_TYPES and not value[:1].isupper():
@@ -33,40 +41,42 @@ def failure_type(here: Here, value: JSON) -> None:
         here.warn("RESERVED_TYPE", message, "a type of your own in PascalCase")
 
 
-def failure_code(here: Here, value: JSON) -> None:
+def check_failure_code(here: Here, value: JSON) -> None:
     """Check the code of a failure that a step or a middleware constructs; warn of misleading prefixes."""
-    text(here, value)
+    check_text(here, value)
     if isinstance(value, str) and value.startswith(("System.", "Provider.")) and expression_body(value) is None:
         whose = "the engine" if value.startswith("System.") else "a provider"
         here.warn("RESERVED_CODE", f"the code {value!r} makes this failure look like one of {whose}", "another prefix")
 
 
-def _matched_type(here: Here, value: JSON) -> None:
+def _check_matched_type(here: Here, value: JSON) -> None:
     if value == "success":
         here.error("SUCCESS_TYPE", f"{_SUCCESS} and is never matched", "the type of a failure")
     else:
-        structural(here, value)
+        check_literal_string(here, value)
 
 
-def matcher(here: Here, value: JSON) -> None:
+def check_matcher(here: Here, value: JSON) -> None:
     """Check a failure matcher, which must not contain expressions."""
     known = {
-        "codes": items(structural, filled=True),
-        "types": items(_matched_type, filled=True),
-        "retryable": boolean,
+        "codes": check_each(check_literal_string, filled=True),
+        "types": check_each(_check_matched_type, filled=True),
+        "retryable": check_boolean,
     }
-    found = fields(here, value, known)
+    found = check_fields(here, value, known)
     if found == {}:
         here.error("SCHEMA", "must not be empty", 'codes, types or retryable; any failure is codes: ["*"]')
 
 
-def policies(here: Here, value: JSON) -> None:
+def check_policies(here: Here, value: JSON) -> None:
     """Warn of policies of a Retry that are never reached, if the policies contain no expressions."""
     if isinstance(value, list) and not any(True for _ in expressions_in(value)):
-        first_wins(here, [policy.get("match") if isinstance(policy, dict) else None for policy in value], "policy")
+        warn_of_unreachable_matchers(
+            here, [policy.get("match") if isinstance(policy, dict) else None for policy in value], "policy"
+        )
 
 
-def first_wins(here: Here, matchers: Sequence[JSON], what: str) -> None:
+def warn_of_unreachable_matchers(here: Here, matchers: Sequence[JSON], what: str) -> None:
     """Warn of matchers that are never reached, in a list of catch clauses or policies (``what``)."""
     earlier: list[tuple[int, Mapping[str, Any]]] = []
     for index, match in enumerate(matchers):
@@ -110,7 +120,7 @@ ANY = "*"
 """The pattern of authors who want to retry every failure; they get no warning."""
 
 
-def vain_retries(here: Here, stack: JSON, call: JSON) -> None:
+def warn_of_vain_retries(here: Here, stack: JSON, call: JSON) -> None:
     """Warn of policies in a Call step's stack that match final failures of the called provider."""
     provider = call.get("provider") if isinstance(call, dict) else None
     final = FINAL.get(provider, ()) if isinstance(provider, str) else ()

@@ -29,7 +29,7 @@ SHOWN_CHARS_MAX = 300
 """How many characters of a value a difference shows."""
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any], place: str = "") -> list[str]:
+def find_differences(expected: dict[str, Any], found: dict[str, Any], place: str = "") -> list[str]:
     """Return one line per difference; it begins with the member, such as ``previous.code``."""
     if expected["type"] != found.get("type"):
         came = {name: found[name] for name in ("type", "code", "message", "value") if name in found}
@@ -39,16 +39,16 @@ def differences(expected: dict[str, Any], found: dict[str, Any], place: str = ""
         return (
             [] if same(expected["value"], value) else [_describe_difference(f"{place}value", expected["value"], value)]
         )
-    return [line for name, value in expected.items() for line in _member(name, value, found.get(name), place)]
+    return [line for name, value in expected.items() for line in _compare_member(name, value, found.get(name), place)]
 
 
-def _member(name: str, expected: JSON, found: JSON, place: str) -> list[str]:
+def _compare_member(name: str, expected: JSON, found: JSON, place: str) -> list[str]:
     if expected is None:
         matches = found is None
     elif name == "previous" and isinstance(found, dict):
-        return differences(expected, cast("dict[str, Any]", found), f"{place}previous.")
+        return find_differences(expected, cast("dict[str, Any]", found), f"{place}previous.")
     elif name == "details":
-        matches = _within(expected, found)
+        matches = _matches_details(expected, found)
     else:
         matches = same(expected, found)
     return [] if matches else [_describe_difference(f"{place}{name}", expected, found)]
@@ -63,14 +63,16 @@ def _show_value(value: JSON) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
 
 
-def _within(expected: JSON, found: JSON) -> bool:
+def _matches_details(expected: JSON, found: JSON) -> bool:
     match expected, found:
         case {"type": str(), "code": str()}, {"type": str(), "code": str()}:
-            return not differences(expected, found)
+            return not find_differences(expected, found)
         case dict(), dict():
-            return expected.keys() == found.keys() and all(_within(expected[name], found[name]) for name in expected)
+            return expected.keys() == found.keys() and all(
+                _matches_details(expected[name], found[name]) for name in expected
+            )
         case list(), list():
-            return len(expected) == len(found) and all(map(_within, expected, found))
+            return len(expected) == len(found) and all(map(_matches_details, expected, found))
         case _:
             return same(expected, found)
 

@@ -34,7 +34,7 @@ def too_deep(value: JSON, depth_max: int = DEPTH_MAX) -> bool:
     return nests_deeper(value, depth_max, Steps(sys.maxsize))
 
 
-def excess(value: JSON, steps: Steps) -> str | None:
+def find_excess(value: JSON, steps: Steps) -> str | None:
     """Return which limit a value exceeds, `TOO_DEEP` or `TOO_LARGE`; None if it exceeds neither.
 
     A part that occurs several times on one level is measured once, and its size counts each time.

@@ -18,14 +18,14 @@ TEXT_SHOWN_CHARS_MAX = 80
 """How many characters of an expression a problem shows."""
 
 
-def expression_problems(findings: Findings) -> None:
+def check_expressions(findings: Findings) -> None:
     """Report the problems of all expressions that were found."""
     for site in findings.sites:
         for below, body in expressions_in(site.value):
-            _expression(findings, site, (*site.location, *below), body)
+            _check_expression(findings, site, (*site.location, *below), body)
 
 
-def _expression(findings: Findings, site: Site, location: Location, body: str) -> None:
+def _check_expression(findings: Findings, site: Site, location: Location, body: str) -> None:
     try:
         compiled = program.compile(body)
     except CelSyntaxError as error:
@@ -39,13 +39,13 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
     for name in sorted(compiled.unknown_functions):
         findings.warn("UNKNOWN_FUNCTION", f"there is no function {name!r}", location)
     tree = compiled.tree
-    guarded = set(_members(tree, Has, frozenset()))
-    for root, member in dict.fromkeys(_members(tree, Select, frozenset())):
+    guarded = set(_find_members(tree, Has, frozenset()))
+    for root, member in dict.fromkeys(_find_members(tree, Select, frozenset())):
         if (root, member) not in guarded:
-            _member(findings, site, location, root, member)
+            _check_member(findings, site, location, root, member)
 
 
-def _member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
+def _check_member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
     if root == "vars":
         declared = _declared_variables(site.node)
         if declared is not None and member not in declared and member not in site.node.assigned:
@@ -70,21 +70,21 @@ def _declared_variables(node: FlowNode) -> Mapping[str, Any] | None:
     return properties
 
 
-def _members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _find_members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Yield the members of roots, one level deep, that an expression selects or tests with ``has``."""
     if isinstance(tree, Select | Has) and isinstance(tree.operand, Name):
         if isinstance(tree, kind) and tree.operand.name not in bound:
             yield tree.operand.name, tree.field
         return
     if isinstance(tree, Comprehension):
-        yield from _members(tree.source, kind, bound)
+        yield from _find_members(tree.source, kind, bound)
         inner = bound | {tree.variable}
         for part in (tree.condition, tree.body):
             if part is not None:
-                yield from _members(part, kind, inner)
+                yield from _find_members(part, kind, inner)
         return
     for child in children(tree):
-        yield from _members(child, kind, bound)
+        yield from _find_members(child, kind, bound)
 
 
 def _shorten(text: str) -> str:

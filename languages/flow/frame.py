@@ -201,7 +201,7 @@ async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSO
 
     :raises Fault: if they do not fit
     """
-    violation = await compute(stage, lambda: schema.violation(arguments))
+    violation = await compute(stage, lambda: schema.find_violation(arguments))
     if violation is not None:
         raise Fault(make_argument_failure(what, violation))
 

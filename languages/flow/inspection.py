@@ -124,7 +124,9 @@ Check = Callable[[Here, Any], object]
 """Takes a place and its value, and reports the value's problems."""
 
 
-def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()) -> dict[str, Any] | None:
+def check_fields(
+    here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()
+) -> dict[str, Any] | None:
     """Check the members of an object, each with its own check; return the object, or None if it is not an object."""
     if not isinstance(value, dict):
         here.wrong_kind(value, "an object")
@@ -136,18 +138,18 @@ def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterab
         if name in known:
             known[name](here.at(name), member)
         else:
-            unknown_field(here.at(name), name, known)
+            report_unknown_field(here.at(name), name, known)
     return value
 
 
-def unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
+def report_unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
     names = list(known)
     hint = hint_at(name, names)
     expected = f"one of {', '.join(names)}" if 0 < len(names) <= FIELDS_LISTED_MAX else None
     here.error("SCHEMA", f"unknown field {name!r}{hint}", expected)
 
 
-def items(check: Check, *, filled: bool = False) -> Check:
+def check_each(check: Check, *, filled: bool = False) -> Check:
     """Return a check of an array; ``check`` checks its items."""
 
     def check_items(here: Here, value: JSON) -> None:
@@ -162,13 +164,13 @@ def items(check: Check, *, filled: bool = False) -> Check:
     return check_items
 
 
-def comment(here: Here, value: JSON) -> None:
+def check_comment(here: Here, value: JSON) -> None:
     """Check a comment, which is a text; braces in it have no meaning."""
     if not isinstance(value, str):
         here.error("SCHEMA", f"is {kind_of(value)}", "a string")
 
 
-def structural(here: Here, value: JSON) -> bool:
+def check_literal_string(here: Here, value: JSON) -> bool:
     """Check a string that is never evaluated; return whether it is valid."""
     if not isinstance(value, str) or expression_body(value) is not None:
         here.wrong_kind(value, "a string")
@@ -176,12 +178,12 @@ def structural(here: Here, value: JSON) -> bool:
     return True
 
 
-def boolean(here: Here, value: JSON) -> None:
+def check_boolean(here: Here, value: JSON) -> None:
     if not isinstance(value, bool):
         here.wrong_kind(value, "true or false")
 
 
-def anything(here: Here, value: JSON) -> None:
+def check_value(here: Here, value: JSON) -> None:
     """Record a value of any kind that is evaluated."""
     here.findings.sites.append(Site(here.location, value, here.roots, here.node))
 
@@ -192,7 +194,7 @@ def of_type(*kinds: type, expected: str) -> Check:
     def check(here: Here, value: JSON) -> None:
         fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         if fits or (isinstance(value, str) and expression_body(value) is not None):
-            anything(here, value)
+            check_value(here, value)
         else:
             half = isinstance(value, str) and value.startswith(OPENING)
             why = f": {HALF_EXPRESSION}" if half else ""
@@ -201,21 +203,21 @@ def of_type(*kinds: type, expected: str) -> Check:
     return check
 
 
-def whole_number(value: JSON) -> bool:
+def is_whole_number(value: JSON) -> bool:
     """Return whether a value is a whole number: 5.0 is one, true is not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, int) or value.is_integer()
 
 
-def assign(here: Here, value: JSON) -> None:
+def check_assign(here: Here, value: JSON) -> None:
     """Check the assignments of a field, and record their variables."""
     if not isinstance(value, dict):
         here.error("SCHEMA", f"is {kind_of(value)}", "an object: variable names with their values")
         return
     here.node.assigned.update(value)
-    anything(here, value)
+    check_value(here, value)
 
 
-text = of_type(str, expected="a string, or an expression that gives one")
-object_value = of_type(dict, expected="an object, or an expression that gives one")
+check_text = of_type(str, expected="a string, or an expression that gives one")
+check_object = of_type(dict, expected="an object, or an expression that gives one")

@@ -58,7 +58,7 @@ async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, ar
 async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
     parameters = frame.flow.parameters
     await frame.stage.breathe()
-    violation = await compute(frame.stage, lambda: parameters.violation(arguments))
+    violation = await compute(frame.stage, lambda: parameters.find_violation(arguments))
     if violation is not None:
         # The stack is not entered: this failure is the frame's Result.
         return make_argument_failure("arguments", violation)

@@ -9,7 +9,7 @@ from callboard.languages.flow.build import build
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import interpret
 from callboard.languages.flow.shipped_providers import CONTRACTS
-from callboard.languages.flow.structure import problems
+from callboard.languages.flow.structure import find_problems
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.source_text import read
@@ -28,7 +28,7 @@ class FlowLanguage:
         if not isinstance(tree.value, dict):
             message = f"expected a flow object, got {kind_of(tree.value)}"
             return [tree.problem("SCHEMA", message, expected="$schema, entrypoint and steps")]
-        found = problems(tree, CONTRACTS)
+        found = find_problems(tree, CONTRACTS)
         if any(problem.severity == "error" for problem in found):
             return found
         document: dict[str, Any] = tree.value

@@ -41,16 +41,16 @@ class _Text(Struct, frozen=True):
     ``lent``: variables are filled in; ``variable``: the name of one; ``header``: of an HTTP request."""
 
 
-def near_misses(findings: Findings) -> None:
+def warn_of_near_misses(findings: Findings) -> None:
     """Warn of every literal that looks as if something in it were filled in."""
     contracts = {found.location: found.contract.uri for found in findings.arguments if found.contract is not None}
     for site in findings.sites:
         uri = contracts.get(site.location, "")
-        for found in _texts(site.value, site.location, uri):
+        for found in _find_texts(site.value, site.location, uri):
             if found.place != "foreign":
-                _expression_within(findings, site, found)
-                _variable_within(findings, site, found)
-        for location, name in _names(site.value, site.location):
+                _warn_of_expression(findings, site, found)
+                _warn_of_variable(findings, site, found)
+        for location, name in _find_names(site.value, site.location):
             message = f"the name {_shorten(name)!r} is taken as it is written: only values are evaluated"
             findings.warn("HALF_EXPRESSION", message, location, "a name that is written out")
 
@@ -58,8 +58,8 @@ def near_misses(findings: Findings) -> None:
 # -- expressions within texts ------------------------------------------------------------------------------------------
 
 
-def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
-    pieces = list(_pieces(found.text))
+def _warn_of_expression(findings: Findings, site: Site, found: _Text) -> None:
+    pieces = list(_split_expressions(found.text))
     if found.text.strip().startswith(OPENING):
         message = f"{_shorten(found.text)!r} begins like an expression, but the braces do not span it: it is a literal"
     elif any(_reads(site, body, MISTAKEN_ROOTS) for _literal, body in pieces if body is not None):
@@ -71,14 +71,14 @@ def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
     )
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
+def _split_expressions(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield the literal parts of a text, each with the expression that follows it (None at the end).
 
     ``${{ … }}`` is not a CEL expression, but a form of other tools.
     """
     begin = at = 0
     while (opening := text.find(OPENING, at)) >= 0:
-        closing = _closing(text, opening)
+        closing = _find_closing(text, opening)
         if closing is None:
             break
         at = closing + len(CLOSING)
@@ -89,7 +89,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
     yield text[begin:], None
 
 
-def _closing(text: str, opening: int) -> int | None:
+def _find_closing(text: str, opening: int) -> int | None:
     """Return the offset of the braces that close an expression; None if there is no valid expression."""
     closing = opening
     for _ in range(CLOSINGS_TRIED_MAX):
@@ -136,7 +136,7 @@ def _quote(text: str) -> str:
 # -- variables within texts --------------------------------------------------------------------------------------------
 
 
-def _variable_within(findings: Findings, site: Site, found: _Text) -> None:
+def _warn_of_variable(findings: Findings, site: Site, found: _Text) -> None:
     if found.place == "program":
         return
     text = outside_code(found.text) if found.place == "prompt" else found.text
@@ -174,7 +174,7 @@ def _variable_message(found: _Text, one: Reference) -> tuple[str, str]:
 # -- traversal of values ----------------------------------------------------------------------------------------------
 
 
-def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
+def _find_texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
     """Yield the literals of a value; ``uri`` is that of the provider if the value is its arguments."""
     match value:
         case str():
@@ -182,17 +182,17 @@ def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
                 yield _Text(location, value)
         case list():
             for index, item in enumerate(value):
-                yield from _texts(item, (*location, index))
+                yield from _find_texts(item, (*location, index))
         case dict():
             for name, member in value.items():
-                place = _place(value, name, uri)
-                below = _texts(member, (*location, name))
+                place = _place_of(value, name, uri)
+                below = _find_texts(member, (*location, name))
                 yield from (_Text(one.location, one.text, place or one.place) for one in below)
         case _:
             pass
 
 
-def _place(around: dict[str, JSON], name: str, uri: str) -> str:
+def _place_of(around: dict[str, JSON], name: str, uri: str) -> str:
     """Return the kind of place of the texts below a member; empty if it is unknown."""
     match uri, around.get("type"), name:
         case (DEFINITION.contract.uri, _, "source" | "script") | (_, _, "comment"):
@@ -211,17 +211,17 @@ def _place(around: dict[str, JSON], name: str, uri: str) -> str:
             return ""
 
 
-def _names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
+def _find_names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
     """Yield the names of members that look like expressions."""
     match value:
         case dict():
             for name, member in value.items():
                 if expression_body(name) is not None:
                     yield (*location, name), name
-                yield from _names(member, (*location, name))
+                yield from _find_names(member, (*location, name))
         case list():
             for index, item in enumerate(value):
-                yield from _names(item, (*location, index))
+                yield from _find_names(item, (*location, index))
         case _:
             pass
 

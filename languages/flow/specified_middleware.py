@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.languages.flow.build import matcher
+from callboard.languages.flow.build import build_matcher
 from callboard.languages.flow.document import Matcher
 from callboard.languages.flow.frame import calculate, duration_of, evaluate_assignments
 from callboard.languages.flow.middleware import Around, Inner, Plain
@@ -145,7 +145,7 @@ def _policy(fields: dict[str, Any]) -> Policy:
     backoff = fields.get("backoff", {})
     longest = backoff.get("max")
     return Policy(
-        matcher(fields["match"]),
+        build_matcher(fields["match"]),
         int(fields["attempts"]),
         duration_of(backoff.get("initial", "PT0S")).seconds(),
         float(min(backoff.get("rate", 1), RATE_MAX)),

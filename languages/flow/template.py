@@ -11,7 +11,7 @@ from callboard.languages.cel import program
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.template_strings import expression_body
-from callboard.languages.flow.depth import excess
+from callboard.languages.flow.depth import find_excess
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
 from callboard.lib.json_types import JSON
@@ -150,7 +150,7 @@ class Built:
 
 def _bound_value(value: JSON, budget: Budget) -> JSON:
     try:
-        too_much = excess(value, budget)
+        too_much = find_excess(value, budget)
     except TooManySteps as given_up:
         too_much = str(given_up)
     if too_much is not None:
@@ -158,9 +158,9 @@ def _bound_value(value: JSON, budget: Budget) -> JSON:
     return value
 
 
-def template(value: JSON) -> Template:
+def compile_template(value: JSON) -> Template:
     """Compile a field's value."""
-    made = _template(value)
+    made = _compile_template(value)
     return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
 
 
@@ -179,16 +179,16 @@ def extract_literals(found: Template) -> JSON:
             return None
 
 
-def _template(value: JSON) -> Template:
+def _compile_template(value: JSON) -> Template:
     match value:
         case str():
             body = expression_body(value)
             return Literal(value) if body is None else Expression(body)
         case dict():
-            members = {name: _template(member) for name, member in value.items()}
+            members = {name: _compile_template(member) for name, member in value.items()}
             return Literal(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
         case list():
-            items = [_template(item) for item in value]
+            items = [_compile_template(item) for item in value]
             return Literal(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
         case _:
             return Literal(value)

@@ -69,7 +69,7 @@ class Schema:
     def __init__(self, schema: JsonSchema | None) -> None:
         self.schema: JsonSchema = {"type": "object"} if schema is None else schema
 
-    def violation(self, value: JSON) -> Violation | None:
+    def find_violation(self, value: JSON) -> Violation | None:
         """Return the first violation of the schema by arguments, with the others in ``all``; None if they fit."""
         try:
             found = check.violations(
@@ -108,7 +108,7 @@ class Schema:
         return {"additionalProperties": False, **self.schema}
 
 
-def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
+def find_schema_faults(schema: JSON) -> list[tuple[Location, str]]:
     """Return why a value is not a valid JSON Schema 2020-12: the location in it and the message of each fault."""
     try:
         faults = check.faults(schema, dialect=check.DRAFT2020, formats=FORMATS, most=VIOLATIONS_SOUGHT_MAX)

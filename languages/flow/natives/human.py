@@ -53,7 +53,7 @@ async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
     kind: str = arguments.get("type", "input")
     while True:
         answered = await question.answer()
-        value = understood(kind, _options(arguments), answered.user_response)
+        value = read_answer(kind, _options(arguments), answered.user_response)
         if value is not UNSET:
             question.close("answered", answered.k, None)
             return Reply(success(value), _metadata(answered))
@@ -61,7 +61,7 @@ async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
         question.not_understood(reason)
 
 
-def understood(kind: str, options: list[Any], response: JSON) -> JSON:
+def read_answer(kind: str, options: list[Any], response: JSON) -> JSON:
     """Return the value of an answer to a question of a kind; `UNSET` if the answer does not fit.
 
     ``confirm`` accepts true and false, and words for them. ``select`` accepts an option's value or label, or its number

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.actors.providers import http, nats, process
 from callboard.languages.flow.needs import find_variables
-from callboard.languages.flow.provider_document import document_of, provider_problems
+from callboard.languages.flow.provider_document import document_of, find_provider_problems
 from callboard.languages.flow.providers import NATIVE
 from callboard.languages.flow.shipped_providers import CONTRACTS, FAILURES, OURS
 from callboard.languages.provider_contracts import contract_of
@@ -34,7 +34,7 @@ SOURCES = {
 @pytest.mark.parametrize("uri", list(CONTRACTS))
 def test_a_contract_is_a_document_of_the_specification(uri: str) -> None:
     document = document_of(CONTRACTS[uri])
-    assert provider_problems(document, reserved=()) == []
+    assert find_provider_problems(document, reserved=()) == []
     assert contract_of(document) == CONTRACTS[uri]
     assert json.loads(json.dumps(document)) == document
 

@@ -11,7 +11,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
-from callboard.languages.flow.natives.human import understood
+from callboard.languages.flow.natives.human import read_answer
 from callboard.languages.flow.result import UNSET
 from callboard.runtime.interpreter.waits import has_members
 from callboard.runtime.run.activation import Command
@@ -56,7 +56,7 @@ def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
     ],
 )
 def test_answers_are_understood(kind: str, options: list[Any], response: Any, value: Any) -> None:
-    found = understood(kind, options, response)
+    found = read_answer(kind, options, response)
     assert (found, type(found)) == (value, type(value))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.conformance import CLAIM, differences, same
+from callboard.languages.flow.conformance import CLAIM, find_differences, same
 from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event
@@ -197,15 +197,15 @@ def test_the_public_corpus_is_run(place: Place) -> None:
 
 def test_results_are_compared_by_the_rules_of_the_corpus() -> None:
     found = {"type": "error", "code": "A", "message": "m", "previous": {"type": "timeout", "code": "B"}}
-    assert differences({"type": "error", "code": "A"}, found) == []
-    assert differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "B"}}, found) == []
-    deep = differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "C"}}, found)
+    assert find_differences({"type": "error", "code": "A"}, found) == []
+    assert find_differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "B"}}, found) == []
+    deep = find_differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "C"}}, found)
     assert deep == ['previous.code: expected "C", found "B"']
-    assert differences({"type": "error", "code": "A", "previous": None}, found) != []
-    assert differences({"type": "error", "code": "A", "details": None}, found) == []
-    assert differences({"type": "error", "code": "A", "retryable": False}, found) != []
-    assert differences({"type": "success", "value": None}, {"type": "success", "value": None}) == []
-    assert differences({"type": "success", "value": None}, found)[0].startswith("type: expected success")
+    assert find_differences({"type": "error", "code": "A", "previous": None}, found) != []
+    assert find_differences({"type": "error", "code": "A", "details": None}, found) == []
+    assert find_differences({"type": "error", "code": "A", "retryable": False}, found) != []
+    assert find_differences({"type": "success", "value": None}, {"type": "success", "value": None}) == []
+    assert find_differences({"type": "success", "value": None}, found)[0].startswith("type: expected success")
     assert same([1, {"a": 5}], [1.0, {"a": 5.0}])
     assert not same(True, 1)
     assert not same([1], [1, 2])
