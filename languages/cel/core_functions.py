@@ -75,12 +75,12 @@ def _part_in_utc(part: Callable[[datetime], int]) -> Callable[[Timestamp], int]:
 
 
 def _part_in_zone(part: Callable[[datetime], int]) -> Counted:
-    def counted(budget: Budget, timestamp: Timestamp, name: str) -> int:
+    def count_and_call(budget: Budget, timestamp: Timestamp, name: str) -> int:
         budget.take_first(f"zone {name}", ZONE_STEPS)
         budget.take(LOCAL_STEPS)
         return part(_local(timestamp, name))
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
 def _in_units(ns: int) -> Callable[[Duration], int]:

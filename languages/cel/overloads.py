@@ -81,21 +81,21 @@ class Functions:
 def count_texts(function: Callable[..., Value]) -> Counted:
     """Declare a function that reads the texts and bytes among its arguments once, and count their length."""
 
-    def counted(budget: Budget, *arguments: Value) -> Value:
+    def count_and_call(budget: Budget, *arguments: Value) -> Value:
         budget.take_text(sum([len(argument) for argument in arguments if type(argument) in _TEXTS]))
         return function(*arguments)
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
 def count_parsing(function: Callable[[str], Value]) -> Counted:
     """Declare a function that parses a short text, such as a timestamp or a duration, and count its steps."""
 
-    def counted(budget: Budget, text: str) -> Value:
+    def count_and_call(budget: Budget, text: str) -> Value:
         budget.take(PARSED_STEPS + PARSED_CHAR_STEPS * len(text))
         return function(text)
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
 def no_overload(name: str, arguments: tuple[Value, ...], *, member: bool) -> EvaluationError:
