@@ -203,6 +203,9 @@ def function_call(name: str, overloads: Dispatch, arguments: list[Run], *, membe
     return run_single
 
 
+# -- relations ---------------------------------------------------------------------------------------------------------
+
+
 _NUMERIC: dict[str, Callable[[Value, Value], bool]] = {
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
@@ -214,11 +217,11 @@ _NUMERIC: dict[str, Callable[[Value, Value], bool]] = {
 def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
     """Return the closure of ``left symbol right``; comparisons with literals have faster ones."""
     if isinstance(right_node, Literal):
-        constant = right_node.value
+        literal = right_node.value
         if symbol in ("==", "!="):
-            return _equal_to(left, constant, wanted=symbol == "==")
-        if symbol in _NUMERIC and type(constant) in NUMBERS:
-            return _against_number(symbol, left, constant)
+            return _equal_to(left, literal, wanted=symbol == "==")
+        if symbol in _NUMERIC and type(literal) in NUMBERS:
+            return _against_number(symbol, left, literal)
     if symbol == "in" and isinstance(right_node, ListOf):
         texts = [item.value for item in right_node.items if isinstance(item, Literal) and type(item.value) is str]
         if len(texts) == len(right_node.items):
@@ -227,26 +230,26 @@ def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
     return lambda scope: compare(left(scope), right(scope), scope[BUDGET])
 
 
-def _equal_to(left: Run, constant: Value, *, wanted: bool) -> Run:
-    """Compare with a constant. Only numbers may equal values of other types; no number equals True or False."""
-    if type(constant) in NUMBERS:
+def _equal_to(left: Run, literal: Value, *, wanted: bool) -> Run:
+    """Compare with a literal. Only numbers may equal values of other types; no number equals True or False."""
+    if type(literal) in NUMBERS:
 
         def run(scope: Scope) -> bool:
             value = left(scope)
-            return (type(value) is not bool and value == constant) is wanted
+            return (type(value) is not bool and value == literal) is wanted
 
         return run
-    if type(constant) is bool or constant is None:
-        return lambda scope: (left(scope) is constant) is wanted
-    return lambda scope: (left(scope) == constant) is wanted
+    if type(literal) is bool or literal is None:
+        return lambda scope: (left(scope) is literal) is wanted
+    return lambda scope: (left(scope) == literal) is wanted
 
 
-def _against_number(symbol: str, left: Run, constant: Value) -> Run:
+def _against_number(symbol: str, left: Run, literal: Value) -> Run:
     compare, checked = _NUMERIC[symbol], RELATIONS[symbol]
 
     def run(scope: Scope) -> bool:
         value = left(scope)
-        return compare(value, constant) if type(value) in NUMBERS else checked(value, constant, scope[BUDGET])
+        return compare(value, literal) if type(value) in NUMBERS else checked(value, literal, scope[BUDGET])
 
     return run
 

@@ -116,7 +116,10 @@ def _matches(pattern: str, code: str) -> bool:
     return pattern == code or (pattern.endswith(".*") and code.startswith(pattern[:-1]))
 
 
-ANY = "*"
+# -- retries in vain ---------------------------------------------------------------------------------------------------
+
+
+_ANY = "*"
 """The pattern of authors who want to retry every failure; they get no warning."""
 
 
@@ -148,7 +151,7 @@ def _warn_of_vain(here: Here, policies: Sequence[JSON], final: Sequence[str]) ->
         taken = [code for code in final if code not in handled and covers(match, _failure(code))]
         handled.update(taken)
         codes: JSON = match.get("codes")
-        if taken and isinstance(codes, list) and ANY not in codes:
+        if taken and isinstance(codes, list) and _ANY not in codes:
             message = f"retries after {', '.join(taken)} too, although a retry cannot succeed"
             expected = "retryable: true in addition to the codes, or only codes after which a retry can succeed"
             here.at(index, "match").warn("RETRY_IN_VAIN", message, expected)

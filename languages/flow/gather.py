@@ -154,6 +154,9 @@ def _indices(indices: list[int]) -> str:
     return f"[{', '.join(map(str, indices[:INDICES_TOLD_MAX]))}{more}]"
 
 
+# -- computations of the step ------------------------------------------------------------------------------------------
+
+
 def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
     """Return a Gather's dispatches: each call with its input.
 

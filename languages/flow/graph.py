@@ -245,7 +245,7 @@ class StepRun:
         scope = self._scope()
         stage = self._frame.stage
         value = await evaluate_field(stage, step.input, scope, self._value)
-        edge, clause = await select_clause(
+        edge, clause = await _select_clause(
             step, scope.having(match={"input": value, "metadata": self._metadata}), stage
         )
         self._settle()
@@ -257,18 +257,21 @@ class StepRun:
 
     async def _sleep(self, step: SleepStep) -> Move:
         scope = self._scope()
-        until = await calculate(self._frame.stage, scope, partial(wakes_at, step, scope))
+        until = await calculate(self._frame.stage, scope, partial(_wake_time, step, scope))
         await self._node.sleep("sleep", until, "sleep")
         self._settle()
         return Move(step.next, self._value, "next")
 
     async def _raise(self, step: RaiseStep) -> Result:
         frame, scope = self._frame, self._scope()
-        frame.failure = await calculate(frame.stage, scope, partial(make_raised_failure, step, scope, frame.failure))
+        frame.failure = await calculate(frame.stage, scope, partial(_make_raised_failure, step, scope, frame.failure))
         return frame.failure
 
 
-async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
+# -- computations of single actions ------------------------------------------------------------------------------------
+
+
+async def _select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
     """Return the first clause whose predicate holds, with the name of its edge; later ones are not evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
@@ -277,7 +280,7 @@ async def select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[st
     return "default", step.default
 
 
-def wakes_at(step: SleepStep, scope: Scope) -> Instant:
+def _wake_time(step: SleepStep, scope: Scope) -> Instant:
     """Return the end of a Sleep, which may be in the past.
 
     :raises Fault: if the field's value is not a duration or timestamp
@@ -296,7 +299,7 @@ def wakes_at(step: SleepStep, scope: Scope) -> Instant:
     return until
 
 
-def make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
+def _make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
     """Return the failure with which a Raise ends its frame; ``active`` is the failure that is being handled."""
     if step.result is None:
         if active is None:

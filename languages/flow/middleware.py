@@ -192,7 +192,7 @@ class Around:
         return in_flight
 
 
-class Plain:
+class PlainMiddleware:
     """A middleware without actions: at each phase it only applies the author's shaping."""
 
     async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:

@@ -6,7 +6,7 @@ from callboard.languages.flow.build import FINALLY
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.document import Entry
 from callboard.languages.flow.frame import Frame, aspect, run_apart
-from callboard.languages.flow.middleware import Around, Behaviour, Inner, Plain
+from callboard.languages.flow.middleware import Around, Behaviour, Inner, PlainMiddleware
 from callboard.languages.flow.result import Fault, Result, as_failure, is_success
 from callboard.languages.flow.specified_middleware import Loop, Retry, Timeout
 from callboard.languages.flow.template import Scope
@@ -48,7 +48,7 @@ async def _descend(
     return await around.pass_through(_behaviour(frame, entry), inside)
 
 
-class Finally(Plain):
+class Finally(PlainMiddleware):
     """Makes a clean-up call on every exit."""
 
     async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:

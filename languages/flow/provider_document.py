@@ -175,6 +175,9 @@ def _check_action(here: Here, value: JSON) -> None:
     check_fields(here, value, known, required=("kind", "description"))
 
 
+# -- contracts as documents --------------------------------------------------------------------------------------------
+
+
 def document_of(contract: Contract) -> dict[str, Any]:
     """Return a contract as a provider document (page *Providers*, The provider definition document)."""
     document: dict[str, Any] = {

@@ -250,3 +250,4 @@ DESCRIPTIONS: Mapping[str, str] = {
     "MatchStep.default": "What is next if no case holds.",
     "result": "The failure that is raised.",
 }
+"""The texts that editors show for members: by ``Owner.member``, or by ``member`` for all owners."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from callboard.languages.flow.build import build_matcher
 from callboard.languages.flow.document import Matcher
 from callboard.languages.flow.frame import calculate, duration_of, evaluate_assignments
-from callboard.languages.flow.middleware import Around, Inner, Plain
+from callboard.languages.flow.middleware import Around, Inner, PlainMiddleware
 from callboard.languages.flow.result import (
     Fault,
     Result,
@@ -75,7 +75,7 @@ def _grow_delay(initial: float, rate: float, times: int) -> float:
         return math.copysign(math.inf, initial)
 
 
-class Retry(Plain):
+class Retry(PlainMiddleware):
     """Runs the inner operation again after failures that a policy matches, each time with the initial variables."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ def _policy(fields: dict[str, Any]) -> Policy:
     )
 
 
-class Loop(Plain):
+class Loop(PlainMiddleware):
     """Runs the inner operation again while ``onSuccess.when`` holds. Variables persist, and each value is the next
     input."""
 
@@ -188,7 +188,7 @@ class Loop(Plain):
             await around.frame.execution.breathe(around.path)
 
 
-class Timeout(Plain):
+class Timeout(PlainMiddleware):
     """Limits the time of the inner operation, over all its runs."""
 
     def __init__(self) -> None:

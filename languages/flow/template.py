@@ -135,7 +135,7 @@ class ArrayTemplate:
         return [item.evaluate(scope, budget) for item in self.items]
 
 
-class Built:
+class CompositeTemplate:
     """A whole field whose value is an object or array with expressions."""
 
     __slots__ = ("made",)
@@ -161,7 +161,7 @@ def _bound_value(value: JSON, budget: Budget) -> JSON:
 def compile_template(value: JSON) -> Template:
     """Compile a field's value."""
     made = _compile_template(value)
-    return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
+    return CompositeTemplate(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
 
 
 def extract_literals(found: Template) -> JSON:
@@ -169,7 +169,7 @@ def extract_literals(found: Template) -> JSON:
     match found:
         case Literal():
             return found.value
-        case Built():
+        case CompositeTemplate():
             return extract_literals(found.made)
         case ObjectTemplate():
             return {name: extract_literals(member) for name, member in found.members.items()}

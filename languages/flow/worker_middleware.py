@@ -19,7 +19,7 @@ from callboard.languages.computation import compute
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
 from callboard.languages.flow.dispatches import MALFORMED, TIMING, expose_metadata
 from callboard.languages.flow.frame import aspect, outcome_of
-from callboard.languages.flow.middleware import Around, Inner, Plain
+from callboard.languages.flow.middleware import Around, Inner, PlainMiddleware
 from callboard.languages.flow.result import (
     CHAIN_DEPTH_MAX,
     Fault,
@@ -43,7 +43,7 @@ class Action(Struct, frozen=True):
     result: Result | None
 
 
-class WorkerMiddleware(Plain):
+class WorkerMiddleware(PlainMiddleware):
     """One participation of a user's middleware."""
 
     def __init__(self, contract: Contract) -> None:
