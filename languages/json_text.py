@@ -55,7 +55,7 @@ def plain_number(number: int | float) -> int | float | None:
     return None if number in (float("inf"), float("-inf")) or number != number else number
 
 
-def encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     """Return whether a text can be encoded as UTF-8: half a surrogate pair cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
@@ -105,7 +105,7 @@ class _Reader:
             raise _Malformed(_lower_first(error.msg), error.pos, "a JSON value") from None
         except ValueError as error:
             raise _Malformed(str(error), at, "a JSON value") from None
-        if isinstance(value, str) and not encodable(value):
+        if isinstance(value, str) and not is_encodable(value):
             self._complain(at, location, "holds half of a surrogate pair")
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = plain_number(value)

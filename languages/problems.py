@@ -124,7 +124,7 @@ def find_misspelled(name: str, given: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, close[:NAMES_COMPARED_MAX], n=1, cutoff=MISSPELLED_MIN)), None)
 
 
-def missing(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
+def missing_field(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
     """Return the problem of a missing field; it names the unknown field that was probably meant, if there is one."""
     meant = find_misspelled(str(location[-1]), (one for one in given if one not in known))
     if meant is None:
@@ -207,7 +207,7 @@ def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, be
         case "missing":
             given: Any = detail["input"]
             names = [str(name) for name in given] if isinstance(given, dict) else []
-            return missing(tree, location, names, fields_at(model, detail["loc"][:-1]))
+            return missing_field(tree, location, names, fields_at(model, detail["loc"][:-1]))
         case "extra_forbidden":
             return _unknown_field(tree, location, fields_at(model, detail["loc"][:-1]))
         case "literal_error":

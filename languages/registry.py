@@ -20,7 +20,7 @@ from callboard.languages.kit import kits
 from callboard.languages.language import STRICT, Definition, Language, Plan
 from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.lib.json_types import JSON
 
 _SEVERAL = "the text could be any of"
@@ -118,7 +118,7 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
 
     ``file`` is the name of its file, if it has one; its end decides if no language recognises the text.
     """
-    tree = read(source)
+    tree = read_document(source)
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
     found = [name for name, kit in kits().items() if kit.recognises(fields, source)]
     if len(found) == 1:
@@ -152,7 +152,7 @@ def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
 
 def _closest(source: str) -> str | None:
     """Return the language that a text is most similar to, by its top-level fields or its content; None if none is."""
-    tree = read(source)
+    tree = read_document(source)
     if isinstance(tree, Tree) and isinstance(tree.value, dict) and tree.value:
         names = list(tree.value)[:FIELDS_LISTED_MAX]
         nearness = {name: _nearness(kit.fields, names) for name, kit in kits().items()}

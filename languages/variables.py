@@ -34,7 +34,7 @@ class Reference(Struct, frozen=True):
         return REFERENCE.fullmatch(self.text) is not None
 
 
-def references(text: str) -> Iterator[Reference]:
+def find_references(text: str) -> Iterator[Reference]:
     """Yield the references in a text: ``${NAME}``, ``${NAME:-x}``, ``${env:NAME}``, ``${{ secrets.NAME }}``.
 
     ``$NAME`` counts only if it is the whole text, or follows a word such as ``Bearer``.
@@ -49,7 +49,7 @@ def references(text: str) -> Iterator[Reference]:
         yield Reference(match[0], match.start(), named[0] if named else "")
 
 
-def outside_code(text: str) -> str:
+def blank_out_code(text: str) -> str:
     """Return a text for people or models with its code, between backticks, replaced by blanks.
 
     References in code are not meant to be filled in.

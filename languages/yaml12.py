@@ -18,7 +18,7 @@ from yaml.scanner import Scanner
 from yaml.tokens import ScalarToken
 
 from callboard.bus.events import Problem
-from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
+from callboard.languages.json_text import DEPTH_MAX, is_encodable, plain_number
 from callboard.languages.problems import Location, Place, Tree, format_location
 from callboard.lib.json_types import JSON
 from callboard.lib.text import joined
@@ -164,7 +164,7 @@ class _Builder:
                 continue
             name = joined(str(key.value))
             here = (*location, name)
-            if not encodable(name):
+            if not is_encodable(name):
                 self._complain(key, location, "a key holds half of a surrogate pair")
             if name in members:
                 self._complain(key, here, f"duplicate key {name!r}, first on line {self.places[here].line}")
@@ -177,7 +177,7 @@ class _Builder:
         text = joined(str(node.value))
         match node.tag:
             case tag if tag == _STR:
-                if not encodable(text):
+                if not is_encodable(text):
                     self._complain(node, location, "holds half of a surrogate pair")
                 return text
             case tag if tag == _NULL:

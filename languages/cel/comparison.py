@@ -136,7 +136,7 @@ def contains(container: Value, value: Value, budget: Budget) -> bool:
     raise EvaluationError(f"'in' looks into a list or the keys of a map, not into {key_kind(container)}")
 
 
-def comparable(left: Value, right: Value) -> bool:
+def are_comparable(left: Value, right: Value) -> bool:
     """Return whether two values can be ordered."""
     left_type, right_type = type(left), type(right)
     if left_type in NUMBERS:
@@ -149,7 +149,7 @@ Compare = Callable[[Value, Value, Budget], bool]
 
 def _check_types(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
     def check_and_compare(left: Value, right: Value, budget: Budget) -> bool:
-        if comparable(left, right):
+        if are_comparable(left, right):
             if type(left) in _TEXTS:
                 budget.take_text(min(len(left), len(right)))
             return compare(left, right)

@@ -2,7 +2,7 @@
 
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_count
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.comparison import Members, comparable
+from callboard.languages.cel.comparison import Members, are_comparable
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.overloads import Counted, Declarations
@@ -25,7 +25,7 @@ def sorted_by(budget: Budget, items: list[Value], keys: list[Value]) -> CelList:
     budget.take(1 + len(keys))
     longest = 0
     for key in keys:
-        if not comparable(key, key):
+        if not are_comparable(key, key):
             raise EvaluationError(f"cannot sort by {key_kind(key)}")
         if type(key) is not type(keys[0]):
             raise EvaluationError(f"cannot sort {key_kind(keys[0])} together with {key_kind(key)}")

@@ -28,7 +28,7 @@ def expand_macro(call: Call, refuse: Refuse) -> Node:
     """
     arguments, target = call.arguments, call.target
     if target is None:
-        return _presence(call, refuse) if call.function == "has" and len(arguments) == 1 else call
+        return _expand_has(call, refuse) if call.function == "has" and len(arguments) == 1 else call
     if call.function in _EXTREMES and isinstance(target, Name) and target.name == "math" and not arguments:
         raise refuse(f"math.{call.function}() needs at least one number", call.at)
     macro = _MACROS.get((call.function, len(arguments)))
@@ -41,7 +41,7 @@ def expand_macro(call: Call, refuse: Refuse) -> Node:
     return Comprehension(call.at, macro, target, variable.name, condition, arguments[-1])
 
 
-def _presence(call: Call, refuse: Refuse) -> Node:
+def _expand_has(call: Call, refuse: Refuse) -> Node:
     field = call.arguments[0]
     if not isinstance(field, Select):
         raise refuse("has() looks for a member: write it like has(vars.name)", call.arguments[0].at)

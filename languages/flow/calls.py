@@ -7,7 +7,7 @@ after all its dispatches have settled (specification: *The Call interface and Re
 from typing import Any
 
 from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, Place, check_arguments, evaluate_field, object_of, run_apart
+from callboard.languages.flow.frame import Frame, Place, check_arguments, evaluate_field, evaluate_object, run_apart
 from callboard.languages.flow.providers import Dispatch, dispatch
 from callboard.languages.flow.result import Fault, Result, is_success, success, supersede
 from callboard.languages.flow.template import Scope
@@ -52,7 +52,7 @@ class CallRun:
             scope = self._scope()
             input = await evaluate_field(stage, call.input, scope, self._view["input"])
             await stage.breathe()
-            arguments = await object_of(stage, call.arguments, scope)
+            arguments = await evaluate_object(stage, call.arguments, scope)
             if call.flow is None:
                 assert call.provider is not None
                 await check_arguments(stage, self._frame.execution.schema(call.provider), arguments, "with")

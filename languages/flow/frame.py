@@ -206,7 +206,7 @@ async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSO
         raise Fault(make_argument_failure(what, violation))
 
 
-async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
+async def evaluate_predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     """Evaluate a ``when``; return True if it was omitted.
 
     :raises Fault: if its value is not a boolean
@@ -242,7 +242,7 @@ def make_argument_failure(what: str, violation: Violation) -> Result:
     return failure("System.ParameterValidationFailed", f"{what}: {violation.message}", details=details)
 
 
-async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
+async def evaluate_object(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
     """Evaluate a ``with``; return an empty object if it was omitted.
 
     :raises Fault: if its value is not an object
@@ -253,7 +253,7 @@ async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[
     return arguments
 
 
-def checked_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
+def evaluate_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
     """Evaluate the envelope fields of a Raise or an onFailure block.
 
     :raises Fault: if the type of a value is wrong

@@ -27,10 +27,10 @@ from callboard.languages.flow.frame import (
     Place,
     aspect,
     calculate,
-    checked_envelope,
+    evaluate_envelope,
     evaluate_field,
+    evaluate_predicate,
     outcome_of,
-    predicate,
     refuse,
 )
 from callboard.languages.flow.gather import (
@@ -275,7 +275,7 @@ async def _select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[s
     """Return the first clause whose predicate holds, with the name of its edge; later ones are not evaluated."""
     for index, case in enumerate(step.cases):
         await stage.breathe()
-        if await predicate(stage, case.when, scope):
+        if await evaluate_predicate(stage, case.when, scope):
             return f"case.{index}", case
     return "default", step.default
 
@@ -305,7 +305,7 @@ def _make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -
         if active is None:
             return failure("System.EmptyRaise", "a bare Raise was reached while no failure was being handled")
         return active
-    made: Result = {"type": "error", **checked_envelope(step.result, scope)}
+    made: Result = {"type": "error", **evaluate_envelope(step.result, scope)}
     if active is not None and "previous" not in made:
         made["previous"] = active
     return bound_chain(made)

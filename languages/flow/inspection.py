@@ -13,7 +13,7 @@ from callboard.bus.events import Problem
 from callboard.languages.cel.template_strings import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
-from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing
+from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing_field
 from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
@@ -133,7 +133,7 @@ def check_fields(
         return None
     for name in required:
         if name not in value:
-            here.findings.problems.append(missing(here.findings.tree, (*here.location, name), value, known))
+            here.findings.problems.append(missing_field(here.findings.tree, (*here.location, name), value, known))
     for name, member in value.items():
         if name in known:
             known[name](here.at(name), member)

@@ -12,7 +12,7 @@ from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.structure import find_problems
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical
 
 
@@ -22,7 +22,7 @@ class FlowLanguage:
     name = "flow"
 
     def parse(self, source: str) -> Definition[Flow] | list[Problem]:
-        tree = read(source)
+        tree = read_document(source)
         if not isinstance(tree, Tree):
             return tree
         if not isinstance(tree.value, dict):

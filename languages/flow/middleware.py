@@ -16,10 +16,10 @@ from callboard.languages.flow.frame import (
     calculate,
     chain_of,
     check_arguments,
-    checked_envelope,
+    evaluate_envelope,
     evaluate_field,
-    object_of,
-    predicate,
+    evaluate_object,
+    evaluate_predicate,
 )
 from callboard.languages.flow.result import (
     UNSET,
@@ -102,13 +102,13 @@ class Around:
         """
         phase, stage = self.phase(name), self.frame.stage
         await stage.breathe()
-        if not await predicate(stage, phase.when, scope):
+        if not await evaluate_predicate(stage, phase.when, scope):
             return None
         declared = self._contract.phases.get(name)
         if declared is not None and declared.structural:
             return {}
         await stage.breathe()
-        arguments = await object_of(stage, phase.arguments, scope)
+        arguments = await evaluate_object(stage, phase.arguments, scope)
         schema = self.frame.execution.schema(self.entry.provider, name)
         await check_arguments(stage, schema, arguments, f"{name}.with")
         return arguments
@@ -123,7 +123,7 @@ class Around:
             return rising
         if name == "onSuccess":
             return success(await evaluate_field(self.frame.stage, shape["value"], scope, None))
-        written = await calculate(self.frame.stage, scope, lambda: checked_envelope(shape, scope))
+        written = await calculate(self.frame.stage, scope, lambda: evaluate_envelope(shape, scope))
         return bound_chain({**rising, "previous": rising, **written})
 
     async def ascend(self, rising: Result) -> Result:

@@ -13,7 +13,7 @@ from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.process import PROCESS
 from callboard.languages.flow.inspection import Findings, Site
 from callboard.languages.problems import Location
-from callboard.languages.variables import NAME, Reference, outside_code, references
+from callboard.languages.variables import NAME, Reference, blank_out_code, find_references
 from callboard.lib.json_types import JSON
 
 TEXT_SHOWN_CHARS_MAX = 80
@@ -139,8 +139,8 @@ def _quote(text: str) -> str:
 def _warn_of_variable(findings: Findings, site: Site, found: _Text) -> None:
     if found.place == "program":
         return
-    text = outside_code(found.text) if found.place == "prompt" else found.text
-    one = next((one for one in references(text) if not (found.place == "lent" and one.ours)), None)
+    text = blank_out_code(found.text) if found.place == "prompt" else found.text
+    one = next((one for one in find_references(text) if not (found.place == "lent" and one.ours)), None)
     if one is None:
         return
     body = one.text.removeprefix("${").removesuffix("}").strip("{} ")

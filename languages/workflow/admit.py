@@ -22,7 +22,7 @@ from callboard.languages.skills.skill import (
     merged,
 )
 from callboard.languages.skills.skill_files import discover
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
@@ -137,7 +137,7 @@ def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
     """Tell of the skills that nodes run without, where each is listed first."""
     if not found:
         return []
-    read_again = read(definition.source)
+    read_again = read_document(definition.source)
     tree = read_again if isinstance(read_again, Tree) else Tree(None)
     places: dict[str, Location] = {}
     for node, spec in definition.document.nodes.items():

@@ -19,7 +19,7 @@ from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, format_location
 from callboard.languages.registry import authoring, parse_definition
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.runtime.admission.definitions import give_name
 from callboard.service.operations.errors import RequestRefused
@@ -176,7 +176,7 @@ class _Bundling(Struct):
 
     def _report(self, at: str, code: str, message: str, expected: str | None = None) -> None:
         """Report a problem at a field of the root definition, with the line if the text contains the field."""
-        tree = read(self.root.source)
+        tree = read_document(self.root.source)
         if isinstance(tree, Tree):
             # The name of a source's field starts at the workflow, and lacks the list ``sources`` of the long form.
             names = {at, at.removeprefix("workflow."), at.replace("[", ".sources[")}

@@ -16,7 +16,7 @@ from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.registry import about, authoring, parse_definition
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
@@ -223,7 +223,7 @@ def input_of(given: str | None, option: str = "--input") -> Any:
         return None
     where, text = _input_text(given, option)
     if where.endswith((".yaml", ".yml")):
-        tree = read(text)
+        tree = read_document(text)
         if isinstance(tree, Tree):
             return tree.value
         raise UsageInvalid("; ".join(f"{where}: {problem}" for problem in tree), option)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from callboard.languages.json_text import DEPTH_MAX, read_json
 from callboard.languages.problems import Place, Tree, format_location
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import NODES_MAX, read_yaml
 
 
 def value_of(text: str) -> Any:
-    tree = read(text)
+    tree = read_document(text)
     assert isinstance(tree, Tree), tree
     return tree.value
 
@@ -62,7 +62,7 @@ def test_unquoted_texts_within_brackets(text: str, value: Any) -> None:
 
 
 def test_places_of_members_and_items() -> None:
-    tree = read("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
+    tree = read_document("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 1)
     assert tree.places["b", 1] == Place(4, 5)
@@ -71,7 +71,7 @@ def test_places_of_members_and_items() -> None:
 
 
 def test_the_same_places_in_json() -> None:
-    tree = read('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
+    tree = read_document('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 2)
     assert tree.places["b", 1] == Place(3, 3)
@@ -113,7 +113,7 @@ def test_aliases_are_copied_and_anchors_shared() -> None:
     ],
 )
 def test_what_is_refused_and_where(text: str, line: int, column: int, words: str) -> None:
-    problems = read(text)
+    problems = read_document(text)
     assert isinstance(problems, list)
     assert [problem.code for problem in problems] == ["PARSE"]
     assert words in problems[0].message
@@ -178,6 +178,6 @@ def test_locations_read_as_people_write_them() -> None:
     ],
 )
 def test_common_slips_of_yaml_are_told_with_what_to_do(text: str, hint: str) -> None:
-    found = read(text)
+    found = read_document(text)
     assert isinstance(found, list)
     assert hint in (found[0].expected or "")
