@@ -1,1 +1,1 @@
-"""What a definition means: one folder per language, each pure; `language` is the contract they all keep."""
+"""The languages of definitions: one package per language, each pure; `language` is the contract they implement."""

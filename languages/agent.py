@@ -1,8 +1,8 @@
-"""The agent loop, and the questions a language puts to a model: pure helpers over `Node.turn` and `Node.tool`.
+"""The agent loop: a model works with tools until it answers. Pure; it uses `Node.turn` and `Node.tool`.
 
-Every language that lets a model work uses the same loop. Turn *t* (from 1) has the slot ``turn.<t>``, the *i*-th tool
-call of it (from 0) the slot ``tool.<t>.<i>``. A turn continues the one before by its key and carries only the tools'
-answers, and these only as the keys under which the log holds them; so content is stored once.
+All languages use this loop. Turn *t* (from 1) has the slot ``turn.<t>``, its *i*-th tool call (from 0) the slot
+``tool.<t>.<i>``. A turn refers to the previous turn by its key, and to the tools' answers by the keys under which the
+log holds them, so content is stored once.
 """
 
 import sys
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.json_schema import violations
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 from callboard.languages.nesting_depth import VALUE_DEPTH_MAX, nests_deeper
@@ -34,11 +34,11 @@ CUT_SHORT = frozenset(
 class Policy(Struct, frozen=True):
     """The bounds of one conversation.
 
-    ``turns_max`` counts model invocations, with and without tool calls. Input of the tools named in ``check_inputs`` is
-    validated here against the offered schema; for all others the transport does it against its own. How long an answer
-    may be, and how freely words are chosen, holds for every turn, but in logs from when it held for the first
-    (``lasting``). ``last_calls`` says that the tools that a model calls in its last turn are called, although no turn
-    follows that would read what they answer.
+    ``turns_max`` counts model turns, with and without tool calls. The input of the tools named in ``check_inputs`` is
+    validated here against the offered schema; all other tools validate their input themselves. With ``lasting``, the
+    settings of the request (output length, temperature, parameters) hold for every turn; in older logs they hold for
+    the first turn only. With ``last_calls``, the tool calls of the last turn are made although no turn reads their
+    answers.
     """
 
     turns_max: int
@@ -48,20 +48,20 @@ class Policy(Struct, frozen=True):
 
 
 class Called(Struct, frozen=True):
-    """A tool call that a model made, and what came of it. ``key`` is empty for a call that was refused unmade."""
+    """A tool call that a model requested, and its result. ``key`` is empty if the call was refused before it began."""
 
     use: ToolUse
     key: str = ""
     output: JSON = None
     error: Failure | None = None
 
-    def told(self) -> ToolOutput:
-        """Return the answer as the next turn carries it."""
+    def to_output(self) -> ToolOutput:
+        """Return the answer as a part of the next turn's request."""
         return ToolOutput(self.use.id, of=self.key) if self.key else ToolOutput(self.use.id, error=self.error)
 
 
 class Conversation(Struct, frozen=True):
-    """How a conversation went. ``reply`` is the last one, if there was any; ``error`` why it did not come to its end.
+    """The result of a conversation: its last reply, if there was any, and the ``error`` that ended it early.
 
     Codes of ``error``: those of a failed turn (``model.…``), ``agent.max_turns``, ``agent.cut_short``.
     """
@@ -73,10 +73,10 @@ class Conversation(Struct, frozen=True):
 
 
 async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Policy) -> Conversation:
-    """Let a model work with tools until it has an answer, fails, or reaches the bound.
+    """Let a model work with tools until it answers, fails, or has used up its turns.
 
-    The calls of one turn run concurrently. Those of the last turn that the bound allows are made only if the policy
-    says so: no turn reads their answers.
+    The tool calls of one turn run concurrently. Those of the last turn are made only with ``policy.last_calls``,
+    because no turn reads their answers.
     """
     said = Conversation()
     offered = {tool.name: tool for tool in request.tools}
@@ -98,7 +98,7 @@ async def converse(stage: Stage, node: Node, request: ModelRequest, policy: Poli
         said = replace(said, calls=[*said.calls, *made])
         if turn == policy.turns_max:
             break
-        told = Message("user", [call.told() for call in made])
+        told = Message("user", [call.to_output() for call in made])
         request = ModelRequest(
             purpose=request.purpose,
             model=request.model,
@@ -134,7 +134,7 @@ async def _call_all(
 async def _call(
     stage: Stage, node: Node, slot: str, use: ToolUse, offered: dict[str, ToolSpec], policy: Policy
 ) -> Called:
-    """Make a call; one that cannot be made is told of, since no event of its own does."""
+    """Make a tool call. If it cannot be made, emit a warning, because no event shows the call."""
     spec, tells = offered.get(use.tool), stage.info.tells
     if spec is None:
         known = ", ".join(offered) or "none"
@@ -147,7 +147,7 @@ async def _call(
         )
         return Called(use, error=Failure("tool.invalid_input", use.fault))
     checked = use.tool in policy.check_inputs
-    faults = await computed(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
+    faults = await compute(stage, lambda: violations(spec.input_schema, use.input)) if checked else []
     if faults:
         told = "; ".join(faults)
         if tells:
@@ -160,21 +160,23 @@ async def _call(
             return Called(use, node.key(slot), error=error)
 
 
-def structured(reply: ModelReply, *, asked: bool) -> JSON:
+def read_structured_answer(reply: ModelReply, *, asked: bool) -> JSON:
     """Return the structured answer in a reply, or None.
 
-    It is what the provider delivered as data; else, where a schema was ``asked`` for, the JSON that the text is or
-    that is in its last fenced block; without a schema only an object in a fenced block or as the whole text counts.
+    This is the data that the provider delivered; otherwise the JSON value that the text, or its last fenced block,
+    consists of. If no schema was ``asked`` for, only an object counts.
     """
     if reply.data is not None:
         return reply.data
-    found = json_in(reply.text)
+    found = find_json(reply.text)
     return found if asked or isinstance(found, dict) else None
 
 
-def json_in(text: str) -> JSON:
-    """Return the JSON value that a text is, or that its last fenced block is; None if there is neither, or if it nests
-    too deep to continue with."""
+def find_json(text: str) -> JSON:
+    """Return the JSON value that a text, or its last fenced block, consists of.
+
+    None if neither is JSON, or if the value nests deeper than `VALUE_DEPTH_MAX`.
+    """
     for candidate in (text.strip(), _last_block(text)):
         if candidate:
             try:
@@ -186,7 +188,7 @@ def json_in(text: str) -> JSON:
 
 
 def is_json(text: str) -> bool:
-    """Say whether a text is JSON and nothing else."""
+    """Return whether a text is JSON and nothing else."""
     try:
         decode_json(text)
     except JSON_ERRORS:

@@ -1,4 +1,4 @@
-"""What a language offers to those who write in it, beyond its port: files that it names, shape, inputs, other forms."""
+"""The port for authors: what a language knows about its documents beyond executing them, such as files and outlines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from callboard.lib.json_types import JsonSchema
 
 
 class About(Struct, frozen=True):
-    """What a document says of itself.
+    """A document's description of itself.
 
-    ``inputs`` are the declared fields of its input, by name, as they stand there; ``parameters`` are what it takes as
-    arguments.
+    ``inputs`` are the declared fields of its input, by name, as the document has them; ``parameters`` are the schemas
+    of its arguments, by name.
     """
 
     title: str = ""
@@ -27,9 +27,9 @@ class About(Struct, frozen=True):
 
 
 class Times(Struct, frozen=True):
-    """The times at which a document has itself started: a cron expression in a time zone.
+    """The times at which a document is to be started: a cron expression in a time zone.
 
-    Of due times that no one was there for the latest ``catch_up`` are made up for.
+    Of the due times that passed while no scheduler was running, the latest ``catch_up`` are started late.
     """
 
     cron: str
@@ -38,28 +38,36 @@ class Times(Struct, frozen=True):
 
 
 class Conformance(Struct, frozen=True):
-    """The profiles that a language claims to satisfy, and how its results are held against those that are expected."""
+    """The profiles that a language claims to satisfy, and a function that compares its results with the expected ones.
+
+    ``differences`` takes the expected and the actual result and returns one line per difference.
+    """
 
     claim: Sequence[str]
     differences: Callable[[Any, Any], list[str]]
 
 
 class Authoring(Struct, frozen=True):
-    """``files`` takes a document and a run's input and returns the named paths by field; ``outline`` the shape.
+    """The functions and tables of a language for authors. Each has a default for languages that lack the feature.
 
-    ``skills_beside`` says that a list of skills may lie beside the definition; ``skills`` returns the ids of those that
-    a document asks for, which the project's skill files may define; ``dry_runs`` that a run may only be tried out.
-    ``options`` is what a start may say about how its definition runs; None: a start of this language takes no options.
-    ``misfits`` returns what is wrong with the arguments that a start is to bring. ``beside`` returns patterns of files
-    that travel along if they are there. ``report`` makes the result of a check, given every problem, in the shape that
-    the language's specification has for it. ``forms`` writes a definition's text in another form, by the name of that,
-    and ``from_forms`` reads it back. ``children`` returns the paths, by field, of definitions that are run as children;
-    ``conformance`` is what a corpus of cases bears out, ``node_types`` the types that nodes can have.
-    ``times`` returns when a document has itself started, if it says so; ``begun`` what its triggers, or the one that is
-    named, make of something that came in, and ``entrances`` where those take requests in.
-    ``schema`` makes the JSON Schema of a document; of one that is not JSON and no YAML, of the form that is.
-    ``descriptions`` has what editors show of each of its members, by ``Owner.member`` or ``member``.
-    ``of_start`` are codes of warnings that say nothing of a definition by itself.
+    Files and children: ``files`` takes a document and a run's input and returns the paths of files that the document
+    names, by field. ``beside`` returns patterns of files that are sent with a start if they exist. ``children`` returns
+    the paths, by field, of definitions that run as children. ``skills_beside`` says that a list of skills may be
+    stored beside the definition; ``skills`` returns the ids of the skills that a document uses.
+
+    Starts: ``options`` is the model of a start's options (None: no options). ``misfits`` returns what is wrong with the
+    arguments of a start. ``dry_runs`` says that a start may ask for a dry run. ``of_start`` are the codes of warnings
+    that concern a start and not the definition.
+
+    Times and triggers: ``times`` returns when a document is to be started. ``begun`` returns the starts that the
+    document's triggers, or the named one, make of a request; ``entrances`` where the triggers receive requests.
+
+    Documents: ``outline`` returns the shape of a document, ``about`` its description of itself. ``report`` writes the
+    problems of a check in the form that the language's specification defines. ``forms`` writes a definition's text in
+    another form, by the name of the form, and ``from_forms`` reads it back. ``schema`` makes the JSON Schema of a
+    document (if documents are neither JSON nor YAML, of the form that is). ``descriptions`` has the texts that editors
+    show for members, by ``Owner.member`` or ``member``. ``node_types`` are the types of nodes, ``conformance`` the
+    claimed profiles.
     """
 
     files: Callable[[Any, Any], dict[str, str]] = lambda _document, _input: {}

@@ -1,8 +1,8 @@
-"""Computing: work of an interpreter that is done at once if it takes few steps, else beside the worker's loop.
+"""Computation: an interpreter's work on users' data, moved off the worker's event loop if it takes many steps.
 
-What an interpreter does to users' data goes through here: evaluating, rendering, sorting, joining. Such work counts its
-`Steps`. It starts on the loop's thread; at `AT_ONCE_STEPS` it stops, and starts again on another thread
-(`Stage.compute`) with all the steps that it may take. So it must be a pure function.
+Evaluating, rendering, sorting and joining go through `compute`. The work counts its `Steps`. It starts on the event
+loop's thread; if it exceeds `AT_ONCE_STEPS` it stops, and starts again on another thread (`Stage.compute`) with the
+full number of steps. Therefore it must be a pure function.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,14 @@ from callboard.lib.step_limits import TakesLong, at_once
 T = TypeVar("T")
 
 AT_ONCE_STEPS = 1_000
-"""How many steps work may take on the loop's thread: some milliseconds."""
+"""How many steps work may take on the event loop's thread: some milliseconds."""
 
 
-async def computed(stage: Stage, work: Callable[[], T]) -> T:
-    """Return what a pure function returns, or raise what it raises. It makes its `Steps` itself, each time again."""
+async def compute(stage: Stage, work: Callable[[], T]) -> T:
+    """Call a pure function and return its value or raise its exception. It may be called twice.
+
+    ``work`` must create its own `Steps` on each call.
+    """
     try:
         with at_once(AT_ONCE_STEPS):
             return work()

@@ -1,4 +1,4 @@
-"""The port of hosted code: what a language whose definitions are code offers to those who load it."""
+"""The port for hosted code, implemented by a language whose definitions are code."""
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -7,12 +7,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 CODE_UNKNOWN = "code.unknown"
-"""The code of the problem that this process has not been given the code which a definition names."""
+"""The code of the problem that a definition names code which this process does not host."""
 
 
 class Code(Struct, frozen=True):
-    """A bundle of sources: texts by their paths in it. ``root`` is the folder that they were read from; ``read`` reads
-    a definition beside them, for children, and raises ValueError if that cannot be done."""
+    """A bundle of source files: texts by their paths in the bundle, and the folder ``root`` they were read from.
+
+    ``read`` returns the text of a definition beside them, for child runs, and raises ValueError if it cannot.
+    """
 
     digest: str
     sources: Mapping[str, str]
@@ -21,14 +23,14 @@ class Code(Struct, frozen=True):
 
 
 class Entry(Protocol):
-    """Something in a module that a definition can name."""
+    """An object in a module that a definition can name."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def entry(self) -> str:
-        """The name under which definitions name it: ``module:name``."""
+        """The name that definitions use: ``module:name``."""
         ...
 
     @property
@@ -39,18 +41,18 @@ class Entry(Protocol):
 
 
 class Hosting(Protocol):
-    """What a language does with code."""
+    """The operations of a language on code."""
 
     def prepare(self) -> None:
-        """Make this process ready for code, before the code is imported."""
+        """Prepare this process, before the code is imported."""
         ...
 
     def is_entry(self, value: object) -> bool:
-        """Say whether a value is something that a definition can name."""
+        """Return whether a definition can name this value."""
         ...
 
     def entries_of(self, module: ModuleType) -> list[Entry]:
-        """Return what definitions can name in a module, in its order."""
+        """Return the objects in a module that definitions can name, in the module's order."""
         ...
 
     def digest_of(self, sources: Mapping[str, str]) -> str:
@@ -62,7 +64,7 @@ class Hosting(Protocol):
         ...
 
     def entries(self) -> dict[str, list[str]]:
-        """Return the digests that are hosted here, by entry point."""
+        """Return the digests that this process hosts, by entry point."""
         ...
 
     def code_named(self, document: Any) -> tuple[str, str]:
@@ -70,5 +72,5 @@ class Hosting(Protocol):
         ...
 
     def with_digest(self, document: Any, digest: str) -> Any:
-        """Return the document of a definition with the digest of other code."""
+        """Return a copy of a definition's document that names another digest."""
         ...

@@ -1,4 +1,4 @@
-"""JSON Schema for interpreters: is this a schema, and does this value fit it, in sentences. Pure and bounded."""
+"""JSON Schema for interpreters: checks of schemas, and of values against them, with messages. Pure and bounded."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from callboard.lib.json_schema.violation_messages import violation_message
 from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_LISTED_MAX = 10
-"""How many violations of one value are told at most."""
+"""How many violations of one value are reported at most."""
 
 
 def schema_fault(schema: JsonSchema) -> str | None:
@@ -22,8 +22,8 @@ def schema_fault(schema: JsonSchema) -> str | None:
 def violations(schema: JsonSchema, value: JSON) -> list[str]:
     """Return how a value violates a schema, one line per violation; an empty list if it fits.
 
-    A schema that cannot be applied, because it refers to something outside itself, refers to itself without end, has a
-    pattern that cannot be matched or takes too many steps, is told as a violation too.
+    A schema that cannot be applied is reported as a violation too: it refers to something outside itself or to itself
+    without end, has a pattern that cannot be matched, or takes too many steps.
     """
     try:
         found = check.violations(schema, value)

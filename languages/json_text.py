@@ -1,7 +1,7 @@
 """A strict JSON reader that keeps the line and column of every member and item, and refuses duplicate members.
 
-Numbers follow RFC 8259 and must fit what the rest of the house can carry: whole numbers outside 64 bits become floating
-point, as in JavaScript, and a number too large even for that is refused.
+Numbers follow RFC 8259. Whole numbers outside 64 bits become floating point, as in JavaScript; a number that is too
+large for that is refused, because events cannot carry it.
 """
 
 import json
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from callboard.bus.events import Problem
-from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.languages.problems import Location, Place, Tree, format_location
 from callboard.lib.json_types import JSON
 
 DEPTH_MAX = 256
 """How deep objects and arrays may nest."""
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
-"""The whole numbers that events can carry as such."""
+"""The range of whole numbers that events can carry exactly."""
 
 _BLANK = re.compile(r"[ \t\n\r]*")
 
@@ -55,8 +55,8 @@ def plain_number(number: int | float) -> int | float | None:
     return None if number in (float("inf"), float("-inf")) or number != number else number
 
 
-def encodable(text: str) -> bool:
-    """Say whether a text can be written as UTF-8: half a surrogate pair cannot."""
+def is_encodable(text: str) -> bool:
+    """Return whether a text can be encoded as UTF-8: half a surrogate pair cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -80,7 +80,7 @@ class _Reader:
         value, at = self._value(at, ())
         at = self._skip(at)
         if at < len(self.text):
-            raise _Malformed("there is text behind the end of the document", at, "nothing more")
+            raise _Malformed("there is text after the end of the document", at, "nothing more")
         return value
 
     def _skip(self, at: int) -> int:
@@ -105,7 +105,7 @@ class _Reader:
             raise _Malformed(_lower_first(error.msg), error.pos, "a JSON value") from None
         except ValueError as error:
             raise _Malformed(str(error), at, "a JSON value") from None
-        if isinstance(value, str) and not encodable(value):
+        if isinstance(value, str) and not is_encodable(value):
             self._complain(at, location, "holds half of a surrogate pair")
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = plain_number(value)
@@ -117,14 +117,12 @@ class _Reader:
         members: dict[str, Any] = {}
         for start in self._items(at, "}"):
             if self.text[start : start + 1] != '"':
-                raise _Malformed(
-                    "a member's name must stand in double quotes", start, 'a name in double quotes, or "}"'
-                )
+                raise _Malformed("a member's name must be in double quotes", start, 'a name in double quotes, or "}"')
             name, colon = self._scalar(start, location)
             here = (*location, name)
             colon = self._skip(colon)
             if self.text[colon : colon + 1] != ":":
-                raise _Malformed(f"no colon behind the member name {name!r}", colon, "':'")
+                raise _Malformed(f"no colon after the member name {name!r}", colon, "':'")
             if name in members:
                 first = self.places[here]
                 self._complain(start, here, f"duplicate member {name!r}, first on line {first.line}")
@@ -143,7 +141,7 @@ class _Reader:
         return items, self._at
 
     def _items(self, at: int, closing: str) -> Iterator[int]:
-        """Yield where each item of a container starts; its reader leaves the item's end in ``self._at``."""
+        """Yield the offset of each item of a container. The caller must set ``self._at`` to the item's end."""
         self._at = self._skip(at + 1)
         if self.text[self._at : self._at + 1] == closing:
             self._at += 1
@@ -161,7 +159,7 @@ class _Reader:
 
     def _complain(self, at: int, location: Location, message: str) -> None:
         place = self.place(at)
-        self.problems.append(Problem("PARSE", message, dotted(location), place.line, place.column))
+        self.problems.append(Problem("PARSE", message, format_location(location), place.line, place.column))
 
 
 def _refuse_constant(name: str) -> None:

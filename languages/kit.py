@@ -1,6 +1,6 @@
-"""The kit of a language: what costs nothing to know of it, and where the rest is.
+"""Kits: one per language, with the facts that need no import of the language, and the names of its modules.
 
-`callboard.languages.registry` finds the ``KIT`` of every folder here, and of packages that are installed beside us.
+A kit is the ``KIT`` of a package in this folder, or an entry point of an installed distribution.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import callboard.languages
 
 if TYPE_CHECKING:
-    # What is heavy is imported when it is asked for: commands list languages before anything else is there.
+    # These imports are slow, and commands list languages at startup.
     from callboard.languages.authoring import Authoring
     from callboard.languages.language import Language
 
@@ -25,17 +25,17 @@ GROUP = "callboard.languages"
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """A language of a ``name``.
+    """A language: its name, how to recognise its documents, and the modules that implement it.
 
-    ``recognises`` is asked with the fields of a YAML or JSON document, or None for a text that is neither, and the
-    text. A text that no one recognises is taken for this language if its file's name ends in one of ``suffixes``.
-    ``looks_like`` says so to people. ``fields`` are the top-level fields that tell its documents from others, also
-    where one of them is misspelled; ``resembles`` is asked with a text that has no fields. ``module`` has the rest:
-    ``LANGUAGE``, the language itself, and, if it offers something to those who write in it, ``AUTHORING``.
-    ``templates`` is the package whose folder ``templates`` has some; ``providers_module`` has the
-    ``PROVIDER_CONTRACTS``, where a language has providers;
-    ``code_module`` has ``HOSTING``, where its definitions are code. ``typed_nodes`` says that its authoring lists node
-    types, ``variables`` that its definitions have variables, which can be set during a run.
+    ``recognises`` takes the top-level fields of a YAML or JSON document (None for a text that is neither) and the text.
+    If no language recognises a text, the end of its file's name decides, by ``suffixes``. ``looks_like`` describes such
+    documents to people. ``fields`` are the top-level fields that distinguish them, even if one is misspelled;
+    ``resembles`` takes a text without fields.
+
+    ``module`` has ``LANGUAGE``, ``authoring_module`` ``AUTHORING``, ``providers_module`` ``PROVIDER_CONTRACTS`` (if the
+    language has providers), ``code_module`` ``HOSTING`` (if its definitions are code). ``templates`` is the package
+    that has a folder ``templates``. ``typed_nodes`` says that its authoring port lists node types, ``variables`` that
+    its definitions have variables that can be set during a run.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Kit:
         return import_module(self.authoring_module).AUTHORING if self.authoring_module else Authoring()
 
 
-def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
-    """Return the top-level fields; of a text that cannot be read, those of ``names`` that begin a line.
+def find_fields(fields: dict[str, Any] | None, source: str, names: Collection[str]) -> set[str]:
+    """Return the names of the top-level fields; if the text cannot be parsed, those of ``names`` that begin a line.
 
-    So a broken document is recognised by the same fields, and its own language says what is wrong with it.
+    So a broken document is recognised by the same fields, and its language reports what is wrong with it.
     """
     if fields is not None:
         return set(fields)
@@ -75,7 +75,7 @@ def named(fields: dict[str, Any] | None, source: str, names: Collection[str]) ->
 
 @cache
 def kits() -> dict[str, Kit]:
-    """Return the kits of all languages by their names, in their order; ours come before others of the same name."""
+    """Return the kits of all languages, sorted by name. A kit of this package replaces an installed one of its name."""
     folders = [one.name for one in iter_modules(callboard.languages.__path__) if one.ispkg]
     ours = [import_module(f"{callboard.languages.__name__}.{folder}") for folder in folders]
     found: list[Kit] = [package.KIT for package in ours if hasattr(package, "KIT")]

@@ -1,9 +1,9 @@
 """The contract between a language and the runtime: what an interpreter is, and what it may ask of the stage.
 
-A language is pure. It parses and admits definitions, and its interpreter is a coroutine that the runtime drives by
-hand (`Stage`). Whatever an interpreter needs from the world it awaits as an effect; effects return `Ok` or `Failed` and
-never raise, except for `Cancelled`. Interpreters import neither anyio nor asyncio and perform no I/O, so that running
-one over its log again asks for the same effects in the same order.
+A language is pure. It parses and admits definitions, and its interpreter is a coroutine that the runtime drives through
+a `Stage`. An interpreter gets everything from outside by awaiting effects. Effects return `Ok` or `Failed`; the only
+exception that they raise is `Cancelled`. Interpreters import neither anyio nor asyncio and perform no I/O, so a replay
+requests the same effects in the same order.
 """
 
 import datetime as dt
@@ -29,43 +29,46 @@ Instant = dt.datetime
 """A point in time, timezone-aware, microseconds."""
 
 
-# -- what comes back --------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 class Ok(Struct, Generic[V], frozen=True):
-    """An effect, or a task, that came to its result."""
+    """The value of an effect or a task that succeeded."""
 
     value: V
 
 
 class Failed(Struct, frozen=True):
-    """An effect that failed; data for the interpreter to decide on."""
+    """The failure of an effect, on which the interpreter decides."""
 
     error: Failure
 
 
 class Unwound(Struct, frozen=True):
-    """A task that was cancelled and has finished its clean-up. ``cause`` may differ from the one it was given."""
+    """A task that was cancelled and has finished its clean-up.
+
+    ``cause`` differs from the cause of the cancellation if a clean-up failed.
+    """
 
     cause: Failure
     owner: object
 
 
 Settled = Ok[V] | Unwound
-"""How a task ended."""
+"""The end of a task."""
 
 
 class Expired(Struct, Generic[V], frozen=True):
-    """A bound ran out first; ``settled`` is how the bounded work ended after its unwind."""
+    """A deadline passed first; ``settled`` is the end of the bounded work, after its clean-up."""
 
     settled: Settled[V]
 
 
 class Cancelled(BaseException):
-    """Raised at the await of a cancelled task. ``owner`` is who cancelled it (None: the run's cancellation).
+    """Raised at the await of a cancelled task. ``owner`` is the object that cancelled it; None: the run was cancelled.
 
-    Let it pass, or unwind in a ``finally``; a clean-up that itself awaits needs ``async with stage.shield()``. Catching
-    it and in progress as if nothing had happened leaves the task running against its owner's will.
+    Let it propagate, or clean up in a ``finally``; a clean-up that awaits needs ``async with stage.shield()``. An
+    interpreter that catches it and continues leaves a task running that its owner has cancelled.
     """
 
     def __init__(self, cause: Failure, owner: object = None) -> None:
@@ -75,7 +78,7 @@ class Cancelled(BaseException):
 
 
 class End(Struct, frozen=True):
-    """How a run ended. ``output`` is the one value a caller wants, ``results`` the specification's own result."""
+    """The end of a run. ``output`` is the value for the caller, ``results`` the result as the language specifies it."""
 
     status: Literal["completed", "failed", "cancelled", "expired"]
     output: JSON = None
@@ -84,7 +87,7 @@ class End(Struct, frozen=True):
 
 
 class Resumed(Struct, frozen=True):
-    """A gate opened after it had held the run: the variables that the resume brought."""
+    """A gate has opened after it held the run; ``variables`` are those of the resume command."""
 
     variables: dict[str, Any]
 
@@ -109,18 +112,19 @@ class SignalArrived(Struct, frozen=True):
 
 
 STRICT = "strict"
-"""The option that every language has: what would be a warning refuses the start."""
+"""The option that every language has: warnings refuse the start."""
 
 
 RULES = "rules"
-"""The option of a plan that says by which rules its run goes, where the interpreter has once decided otherwise. A fork
-goes by those of its origin."""
+"""The option of a plan that has the generation of its run's rules, for interpreters whose decisions have changed. A
+fork keeps the generation of its origin."""
 
 
 class RunInfo(Struct, frozen=True):
-    """What a run knows of itself. ``environment`` is as recorded in ``run.start``, wherever the run continues.
+    """The facts of a run that its interpreter may read.
 
-    ``tallies``: its end says what it has used of which model.
+    ``environment`` is the one recorded in ``run.start``, whichever worker continues the run. With ``tallies``, the end
+    of the run has the usage of each model.
     """
 
     input: JSON
@@ -134,22 +138,22 @@ class RunInfo(Struct, frozen=True):
 
     @property
     def tells(self) -> bool:
-        """Whether the run says what its nodes have to do without. A log that knows nothing of strictness is of a run
-        that did not, and replays as it is."""
+        """Whether the run warns of what its nodes lack. Logs without the option `STRICT` are older and have no such
+        warnings."""
         return STRICT in self.options
 
     @property
     def rules(self) -> int:
-        """Which generation of its language's rules the run goes by; a log that knows nothing of any is of the first."""
+        """The generation of the language's rules for this run; logs without it are of generation 0."""
         return self.options.get(RULES, 0)
 
 
 class Ask(Struct, frozen=True):
     """A question to a person.
 
-    ``refuses`` says why a response is not an answer, None if it is one. With it the first answer that is one is the
-    only one there will be: all others are refused, with the reason, before they are recorded. It must be pure.
-    ``schema`` is the JSON Schema of a response; None: the one that follows from the options.
+    ``refuses`` returns why a response is not an answer, or None if it is; it must be pure. With it, refused responses
+    are not recorded, and the first accepted one is the only answer. ``schema`` is the JSON Schema of a response (None:
+    the schema that follows from the options).
     """
 
     question: str
@@ -171,7 +175,7 @@ class Task(Protocol[V]):
 
 
 NOT_UNDERSTOOD = "human.not_understood"
-"""The code of the warning that an answer to a question is none."""
+"""The code of the warning that an answer does not fit its question."""
 
 
 class Question(Protocol):
@@ -182,8 +186,10 @@ class Question(Protocol):
         ...
 
     def not_understood(self, reason: str) -> None:
-        """Say why the last answer is none; who gave it is told, and the question stays open. Answers are taken one
-        after the other: each is understood, not understood, or not needed any longer."""
+        """Reject the last answer with a reason for the person who gave it; the question stays open.
+
+        Answers are taken one after the other. Each is accepted by `close`, rejected here, or no longer needed.
+        """
         ...
 
     def close(self, outcome: Literal["answered", "timeout", "cancelled"], k: int | None, label: str | None) -> None:
@@ -192,19 +198,19 @@ class Question(Protocol):
 
 
 class Collection(Protocol):
-    """What settles, one after the other, in the order of the log."""
+    """Tasks, returned one after the other as they settle, in the order of the log."""
 
     def add(self, task: Task[Any]) -> None:
         """Have `next` return a task once it has settled."""
         ...
 
     async def next(self) -> Task[Any] | Cancelled:
-        """Return the task that has settled next, or, once, the cancellation of the task that has the collection."""
+        """Return the task that settles next, or, once, the cancellation of the task that opened the collection."""
         ...
 
 
 class Node(Protocol):
-    """One node execution, from its enter to its exit. All effect keys come from here; no one builds one by hand.
+    """One execution of a node, from its enter to its exit. It builds the keys of all effects.
 
     A ``slot`` names an effect within the node: words and numbers with dots, unique per iteration and attempt.
     """
@@ -219,8 +225,10 @@ class Node(Protocol):
     def entered_at(self) -> Instant: ...
 
     def asked_at(self, source: str) -> None:
-        """Say where in the code of the definition the next effect is asked for, as ``file:line function``. It is stored
-        with the intent, and not compared in a replay."""
+        """Set where the definition's code requests the next effect, as ``file:line function``.
+
+        It is stored with the intent, and not compared in a replay.
+        """
         ...
 
     def key(self, slot: str) -> str:
@@ -236,9 +244,9 @@ class Node(Protocol):
         *,
         kept: bool = False,
     ) -> Instant:
-        """Leave the node; return the exit instant. ``told`` as in ``node.exit``, for a later `Former`.
+        """Leave the node; return the exit instant. ``told`` is that of ``node.exit``, for a later `Former`.
 
-        ``kept``: later messages may `Recall` it. What is entered as ``node`` is kept in any case.
+        With ``kept``, later messages may `Recall` the result. Nodes entered with the kind ``node`` are always kept.
         """
         ...
 
@@ -247,26 +255,26 @@ class Node(Protocol):
         ...
 
     def route(self, to: str, reason: str, edge: int | str | None = None, **names: Any) -> None:
-        """State the way on."""
+        """Record which node comes next, and why."""
         ...
 
     def progress(self, message: str, **names: Any) -> None: ...
     def warn(self, code: str, reason: str, fields: Sequence[str] = ()) -> None: ...
 
     def wall_time(self, slot: str) -> Instant:
-        """Read the unpinned clock; recorded as ``clock.read``, the same on replay."""
+        """Return the actual time. It is recorded as ``clock.read``; a replay returns the recorded time."""
         ...
 
     def mark(self, id: str) -> bool:
-        """Pass a marker of changed code; recorded as ``code.marked``. False if the log predates the marker."""
+        """Record a marker of changed code as ``code.marked``. Return False if the log is older than the marker."""
         ...
 
     def random(self, slot: str) -> float:
-        """Return a number in [0, 1) that depends on the run's seed and the key only."""
+        """Return a number in [0, 1) that depends only on the run's seed and the key."""
         ...
 
     async def turn(self, slot: str, request: ModelRequest) -> Ok[ModelReply] | Failed:
-        """One model turn."""
+        """Ask a model for one turn."""
         ...
 
     async def tool(
@@ -279,19 +287,19 @@ class Node(Protocol):
         server: str = "",
         via: Literal["worker", "caller"] = "worker",
     ) -> Ok[JSON] | Failed:
-        """Call a tool of this node's toolbox, or (``via`` caller) have it answered from outside."""
+        """Call a tool of this node's toolbox, or (``via`` caller) have the caller of the run answer the call."""
         ...
 
     async def call(self, slot: str, kind: EffectKind, request: JSON, *, work: Work | None = None) -> Ok[JSON] | Failed:
-        """Any other effect of the closed list of kinds; ``work`` is the function that a ``step`` calls."""
+        """Request an effect of another kind; ``work`` is the function that a ``step`` calls."""
         ...
 
     def toolbox(self, sources: Sequence[ToolSource]) -> AbstractAsyncContextManager[Ok[list[ToolSpec]] | Failed]:
-        """Open these tools for the length of the block. The listing is recorded; sessions live in the node's actor."""
+        """Open these tools until the block ends. The list of tools is recorded; sessions live in the node's actor."""
         ...
 
     async def sleep(self, slot: str, until: Instant, purpose: TimerPurpose = "sleep") -> None:
-        """Sleep until an instant; an instant in the past is met at once."""
+        """Sleep until an instant; return at once if it has passed."""
         ...
 
     def question(self, slot: str, ask: Ask) -> AbstractAsyncContextManager[Question]: ...
@@ -300,19 +308,19 @@ class Node(Protocol):
 
 
 class Stage(Protocol):
-    """What the runtime offers an interpreter. Everything returns in the order of the log, live and in replay alike."""
+    """The runtime as an interpreter sees it. Awaits return in the order of the log, live and in a replay."""
 
     @property
     def info(self) -> RunInfo: ...
 
     @property
     def replaying(self) -> bool:
-        """Whether what happens now has happened before, and is repeated from the log."""
+        """Whether the run is being replayed from its log."""
         ...
 
     @property
     def root(self) -> Node:
-        """The run itself as a node (path ``""``): effects that belong to no node hang on it."""
+        """The run itself as a node (path ``""``), for effects that belong to no node."""
         ...
 
     def enter(
@@ -326,57 +334,55 @@ class Stage(Protocol):
         input: JSON = None,
         due: Instant | None = None,
     ) -> Node:
-        """Enter a node; the next iteration of its path begins."""
+        """Enter a node; this begins the next iteration of its path."""
         ...
 
     def place(self, path: str, node: str = "") -> Node:
-        """Return a node execution without its own event, for effects to hang on; its next iteration begins.
+        """Return a node execution that has effects but no enter and exit events, such as a provider's call.
 
-        It is neither entered nor left: a provider's call, a phase that reads the clock.
+        This begins the next iteration of its path.
         """
         ...
 
     def now(self) -> Instant:
-        """The time of the event being delivered: fixed until the next await."""
+        """Return the time of the event that is being delivered; it does not change until the next await."""
         ...
 
     def turn(self) -> int:
-        """How many events have been delivered: the same until the next await."""
+        """Return how many events have been delivered; it does not change until the next await."""
         ...
 
     async def checkpoint(self) -> None:
-        """Let an interruption that came while a shield held take effect.
+        """Let a cancellation that arrived during a shield take effect.
 
         :raises Cancelled: if this task has been cancelled
         """
         ...
 
     async def breathe(self) -> None:
-        """Let other runs have their turn, if this one has been at it for long.
+        """Let other runs of the worker continue, if this one has been busy for long.
 
-        To be awaited wherever much may follow upon each other without anything from outside. It is not an event,
-        nothing comes in in the meantime, and what it awaits continues first: the run is the same with it and without.
+        Await it in loops that may run long without an effect. It appends no event, no event is delivered in the
+        meantime, and its caller continues first, so it does not change the run.
         """
         ...
 
     async def compute(self, work: Callable[[], T]) -> T:
-        """Return what a long computation returns; a worker does it on another thread, and other runs continue in the
-        meantime.
+        """Run a long computation and return its value. Other runs continue in the meantime, as it uses another thread.
 
-        ``work`` must be a pure function of what this run has: of the stage it may use `now`, `info` and
-        `Node.wall_time`, and nothing else. It may be done on any thread. Like `breathe` it is not an event, no event is
-        delivered in the meantime, and its caller continues first. `callboard.languages.computation` is the usual way to
-        it.
+        ``work`` must be a pure function of this run's data. Of the stage it may use `now`, `info` and `Node.wall_time`
+        only. Like `breathe`, it appends no event, no event is delivered in the meantime, and its caller continues
+        first. Interpreters usually call `callboard.languages.computation.compute` instead.
         """
         ...
 
     def record_sources(self, sources: dict[str, dict[str, Any]]) -> None:
-        """State what the definition's sources were resolved to."""
+        """Record the contents of the definition's sources, by field."""
         ...
 
     @property
     def stepping(self) -> bool:
-        """Whether the run goes node by node: each of them is to be stopped at."""
+        """Whether the run pauses before each node."""
         ...
 
     async def gate(
@@ -388,16 +394,16 @@ class Stage(Protocol):
         path: str = "",
         due: Instant | None = None,
     ) -> Resumed | None:
-        """Stand still here while the run is paused, if ``step`` is a breakpoint of it, or if it goes node by node.
+        """Wait here while the run is paused. Pause it if ``step`` is a breakpoint, or if it steps node by node.
 
-        A step without a name is only stopped at while the run is paused. Without a node it is the one that is about to
-        be entered; ``path`` is its path, if that is not just its name, and may be the breakpoint too. ``due`` tells
-        people until when this holds; keeping it is up to `within`.
+        A step without a name does not pause the run. If ``node`` is None, the gate is before a node that is about to
+        be entered; ``path`` is its path, which may be a breakpoint too. ``due`` is shown to people as the end of the
+        wait; `within` enforces it.
         """
         ...
 
     def spawn(self, coro: Coroutine[Any, Any, T]) -> Task[T]:
-        """Start a coroutine beside this one; it is cancelled with the task that spawned it."""
+        """Start a coroutine as a task; it is cancelled with the task that spawned it."""
         ...
 
     async def join(self, *tasks: Task[T]) -> list[Settled[T]]:
@@ -409,23 +415,23 @@ class Stage(Protocol):
         ...
 
     def collecting(self) -> AbstractAsyncContextManager["Collection"]:
-        """Take up what is spawned in the block as it settles. No interruption enters the block."""
+        """Collect tasks as they settle. A cancellation does not interrupt the block; `Collection.next` returns it."""
         ...
 
     def cancel(self, task: Task[Any], cause: Failure, owner: object = None) -> None:
-        """Cancel a task with everything it spawned, leaves first; returns at once, `join` waits for the unwind."""
+        """Cancel a task and the tasks it spawned, leaves first. Returns at once; `join` waits for their clean-up."""
         ...
 
     def shield(self) -> AbstractAsyncContextManager[None]:
-        """A clean-up that a cancellation does not enter."""
+        """Return a context for a clean-up, which no cancellation interrupts."""
         ...
 
     async def within(
         self, due: Instant, coro: Coroutine[Any, Any, T], *, node: Node, slot: str, cause: Failure | None = None
     ) -> Ok[T] | Expired[T]:
-        """Race a coroutine against a deadline, cancel it with ``cause`` if it loses; returns after the unwind.
+        """Run a coroutine until a deadline; then cancel it with ``cause``, and return after its clean-up.
 
-        :raises Cancelled: if the coroutine was cancelled from outside; with the cause that its unwind has come to
+        :raises Cancelled: if the coroutine was cancelled from outside; with the cause after its clean-up
         """
         ...
 
@@ -434,9 +440,9 @@ class Stage(Protocol):
 
 
 class Definition(Struct, Generic[D], frozen=True):
-    """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes its hash is made over.
+    """A parsed definition. ``document`` is the language's own model, ``canonical`` the bytes that are hashed.
 
-    ``name`` is empty where the language gives none to a document; ``comment`` is what such a one says of itself.
+    ``name`` is empty if the language's documents have no name; ``comment`` is then the document's own description.
     """
 
     language: str
@@ -453,8 +459,8 @@ class Definition(Struct, Generic[D], frozen=True):
 
 
 class TurnParameters(Struct, frozen=True):
-    """The parameters that a place in a definition, or an option, sets for the turns of a model; ``model`` is empty for
-    the run's own."""
+    """The parameters that a place in a definition, or an option, sets for model turns. ``model`` is empty for the
+    default model of the run."""
 
     where: str
     names: list[str]
@@ -462,12 +468,12 @@ class TurnParameters(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True):
-    """What a run wants of the worker that begins it.
+    """The needs of a run: what it requires of the worker that begins it.
 
-    ``model`` says whether it may ask one. Environment variables by name: of ``skills`` those that each wants, of
-    ``borrowed`` those that something else wants, by what that is; ``environment`` has those whose values tools may be
-    given, which are secrets. ``providers`` are the URIs of those that do not ship. ``subjects`` are the NATS subjects
-    that it asks on, as far as they are written out. ``parameters`` are those that are set for turns of models.
+    ``model`` says whether it may use a default model. Environment variables are listed by name: ``skills`` by skill,
+    ``borrowed`` by any other part that reads them; ``environment`` are those whose values tools may get, which are
+    secrets. ``providers`` are the URIs of providers that Callboard does not ship. ``subjects`` are the NATS subjects
+    of its requests, as far as the definition spells them out. ``parameters`` are those it sets for model turns.
     """
 
     model: bool = True
@@ -479,14 +485,14 @@ class Needs(Struct, frozen=True):
     parameters: list[TurnParameters] = field(default_factory=list[TurnParameters])
 
     def unset(self, variables: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the variables that are wanted and not set, or empty, by what wants them; only what lacks one."""
+        """Return the required variables that are not set or empty, by the skill or part that requires them."""
         wanted = {**self.skills, **self.borrowed}
         unset = {what: [name for name in names if not variables.get(name)] for what, names in wanted.items()}
         return {what: names for what, names in unset.items() if names}
 
 
 class Plan(Struct, Generic[D], frozen=True):
-    """An admitted start: the definition with everything its start message brought, defaults filled in."""
+    """An admitted start: the definition and the contents of the start message, with defaults filled in."""
 
     definition: Definition[D]
     input: JSON
@@ -496,21 +502,21 @@ class Plan(Struct, Generic[D], frozen=True):
     needs: Needs = field(default_factory=Needs)
     warnings: tuple[Problem, ...] = ()
     breakpoints: tuple[str, ...] | None = None
-    """Where the run pauses; None: where its start says."""
+    """The steps before which the run pauses; None: those of its start."""
     behalf: str = ""
-    """Whose accounts at services are used, where they have any; empty: no one's in particular."""
+    """The user whose accounts at services are used, if that user has any; empty: no user's."""
     shortfalls: Callable[[Environment], list[Problem]] = lambda _environment: []
-    """Takes the environment that a worker would record; returns what the run would have to do without, as warnings."""
+    """Takes the environment that a worker would record; returns warnings about everything the run would lack there."""
     objections: tuple[Problem, ...] = ()
-    """What is wrong with the start although earlier versions accepted it: admission refuses it, a replay continues."""
+    """Problems that earlier versions did not report: admission refuses the start, but recorded runs replay."""
     diverged: str = ""
-    """The code of the failure of a run whose replay asks for something else than was recorded, where that is a fault of
-    its definition; empty: such a run waits for a version that can replay it."""
+    """The failure code of a run that diverges in a replay, if divergence is a fault of its definition. Empty: such a
+    run waits for a version that can replay it."""
     adopts: str = ""
-    """The digest of the code that is here, where the definition names another: the run is replayed before it is
-    claimed, and continues with this one if that asks for exactly what was recorded."""
+    """The digest of this process's code, if the definition names another one. The run is replayed with it before it is
+    claimed, and continues with it if the replay agrees with the log."""
     check_variables: Callable[[Mapping[str, JSON]], list[Problem]] = lambda _variables: []
-    """Takes the variables that a resume or a fork sets; returns everything that is wrong with them. It must be pure."""
+    """Takes the variables that a resume or a fork sets; returns their problems. It must be pure."""
 
 
 class Language(Protocol[D]):
@@ -519,11 +525,11 @@ class Language(Protocol[D]):
     name: str
 
     def parse(self, source: str) -> Definition[D] | list[Problem]:
-        """Read a definition's text; every problem at once if there are any errors."""
+        """Parse a definition's text; return all problems if any of them is an error."""
         ...
 
     def admit(self, definition: Definition[D], start: StartRun) -> Plan[D] | list[Problem]:
-        """Check what a start brings against the definition and fill in its defaults."""
+        """Check a start against its definition and fill in defaults; return all problems if there are any."""
         ...
 
     async def interpret(self, plan: Plan[D], stage: Stage) -> End:

@@ -1,5 +1,5 @@
-"""Nesting: how deep a value nests. Whatever walks a value does it on Python's stack, so values have a bound that does
-not depend on how much of the stack is left."""
+"""The nesting depth of values. Functions that walk a value use Python's stack, so values have a fixed limit of depth
+that does not depend on how much of the stack is in use."""
 
 from collections.abc import Iterable
 
@@ -7,18 +7,18 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 VALUE_DEPTH_MAX = 500
-"""How deep a value may nest that a run continues with: msgspec reads and writes about twice as many levels."""
+"""How deep a value may nest for a run to continue with it; msgspec reads and writes about twice as many levels."""
 
 ITEMS_PER_STEP = 8
-"""How many members or items of a value are one step, where they are looked at."""
+"""How many members or items of a value count as one step."""
 
 
 def nests_deeper(value: JSON, depth_max: int, steps: Steps) -> bool:
-    """Whether a value nests deeper than a bound; a scalar has the depth 0, an array of scalars 1.
+    """Return whether a value nests deeper than a limit. A scalar has the depth 0, an array of scalars 1.
 
-    What is in a value several times is looked into once for each level.
+    A part that occurs several times on one level is visited once.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the value takes too many steps
     """
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(depth_max):

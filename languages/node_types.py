@@ -1,4 +1,4 @@
-"""Node types: what a node of each type is configured with, takes in and puts out, as tables."""
+"""Node types: tables of the configuration, inputs and outputs of each type of node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -13,8 +13,8 @@ ValueType = Literal["string", "integer", "number", "boolean", "array", "object"]
 class Field(Struct, frozen=True):
     """A configuration, an input or an output.
 
-    ``instead`` names keys any of which may represent a required one; one that is ``granted`` comes from the account
-    that is connected, so that it need not be given. ``options``, ``min`` and ``max`` are told, and not enforced.
+    Any of the keys in ``instead`` satisfies the requirement too. A ``granted`` field comes from the connected account
+    and may be omitted. ``options``, ``min`` and ``max`` are shown to authors, and not enforced.
     """
 
     type: ValueType
@@ -28,7 +28,7 @@ class Field(Struct, frozen=True):
 
 
 class NodeSpec(Struct, frozen=True):
-    """What is known of a subtype."""
+    """The table of a subtype."""
 
     type: str
     subtype: str
@@ -39,9 +39,9 @@ class NodeSpec(Struct, frozen=True):
 
 
 class NodeType(Struct, frozen=True):
-    """A type: its subtypes that have a table, and those that are known without one.
+    """A type with its ``subtypes``; the ``unspecified`` ones are known, but have no table.
 
-    A node that is configured with one of the keys in ``instead`` needs nothing that its table requires.
+    A node that is configured with one of the keys in ``instead`` needs none of the fields that its table requires.
     """
 
     name: str
@@ -51,7 +51,7 @@ class NodeType(Struct, frozen=True):
 
 
 class NodeTypes(Struct, frozen=True):
-    """The types of a language by their names; ``common`` are the fields that every configuration has besides."""
+    """The node types of a language, by name; ``common`` are the fields that every configuration may have."""
 
     names: Sequence[str]
     of: Callable[[str], NodeType]

@@ -1,7 +1,7 @@
-"""What the models of this language's documents share: closed, strict, frozen objects, and a few plain types.
+"""Parts of pydantic models of documents: a base class of closed, strict, frozen objects, and a few plain types.
 
 The rules are those of the published JSON Schemas (``workflow.json``, ``skill.json``): no field may be null unless it
-may hold any value, whole numbers may be written as ``3.0``, and nothing is converted silently.
+may hold any value, whole numbers may be written as ``3.0``, and no value is converted silently.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,7 @@ class Part(BaseModel):
 
 
 def complaint(code: str, message: str, expected: str | None = None) -> PydanticCustomError:
-    """Make an error to raise in a validator; ``code`` becomes the problem's code."""
+    """Return an error for a validator to raise; ``code`` becomes the problem's code."""
     context = {"expected": expected} if expected else None
     return PydanticCustomError(code, "{message}", {"message": message, **(context or {})})  # pyright: ignore[reportArgumentType] - the code is a literal for callers, not for us
 
@@ -50,17 +50,17 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 """A whole number, also when written with a decimal point."""
 
 Number = Annotated[Any, BeforeValidator(_finite_number)]
-"""A number; booleans are none."""
+"""A number; booleans are not numbers."""
 
 Maybe = Annotated[T | None, BeforeValidator(_refuse_null)]
-"""A field that may be left out (None represents that) but not be null."""
+"""A field that may be omitted (None) but must not be null."""
 
 Texts = list[Text]
-"""A list, possibly empty, of strings that are not."""
+"""A list of non-empty strings; the list may be empty."""
 
 
 def one_of(*words: str) -> BeforeValidator:
-    """Make a validator for a word that tells the variants of an object apart: it names all of them if none fits."""
+    """Return a validator of the word that selects a variant of an object; its error lists all words."""
 
     def check(value: Any) -> Any:
         if value not in words:
@@ -73,9 +73,9 @@ def one_of(*words: str) -> BeforeValidator:
 def variant_by(
     field: str, words: Collection[str], otherwise: Callable[[Mapping[str, Any]], str]
 ) -> Callable[[Any], str]:
-    """Make a discriminator: the tag of the variant that ``field`` names, or of the one that an object looks like.
+    """Return a discriminator: it tags an object with the variant that ``field`` names, or that ``otherwise`` guesses.
 
-    So an object with a wrong or missing word is still checked as something, and the word is told as what is wrong.
+    So an object with a wrong or missing word is still checked as some variant, and the word is reported as wrong.
     """
 
     def tag(raw: Any) -> str:

@@ -1,7 +1,7 @@
-"""Patience: a model's turn that its provider puts off is asked again when the provider takes it. Pure.
+"""Patience: a model turn that its provider postpones is repeated when the provider accepts it. Pure.
 
-The outcome of such a turn says when (`callboard.bus.model_waits`). Until then the node sleeps on a timer, so the run
-leaves the worker's memory, survives it, and can be cancelled. Each repetition has another slot.
+The outcome of such a turn has the time (`callboard.bus.model_waits`). Until then the node sleeps on a timer, so the run
+can be parked, continued by another worker, and cancelled. Each repetition has its own slot.
 """
 
 from callboard.bus.effects import ModelReply, ModelRequest
@@ -9,11 +9,11 @@ from callboard.bus.model_waits import resume_at
 from callboard.languages.language import Failed, Node, Ok
 
 WAITS_MAX = 24
-"""How often one turn is put off; then it fails as its last outcome says."""
+"""How often one turn may be postponed; then it fails with its last outcome."""
 
 
 async def patient_turn(node: Node, slot: str, request: ModelRequest) -> tuple[str, Ok[ModelReply] | Failed]:
-    """Carry out one turn; return the slot of the call that the provider took, and its outcome."""
+    """Carry out one turn; return the slot of the call that the provider accepted, and its outcome."""
     asked = slot
     for wait in range(1, WAITS_MAX + 1):
         outcome = await node.turn(asked, request)

@@ -1,7 +1,7 @@
-"""What is wrong with a document, and where: places in its text, and pydantic's errors told as `Problem` records.
+"""Problems of documents, with their places in the text, and the translation of pydantic's errors to `Problem` records.
 
-A reader (`callboard.languages.yaml12`, `callboard.languages.json_text`) gives a `Tree`: the plain value and the line
-and column of every member and item in it. A *location* is the way to a value from the document's root, as a tuple of
+A reader (`callboard.languages.yaml12`, `callboard.languages.json_text`) returns a `Tree`: the plain value and the line
+and column of every member and item in it. A *location* is the path of a value from the document's root, as a tuple of
 member names and 0-based item numbers; people read it as ``nodes.gather.rules[0]``.
 """
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 Location = tuple[str | int, ...]
 
 VARIANT = "variant "
-"""Begins the name of every union tag of our models, so that tags can be told from members in pydantic's locations."""
+"""The prefix of union tags in our models; it distinguishes tags from members in pydantic's locations."""
 
 FIELDS_LISTED_MAX = 24
-"""How many known fields a problem about an unknown one lists at most."""
+"""A problem about an unknown field lists the known ones if there are at most this many."""
 
 NAMES_COMPARED_MAX = 200
 NAME_COMPARED_CHARS_MAX = 60
-"""How many known names are looked through for the one that was meant, and how long it and they may be."""
+"""How many known names are compared with a misspelled one, and how long names may be, in characters."""
 
 MISSPELLED_MIN = 0.6
-"""How near an unknown name has to be to a missing one, from 0 to 1."""
+"""How similar an unknown name must be to a missing one, from 0 to 1."""
 
 HINT_STEPS_MAX = 4_000
 """How many names may be compared for all problems of a document."""
@@ -55,13 +55,13 @@ class Place(Struct, frozen=True):
 
 
 class Tree(Struct, frozen=True):
-    """A document as its reader found it: the plain JSON value, and where each part of it stands."""
+    """A document: its plain JSON value, and the place of each part in the text."""
 
     value: JSON
     places: Mapping[Location, Place] = field(default_factory=dict[Location, Place])
 
     def place(self, location: Location) -> Place | None:
-        """Return where a value stands, or the nearest thing around it that stands anywhere."""
+        """Return the place of a value, or of the nearest enclosing value that has one."""
         for length in range(len(location), -1, -1):
             if found := self.places.get(location[:length]):
                 return found
@@ -76,12 +76,12 @@ class Tree(Struct, frozen=True):
         expected: str | None = None,
         warning: bool = False,
     ) -> Problem:
-        """Make a problem of something at a location of this document."""
+        """Return a problem at a location of this document."""
         place = self.place(location)
         return Problem(
             code=code,
             message=message,
-            where=dotted(location),
+            where=format_location(location),
             line=place.line if place else None,
             column=place.column if place else None,
             expected=expected,
@@ -89,8 +89,8 @@ class Tree(Struct, frozen=True):
         )
 
 
-def dotted(location: Location) -> str:
-    """Write a location the way people read it: ``nodes.gather.rules[0]``, odd names quoted: ``nodes["a b"]``."""
+def format_location(location: Location) -> str:
+    """Return a location as text, such as ``nodes.gather.rules[0]``; unusual names are quoted: ``nodes["a b"]``."""
     text = ""
     for step in location:
         if isinstance(step, int):
@@ -103,7 +103,7 @@ def dotted(location: Location) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that someone probably meant; None if none is near, or it would take too long to say."""
+    """Return the known name that was probably meant; None if none is similar, or finding it would take too long."""
     if len(name) > NAME_COMPARED_CHARS_MAX:
         return None
     bound = _HINTS.get(None)
@@ -118,21 +118,21 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, candidates, n=1, cutoff=0.75)), None)
 
 
-def misspelled(name: str, given: Iterable[str]) -> str | None:
-    """Return what was given in place of a name that is missing: near enough, or with more or less of it."""
+def find_misspelled(name: str, given: Iterable[str]) -> str | None:
+    """Return the given name that is most similar to a missing one; None if none is similar enough."""
     close = [one for one in given if len(one) <= NAME_COMPARED_CHARS_MAX]
     return next(iter(get_close_matches(name, close[:NAMES_COMPARED_MAX], n=1, cutoff=MISSPELLED_MIN)), None)
 
 
-def missing(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
-    """Make the problem of a field that is missing; it shows the unknown one that was probably meant, if any was."""
-    meant = misspelled(str(location[-1]), (one for one in given if one not in known))
+def missing_field(tree: Tree, location: Location, given: Iterable[str], known: Collection[str]) -> Problem:
+    """Return the problem of a missing field; it names the unknown field that was probably meant, if there is one."""
+    meant = find_misspelled(str(location[-1]), (one for one in given if one not in known))
     if meant is None:
         return tree.problem("SCHEMA", "is required", location)
     found = tree.problem(
         "SCHEMA", f"is required; is {meant!r} meant?", (*location[:-1], meant), expected=str(location[-1])
     )
-    return replace(found, where=dotted(location))
+    return replace(found, where=format_location(location))
 
 
 _HINTS: ContextVar[Steps] = ContextVar("hints")
@@ -140,7 +140,7 @@ _HINTS: ContextVar[Steps] = ContextVar("hints")
 
 @contextmanager
 def hints_within() -> Generator[None]:
-    """Bound what all hints of a block may take together: a document may be wrong in thousands of places."""
+    """Limit the steps of all hints in a block together: a document may have thousands of problems."""
     token = _HINTS.set(Steps(HINT_STEPS_MAX))
     try:
         yield
@@ -149,13 +149,13 @@ def hints_within() -> Generator[None]:
 
 
 def hint_at(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name, which says the known one that was probably meant."""
+    """Return the end of a message about an unknown name: the known name that was probably meant, or nothing."""
     meant = did_you_mean(name, known)
     return f", did you mean {meant!r}?" if meant else ""
 
 
 def kind_of(value: JSON) -> str:
-    """Name a JSON value's kind, with its article: ``a string``, ``an object``, ``null``."""
+    """Return the kind of a JSON value with its article: ``a string``, ``an object``, ``null``."""
     match value:
         case None:
             return "null"
@@ -189,10 +189,10 @@ _EXPECTED = {
 def from_pydantic(
     error: "ValidationError", model: "type[BaseModel]", tree: Tree, below: Location = ()
 ) -> list[Problem]:
-    """Tell a validation error as problems of the document that was validated against ``model``.
+    """Return a validation error as problems of the document that was validated against ``model``.
 
-    ``below`` is where in the tree the validated value stands. An error type in capitals is taken as the problem's
-    code; all others have the code ``SCHEMA``.
+    ``below`` is the location of the validated value in the tree. An error type in capitals becomes the problem's code;
+    all others get the code ``SCHEMA``.
     """
     return [_problem_of(detail, model, tree, below) for detail in error.errors(include_url=False)]
 
@@ -207,7 +207,7 @@ def _problem_of(detail: "ErrorDetails", model: "type[BaseModel]", tree: Tree, be
         case "missing":
             given: Any = detail["input"]
             names = [str(name) for name in given] if isinstance(given, dict) else []
-            return missing(tree, location, names, fields_at(model, detail["loc"][:-1]))
+            return missing_field(tree, location, names, fields_at(model, detail["loc"][:-1]))
         case "extra_forbidden":
             return _unknown_field(tree, location, fields_at(model, detail["loc"][:-1]))
         case "literal_error":
@@ -242,7 +242,7 @@ def fields_at(model: "type[BaseModel]", location: Location) -> list[str]:
 
 
 def _descend(annotation: Any, step: str | int) -> list[Any]:
-    """Return the annotations one step below: of a field, of a list's items, of a map's values, of a union's variant."""
+    """Return the annotations one step deeper: of a field, a list's items, a map's values, or a union's variant."""
     if isinstance(step, str) and step.startswith(VARIANT):
         return [alternative for alternative, tag in _alternatives(annotation) if tag in (step, None)]
     below: list[Any] = []
@@ -254,7 +254,7 @@ def _descend(annotation: Any, step: str | int) -> list[Any]:
 
 
 def _alternatives(annotation: Any, tag: str | None = None) -> list[tuple[Any, str | None]]:
-    """Take unions and annotations apart: every plain type in it, with the union tag it goes by."""
+    """Resolve unions and ``Annotated``: return every plain type in an annotation, with its union tag."""
     origin = get_origin(annotation)
     if origin is Annotated:
         own = next((mark.tag for mark in annotation.__metadata__ if hasattr(mark, "tag")), tag)

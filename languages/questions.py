@@ -1,4 +1,4 @@
-"""Single questions to a model: which way to go, is this good enough, what went wrong. Pure helpers over `Node.turn`."""
+"""Single questions to a model: which way to go, is this good enough, what went wrong. Pure; it uses `Node.turn`."""
 
 import re
 
@@ -10,7 +10,7 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.patience import patient_turn
 
 JUDGE_TRIES_MAX = 2
-"""How often a judge is asked until its answer can be read."""
+"""How often a judge is asked if its answers cannot be parsed."""
 
 _VERDICT = re.compile(r"VERDICT\s*:\s*[\"'*`<\[]*([^\s\"'*`.,;>\]]+)", re.IGNORECASE)
 _REASONING = re.compile(r"REASONING\s*:\s*(.*)\Z", re.IGNORECASE | re.DOTALL)
@@ -20,19 +20,18 @@ _WORD = re.compile(r"[\"'*`<]*([^\s\"'*`]+?)[\"'*`.,;!>]*\Z")
 async def choose(
     node: Node, slot: str, request: ModelRequest, choices: list[Choice], *, apart: bool = True
 ) -> Ok[str | None] | Failed:
-    """Put choices to a model; return the id it chose, or None if its answer names none of them. ``apart`` as `chosen`
-    has it."""
+    """Put choices to a model; return the chosen id, or None if the answer names none. `find_choice` has ``apart``."""
     _slot, outcome = await patient_turn(node, slot, replace(request, purpose="route", choices=choices))
     if isinstance(outcome, Failed):
         return outcome
-    return Ok(chosen(outcome.value, [choice.id for choice in choices], apart=apart))
+    return Ok(find_choice(outcome.value, [choice.id for choice in choices], apart=apart))
 
 
-def chosen(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
-    """Find the choice that a reply names: its id exactly, else the only id that occurs in it as a word.
+def find_choice(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | None:
+    """Return the choice that a reply names: the id that is the whole reply, or the only id that occurs as a word.
 
-    ``apart``: an id within another one that occurs does not count, as ``order`` in ``new order``; and where no id
-    occurs as it is written, one in other letters does, as ``Ship`` for ``ship``.
+    With ``apart``, an id inside another one that occurs does not count, such as ``order`` in ``new order``; and if no
+    id occurs exactly, upper and lower case are ignored, so ``Ship`` matches ``ship``.
     """
     answer = _answer(reply).strip()
     bare = answer.strip("\"'`*.")
@@ -47,7 +46,7 @@ def chosen(reply: ModelReply, ids: list[str], *, apart: bool = True) -> str | No
 
 
 def _find_ids(answer: str, ids: list[str], flags: int = 0) -> dict[str, list[tuple[int, int]]]:
-    """Return the ids that occur in an answer as words, with the places where they do."""
+    """Return the ids that occur in an answer as words, with their spans."""
     found = {
         id: [match.span() for match in re.finditer(rf"(?<![\w-]){re.escape(id)}(?![\w-])", answer, flags)]
         for id in ids
@@ -57,7 +56,7 @@ def _find_ids(answer: str, ids: list[str], flags: int = 0) -> dict[str, list[tup
 
 
 def _outermost(named: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
-    """Return the ids that occur outside of all others."""
+    """Return the ids that occur at least once outside all other ids."""
     spans = [span for places in named.values() for span in places]
     return {
         id: places
@@ -81,7 +80,8 @@ def _answer(reply: ModelReply) -> str:
 
 
 class Verdict(Struct, frozen=True):
-    """A judge's word and its reasons. ``word`` None: no answer could be read; ``failure`` why the last one failed."""
+    """A judge's verdict and its reasons. ``word`` is None if no answer could be parsed; ``failure`` is that of the last
+    turn, if it failed."""
 
     word: str | None
     reasoning: str = ""
@@ -105,7 +105,7 @@ async def judge(node: Node, slot: str, request: ModelRequest, evaluator: str, fi
 
 
 def read_verdict(reply: ModelReply) -> Verdict:
-    """Read ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word that is alone."""
+    """Parse ``VERDICT: <word>`` and ``REASONING: <text>``, an object with these members, or a word on its own line."""
     match reply.data:
         case {"verdict": str(word), **rest}:
             return Verdict(word, str(rest.get("reasoning", "")))
@@ -123,7 +123,7 @@ def read_verdict(reply: ModelReply) -> Verdict:
 
 
 async def ask(node: Node, slot: str, request: ModelRequest) -> Ok[str] | Failed:
-    """Ask for a text; the answer may be empty."""
+    """Ask for a text and return it without surrounding white space; it may be empty."""
     _slot, outcome = await patient_turn(node, slot, request)
     match outcome:
         case Ok(reply):

@@ -1,8 +1,9 @@
-"""Which languages there are, and which one a text is written in.
+"""The registry of languages: finds the language of a text, parses definitions and plans starts in any language.
 
-What there is of them says `callboard.languages.kit`; their modules are imported when they are first asked for.
+`callboard.languages.kit` lists the languages; their modules are imported on first use.
 """
 
+import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -11,41 +12,46 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.authoring import About, Authoring
 from callboard.languages.hosting import Hosting
 from callboard.languages.kit import kits
-from callboard.languages.language import Definition, Language
-from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, kind_of, misspelled
+from callboard.languages.language import STRICT, Definition, Language, Plan
+from callboard.languages.problems import FIELDS_LISTED_MAX, Tree, find_misspelled, kind_of
 from callboard.languages.provider_contracts import ProviderContracts
-from callboard.languages.source_text import read
-from callboard.languages.titles import title_of
+from callboard.languages.source_text import read_document
 from callboard.lib.json_types import JSON
 
 _SEVERAL = "the text could be any of"
 
 NEARNESS_MIN = 1.5
-"""How near a document's fields have to be to a language's, each of which counts for 1."""
+"""How near a document's fields must be to a language's; each field that agrees counts as 1."""
+
+TITLE_CHARS_MAX = 72
+"""The greatest length of a title, in characters."""
+
+_SENTENCE_END = re.compile(r"[.:;!?](?=\s|$)|\n")
 
 
 def language(name: str) -> Language[Any]:
     """Return a language by name.
 
-    :raises KeyError: if none exists of that name
+    :raises KeyError: if the language does not exist
     """
     return kits()[name].language
 
 
 def authoring(name: str) -> Authoring:
-    """Return what a language offers to those who write in it."""
+    """Return the authoring port of a language; an empty one if the language is unknown or has none."""
     return kits()[name].authoring if name in kits() else Authoring()
 
 
 @cache
 def provider_contracts() -> ProviderContracts:
-    """Return the contracts of providers of the language that has them.
+    """Return the provider contracts of the language that has providers.
 
-    :raises LookupError: if none has
+    :raises LookupError: if no language has them
     """
     module = next((kit.providers_module for kit in kits().values() if kit.providers_module), None)
     if module is None:
@@ -55,9 +61,9 @@ def provider_contracts() -> ProviderContracts:
 
 @cache
 def hosting() -> Hosting:
-    """Return what the language whose definitions are code does with it.
+    """Return the hosting port of the language whose definitions are code.
 
-    :raises LookupError: if no language is of that kind
+    :raises LookupError: if no language has one
     """
     module = next((kit.code_module for kit in kits().values() if kit.code_module), None)
     if module is None:
@@ -66,14 +72,22 @@ def hosting() -> Hosting:
 
 
 def about(definition: Definition[Any]) -> About:
-    """Return what a definition says of itself; the first sentence of a comment is its title."""
+    """Return a definition's description of itself; the first sentence of its comment is the title."""
     found = authoring(definition.language).about(definition.document)
     comment = definition.comment.strip()
     return replace(found, title=title_of(comment), description=comment) if comment else found
 
 
-def parsed(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
-    """Read a definition's text in the language that is named, or in whichever it is written.
+def title_of(comment: str) -> str:
+    """Return the first sentence of a comment, cut between words at `TITLE_CHARS_MAX`."""
+    sentence = " ".join(_SENTENCE_END.split(comment.strip(), maxsplit=1)[0].split())
+    if len(sentence) <= TITLE_CHARS_MAX:
+        return sentence
+    return f"{sentence[:TITLE_CHARS_MAX].rpartition(' ')[0] or sentence[:TITLE_CHARS_MAX]}…"
+
+
+def parse_definition(source: str, file: str = "", named: str | None = None) -> Definition[Any] | list[Problem]:
+    """Parse a definition's text in the named language, or in the language that it is recognised as.
 
     ``file`` is the name of its file, if it has one.
     """
@@ -84,12 +98,27 @@ def parsed(source: str, file: str = "", named: str | None = None) -> Definition[
     return name if isinstance(name, list) else language(name).parse(source)
 
 
-def detect(source: str, file: str = "") -> str | list[Problem]:
-    """Say which language a definition is written in; problems if it is none, or could be several.
+def plan_start(spoken: Language[Any], definition: Definition[Any], start: StartRun) -> Plan[Any] | list[Problem]:
+    """Admit a start in its language. The option `STRICT` is handled here; languages do not see it, and plans have
+    it."""
+    strict: object = start.options.get(STRICT, False)
+    others = {name: value for name, value in start.options.items() if name != STRICT}
+    plan = spoken.admit(definition, replace(start, options=others))
+    problems: list[Problem] = []
+    if not isinstance(strict, bool):
+        where = f"options.{STRICT}"
+        problems = [Problem("start.strict", f"is {kind_of(strict)}", where, expected="true or false")]
+    if isinstance(plan, list) or problems:
+        return [*problems, *(plan if isinstance(plan, list) else [])]
+    return replace(plan, options={**plan.options, STRICT: strict})
 
-    ``file`` is the name of its file, if there is one: that says it where the text does not.
+
+def detect(source: str, file: str = "") -> str | list[Problem]:
+    """Return the language of a definition's text; problems if no language or several recognise it.
+
+    ``file`` is the name of its file, if it has one; its end decides if no language recognises the text.
     """
-    tree = read(source)
+    tree = read_document(source)
     fields = tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
     found = [name for name, kit in kits().items() if kit.recognises(fields, source)]
     if len(found) == 1:
@@ -110,9 +139,9 @@ def detect(source: str, file: str = "") -> str | list[Problem]:
 
 
 def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
-    """Say the same, but of a text that no language recognises the one that it comes closest to, if there is one.
+    """Return the language as `detect` does; if no language recognises the text, return the most similar one.
 
-    So a document in which one field is misspelled is told what is wrong with it.
+    So a document with a misspelled field gets the problems of its language.
     """
     found = detect(source, file)
     if isinstance(found, str):
@@ -122,8 +151,8 @@ def detect_nearly(source: str, file: str = "") -> str | list[Problem]:
 
 
 def _closest(source: str) -> str | None:
-    """Return the language that a text comes closest to, by its top-level fields or by what is in it."""
-    tree = read(source)
+    """Return the language that a text is most similar to, by its top-level fields or its content; None if none is."""
+    tree = read_document(source)
     if isinstance(tree, Tree) and isinstance(tree.value, dict) and tree.value:
         names = list(tree.value)[:FIELDS_LISTED_MAX]
         nearness = {name: _nearness(kit.fields, names) for name, kit in kits().items()}
@@ -135,15 +164,15 @@ def _closest(source: str) -> str | None:
 
 
 def _nearness(fields: Sequence[str], names: Sequence[str]) -> float:
-    """Say how near some names are to the fields of a language, each of which counts for 1."""
+    """Return how near some names are to the fields of a language: 1 for an equal name, less for a similar one."""
     others = [name for name in names if name not in fields]
-    nearest = {field: misspelled(field, others) for field in fields if field not in names}
+    nearest = {field: find_misspelled(field, others) for field in fields if field not in names}
     near = sum(SequenceMatcher(None, field, meant).ratio() for field, meant in nearest.items() if meant)
     return near + len(fields) - len(nearest)
 
 
 def _describe_read(value: JSON) -> str:
-    """Say what was read instead of a definition."""
+    """Return a clause about the value that was read in place of a definition."""
     match value:
         case None:
             return ": it is empty"

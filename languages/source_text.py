@@ -1,4 +1,4 @@
-"""A definition's text, read as whichever of JSON and YAML it is."""
+"""Reading a definition's text, which is JSON or YAML."""
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import read_json
@@ -6,7 +6,7 @@ from callboard.languages.problems import Tree
 from callboard.languages.yaml12 import read_yaml
 
 
-def read(text: str) -> Tree | list[Problem]:
+def read_document(text: str) -> Tree | list[Problem]:
     """Read a document: text that begins with ``{`` is JSON, everything else YAML. Problems have the code ``PARSE``."""
     text = text.removeprefix("\ufeff")
     return read_json(text) if text.lstrip().startswith("{") else read_yaml(text)

@@ -1,4 +1,4 @@
-"""Triggers: what comes in from outside, and the start that a definition makes of it."""
+"""Triggers: requests from outside, and the starts that a definition makes of them."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from callboard.lib.json_types import JSON
 
 
 class Received(Struct, frozen=True):
-    """A request that came in, or, as its ``body``, a mail.
+    """A request that was received, or a mail as its ``body``.
 
-    ``headers`` have names in lower case; ``body`` is a JSON value where it was one, else the text.
+    Names of ``headers`` are in lower case. ``body`` is the JSON value if it was one, otherwise the text.
     """
 
     at: dt.datetime
@@ -25,9 +25,9 @@ class Received(Struct, frozen=True):
 
 
 class Begun(Struct, frozen=True):
-    """The start that a trigger makes of what came in: the run's input, and options of its language.
+    """The start that a trigger makes of a request: the run's input, and options of its language.
 
-    ``id`` is what the sender calls it, empty if nothing: the same again is the same run.
+    ``id`` is the sender's id of the request, or empty. Two requests with the same id start one run.
     """
 
     trigger: str
@@ -37,21 +37,21 @@ class Begun(Struct, frozen=True):
 
 
 class PassedOver(Struct, frozen=True):
-    """A trigger does not begin a run with what came in, and why."""
+    """A trigger does not start a run for a request; ``why`` is the reason."""
 
     trigger: str
     why: str
 
 
 Proof = Literal["none", "header", "query", "token", "signature", "github", "slack"]
-"""How a sender shows who it is: a token in a header, in the query, or in either; a signature of the body, as Standard
-Webhooks, GitHub or Slack make it."""
+"""How a sender proves its identity: by a token in a header, in the query, or in either; by a signature of the body in
+the form of Standard Webhooks, GitHub or Slack."""
 
 
 class Entrance(Struct, frozen=True):
-    """Where a trigger takes requests in. Its address ends with the ``trigger`` or, if it has one, with its ``path``.
+    """An address at which a trigger receives requests. It ends with ``path``, or with the ``trigger`` if that is empty.
 
-    ``answer`` is the form in which the sender is answered.
+    ``answer`` is the format of the response.
     """
 
     trigger: str

@@ -1,6 +1,6 @@
-"""References to variables of an environment, in texts: ours, ``${NAME}``, and how other tools write them.
+"""References to environment variables in texts: Callboard's own form, ``${NAME}``, and the forms of other tools.
 
-Where a text is filled in, only ``${NAME}`` is; in most texts not even that. The near misses of each language say where.
+Only ``${NAME}`` is ever filled in, and only in some texts. The near misses of each language warn of the others.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""``${NAME}``, as the worker fills it in where it may."""
+"""``${NAME}``, the form that workers fill in."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -22,7 +22,7 @@ _LAST_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class Reference(Struct, frozen=True):
-    """A reference in a text: how it is written, where it begins, and the variable that it means, if one can be told."""
+    """A reference in a text: its text, its offset, and the name of its variable (empty if unknown)."""
 
     text: str
     at: int
@@ -30,13 +30,15 @@ class Reference(Struct, frozen=True):
 
     @property
     def ours(self) -> bool:
-        """Whether it is written as the worker reads it."""
+        """Whether it has the form that workers fill in."""
         return REFERENCE.fullmatch(self.text) is not None
 
 
-def references(text: str) -> Iterator[Reference]:
-    """Yield what looks like a reference: ``${NAME}``, ``${NAME:-x}``, ``${env:NAME}``, ``${{ secrets.NAME }}``; of a
-    text that is nothing else, maybe after a word such as ``Bearer``, also ``$NAME``."""
+def find_references(text: str) -> Iterator[Reference]:
+    """Yield the references in a text: ``${NAME}``, ``${NAME:-x}``, ``${env:NAME}``, ``${{ secrets.NAME }}``.
+
+    ``$NAME`` counts only if it is the whole text, or follows a word such as ``Bearer``.
+    """
     if "$" not in text:
         return
     if match := _DOLLAR.fullmatch(text.strip()):
@@ -47,7 +49,9 @@ def references(text: str) -> Iterator[Reference]:
         yield Reference(match[0], match.start(), named[0] if named else "")
 
 
-def outside_code(text: str) -> str:
-    """Return a text for people or models with blanks for what is between backticks: code is not meant to be filled
-    in."""
+def blank_out_code(text: str) -> str:
+    """Return a text for people or models with its code, between backticks, replaced by blanks.
+
+    References in code are not meant to be filled in.
+    """
     return re.sub(r"```.*?(?:```|\Z)|`[^`\n]*`", lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)

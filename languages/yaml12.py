@@ -1,8 +1,8 @@
-"""A YAML reader by the rules of the YAML 1.2 core schema, which keeps the line and column of every member and item.
+"""A YAML reader with the YAML 1.2 core schema, which keeps the line and column of every member and item.
 
 So ``yes``, ``no``, ``on`` and ``off`` are strings, dates are strings, ``0o17`` is octal and ``017`` is seventeen.
-PyYAML, which reads by YAML 1.1, does the scanning; scalars are resolved here. The result is a JSON value: keys are
-strings as they are written, duplicate keys are refused, infinities and not-a-number too.
+PyYAML, which implements YAML 1.1, does the scanning; scalars are resolved here. The result is a JSON value: keys are
+strings as they are written; duplicate keys, infinities and not-a-number are refused.
 """
 
 import re
@@ -18,16 +18,16 @@ from yaml.scanner import Scanner
 from yaml.tokens import ScalarToken
 
 from callboard.bus.events import Problem
-from callboard.languages.json_text import DEPTH_MAX, encodable, plain_number
-from callboard.languages.problems import Location, Place, Tree, dotted
+from callboard.languages.json_text import DEPTH_MAX, is_encodable, plain_number
+from callboard.languages.problems import Location, Place, Tree, format_location
 from callboard.lib.json_types import JSON
 from callboard.lib.text import join_surrogates
 
 NODES_MAX = 100_000
-"""How many values a document may hold, counting an alias as all that it represents."""
+"""How many values a document may hold; an alias counts as all values that it refers to."""
 
 TOKENS_MAX = 100_000
-"""How many words and marks a document may consist of: scanning them takes that long. JSON is read far faster."""
+"""How many tokens a document may have, because scanning them is slow. JSON is read far faster."""
 
 _TAG = "tag:yaml.org,2002:"
 _STR, _NULL, _BOOL, _INT, _FLOAT = (_TAG + name for name in ("str", "null", "bool", "int", "float"))
@@ -88,11 +88,11 @@ for _tag, _pattern in _CORE_SCHEMA:
 
 _HINTS = {
     "mapping values are not allowed": "quotes around a text with ': ' in it, and lines of one object to begin alike",
-    "found character '\\t'": "blanks, and no tabs, before what a line begins with",
+    "found character '\\t'": "blanks, not tabs, at the beginning of a line",
     "cannot start any token": "quotes around a text that begins with this character",
     "expected <block end>": "lines of one object or list to begin in the same column",
 }
-"""What a message of the reader usually means, by words that occur in it."""
+"""The usual remedy for an error of the scanner, by words that occur in its message."""
 
 
 def read_yaml(text: str) -> Tree | list[Problem]:
@@ -121,7 +121,7 @@ def read_yaml(text: str) -> Tree | list[Problem]:
 
 
 class _Builder:
-    """Turns composed nodes into plain values and notes places and problems on the way."""
+    """Builds plain values from composed nodes, and collects their places and problems."""
 
     def __init__(self) -> None:
         self.places: dict[Location, Place] = {(): Place(1, 1)}
@@ -164,7 +164,7 @@ class _Builder:
                 continue
             name = join_surrogates(str(key.value))
             here = (*location, name)
-            if not encodable(name):
+            if not is_encodable(name):
                 self._complain(key, location, "a key holds half of a surrogate pair")
             if name in members:
                 self._complain(key, here, f"duplicate key {name!r}, first on line {self.places[here].line}")
@@ -177,7 +177,7 @@ class _Builder:
         text = join_surrogates(str(node.value))
         match node.tag:
             case tag if tag == _STR:
-                if not encodable(text):
+                if not is_encodable(text):
                     self._complain(node, location, "holds half of a surrogate pair")
                 return text
             case tag if tag == _NULL:
@@ -195,7 +195,7 @@ class _Builder:
 
     def _complain(self, node: Node, location: Location, message: str) -> None:
         place = _place(node)
-        self.problems.append(Problem("PARSE", message, dotted(location), place.line, place.column))
+        self.problems.append(Problem("PARSE", message, format_location(location), place.line, place.column))
 
 
 def _place(node: Node) -> Place:

@@ -1,8 +1,8 @@
-"""The Common Expression Language, as the `flow` language's expressions are written: an engine of our own.
+"""An engine for the Common Expression Language (CEL), in which the `flow` language writes expressions.
 
-`program.compile` turns a source text into a `Program`, whose ``evaluate`` gives a JSON value; `errors` has what can go
-wrong. The way of an expression: `lexer` and `parser` make `syntax` of the text, and `compiler` makes Python functions
-of that, once, out of `closures`, `relations` and `comprehensions`; evaluating only calls them. `values` says what a
-CEL value is in Python, `convert` what of it is data. `functions` is the table of all functions; each profile's are in
-its own module.
+`program.compile` compiles a source text to a `Program`, whose ``evaluate`` returns a JSON value; `errors` has the
+exceptions. `lexer` and `parser` turn the text into a tree of `syntax` nodes. `compiler` turns the tree into Python
+functions from `closures` and `comprehensions`, once; an evaluation only calls them. `values` defines the Python types
+of CEL values, and `json_data` converts results to JSON. `functions` is the table of all functions; each profile has a
+module with its functions.
 """

@@ -1,4 +1,4 @@
-"""The arithmetic operators, by the types of their operands: nothing is mixed, nothing wraps around."""
+"""The arithmetic operators, by the types of their operands. Types are not mixed, and overflow is an error."""
 
 import operator as python
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 Binary = Callable[[Value, Value], Value]
 
 ITEMS_PER_STEP = 4
-"""How many items of a list are one step, where they are copied."""
+"""How many copied items of a list count as one step."""
 
 
 def checked_int(number: int) -> int:
-    """Return a number that fits an int.
+    """Return a number unchanged.
 
-    :raises EvaluationError: if it does not
+    :raises EvaluationError: if it does not fit an int
     """
     if INT_MIN <= number <= INT_MAX:
         return number
@@ -41,9 +41,9 @@ def checked_int(number: int) -> int:
 
 
 def checked_uint(number: int) -> UInt:
-    """Return a number that fits a uint, as one.
+    """Return a number as a uint.
 
-    :raises EvaluationError: if it does not
+    :raises EvaluationError: if it does not fit
     """
     if 0 <= number <= UINT_MAX:
         return UInt(number)
@@ -51,18 +51,18 @@ def checked_uint(number: int) -> UInt:
 
 
 def check_size(size: int) -> None:
-    """See that a text or bytes about to be made are not too long.
+    """Check the size of a text or bytes before they are made.
 
-    :raises EvaluationError: if they are
+    :raises EvaluationError: if they would be longer than `SIZE_MAX`
     """
     if size > SIZE_MAX:
         raise EvaluationError(f"the value would have a size of {size}, and {SIZE_MAX} is the most")
 
 
 def check_count(count: int) -> None:
-    """See that a list about to be made is not too long.
+    """Check the length of a list before it is made.
 
-    :raises EvaluationError: if it is
+    :raises EvaluationError: if it would have more than `ITEMS_MAX` items
     """
     if count > ITEMS_MAX:
         raise EvaluationError(f"the list would have {count} items, and {ITEMS_MAX} are the most")
@@ -85,7 +85,7 @@ def _joined_lists(left: list[Value], right: list[Value], budget: Budget) -> CelL
 
 
 def _divide(left: float, right: float) -> float:
-    """Divide doubles as IEEE 754 does, by zero too."""
+    """Divide doubles as IEEE 754 does, also by zero."""
     try:
         return left / right
     except ZeroDivisionError:
@@ -106,14 +106,14 @@ def quotient(left: int, right: int) -> int:
 
 
 def remainder(left: int, right: int) -> int:
-    """Return what a division towards zero leaves: it has the sign of the dividend.
+    """Return the remainder of a division towards zero; it has the sign of the dividend.
 
     :raises EvaluationError: if the divisor is zero
     """
     if right == 0:
         raise EvaluationError("cannot divide a whole number by zero")
     if right == -1:
-        # The division that leaves it overflows, and cel-go and cel-cpp have it that the remainder does so too.
+        # This division overflows, and in cel-go and cel-cpp the remainder overflows with it.
         checked_int(-left)
     result = abs(left) % abs(right)
     return -result if left < 0 else result
@@ -157,13 +157,13 @@ _JOINS: dict[tuple[type, type], Callable[[Value, Value, Budget], Value]] = {
     (bytes, bytes): _join_lists,
     **{(left, right): _joined_lists for left in LISTS for right in LISTS},
 }
-"""What ``+`` does with what is not a number."""
+"""The implementations of ``+`` for operands that are not numbers."""
 
 _VERBS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "take the remainder of"}
 
 
 def operator(symbol: str) -> Callable[[Value, Value, Budget], Value]:
-    """Return what an operator does with its two operands."""
+    """Return the function of an operator, which takes both operands and the budget."""
     overloads = _OPERATORS[symbol]
     of_doubles = overloads.get((float, float))
     joins = _JOINS if symbol == "+" else {}
@@ -190,7 +190,7 @@ def _mismatch(symbol: str, left: Value, right: Value) -> EvaluationError:
     return EvaluationError(f"cannot {_VERBS[symbol]} {key_kind(left)} and {key_kind(right)}{hint}")
 
 
-def negated(value: Value) -> Value:
+def negate(value: Value) -> Value:
     """Return ``-value``.
 
     :raises EvaluationError: if it is not an int or double, or the smallest int

@@ -1,6 +1,6 @@
-"""What one evaluation may take: its steps, and what it has looked up already and finds again for nothing.
+"""The budget of one evaluation: its steps, and its caches of things that are looked up once.
 
-A step is about what the closure of one node takes, and the same work takes the same number of steps everywhere.
+A step is roughly the time of one node's closure. The same work takes the same number of steps in every process.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from callboard.lib.patterns import Patterns
 from callboard.lib.step_limits import Steps
 
 STEPS_MAX = 1_000_000
-"""How many steps one evaluation may take: some tenths of a second."""
+"""How many steps one evaluation may take; that is some tenths of a second."""
 
 
 class Budget(Steps):
@@ -20,16 +20,16 @@ class Budget(Steps):
     def __init__(self) -> None:
         super().__init__(STEPS_MAX)
         self.indexes: dict[int, tuple[Any, Any]] = {}
-        """Lists that `in` has looked into, by their identity, each with its `comparison.Members`."""
+        """Lists that `in` has searched, by their identity, each with its `comparison.Members`."""
         self.patterns = Patterns(self)
         self._met: set[str] = set()
 
     def take_first(self, what: str, count: int) -> None:
-        """Count steps for what is looked up once, such as a time zone.
+        """Count steps for a lookup that an evaluation pays once, such as a time zone.
 
-        Whether this process knows it already makes no difference: the same evaluation counts the same everywhere.
+        They count even if this process has it cached, so that an evaluation takes the same steps everywhere.
 
-        :raises TooManySteps: if they are too many
+        :raises TooManySteps: if the steps are used up
         """
         if what not in self._met:
             self._met.add(what)

@@ -1,17 +1,19 @@
-"""The closures that an expression is made of: each is given a scope and gives a value, or raises `EvaluationError`."""
+"""The closures of an expression's nodes. Each takes a scope and returns a value or raises `EvaluationError`."""
 
 from collections.abc import Callable, Mapping
 
 from callboard.languages.cel.budget import Budget
+from callboard.languages.cel.comparison import RELATIONS
 from callboard.languages.cel.comprehensions import not_bool
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.members import has, index, key_kind, key_value, select, stored_key
 from callboard.languages.cel.overloads import Counted, Dispatch, no_overload
 from callboard.languages.cel.scope import BINDINGS, BUDGET, Run, Scope
-from callboard.languages.cel.values import CelList, CelMap, TypeValue, Value, double_of
+from callboard.languages.cel.syntax import ListOf, Literal, Node
+from callboard.languages.cel.values import NUMBERS, CelList, CelMap, TypeValue, Value, double_of
 
 Operate = Callable[[Value, Value, Budget], Value]
-"""An operator of two operands, which counts its steps."""
+"""An operator with two operands; it counts its steps."""
 
 
 def constant(value: Value) -> Run:
@@ -36,7 +38,7 @@ def _list_names(bindings: Mapping[str, Value]) -> str:
 
 
 def root_member(name: str, field: str) -> Run:
-    """Read ``name.field`` at once: most expressions do little else."""
+    """Read ``name.field`` in one closure, because most expressions do little else."""
     slow = member(root(name, None), field)
 
     def run(scope: Scope) -> Value:
@@ -63,7 +65,7 @@ def member(operand: Run, name: str) -> Run:
 
 
 def path(operand: Run, fields: list[str]) -> Run:
-    """Read several members in a row: a chain of selections is one closure, however long."""
+    """Read a chain of members in one closure, so that a long chain does not nest."""
     *leading, last = fields
 
     def walk(scope: Scope) -> Value:
@@ -79,7 +81,7 @@ def presence(operand: Run, name: str) -> Run:
     return lambda scope: has(operand(scope), name)
 
 
-def inverted(value: Value) -> bool:
+def invert(value: Value) -> bool:
     if type(value) is bool:
         return not value
     raise EvaluationError(f"'!' negates a bool, not {key_kind(value)}")
@@ -89,7 +91,7 @@ def unary(function: Callable[[Value], Value], operand: Run) -> Run:
     return lambda scope: function(operand(scope))
 
 
-def indexed(operand: Run, position: Run) -> Run:
+def element(operand: Run, position: Run) -> Run:
     """``operand[position]``"""
 
     def run(scope: Scope) -> Value:
@@ -116,7 +118,7 @@ def arithmetic(first: Run, rest: list[tuple[Operate, Run]]) -> Run:
 
 
 def logic(operands: list[Run], *, decisive: bool) -> Run:
-    """``||`` is decided by a true, ``&&`` by a false operand, whatever the others do; else the first fault stands."""
+    """``||`` returns true if any operand is true, ``&&`` false if any is false; otherwise the first error is raised."""
 
     def run(scope: Scope) -> bool:
         fault: EvaluationError | None = None
@@ -162,15 +164,15 @@ def mapping(entries: list[tuple[Run, Run]]) -> Run:
             if type(key) is str:
                 scope[BUDGET].take_text(len(key))
             if key in made:
-                raise EvaluationError(f"the map has the key {shown(key_value(key))} twice")
+                raise EvaluationError(f"the map has the key {show_value(key_value(key))} twice")
             made[key] = value_run(scope)
         return made
 
     return run
 
 
-def dispatched(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
-    """Call the overload that the arguments' types ask for; a function that does not exist has none."""
+def function_call(name: str, overloads: Dispatch, arguments: list[Run], *, member: bool) -> Run:
+    """Call the overload for the types of the arguments; a function that does not exist has no overloads."""
     counted = {types: overload.function for types, overload in overloads.items() if isinstance(overload, Counted)}
     plain = {types: overload for types, overload in overloads.items() if not isinstance(overload, Counted)}
 
@@ -199,3 +201,62 @@ def dispatched(name: str, overloads: Dispatch, arguments: list[Run], *, member: 
         return function(scope[BUDGET], value)
 
     return run_single
+
+
+# -- relations ---------------------------------------------------------------------------------------------------------
+
+
+_NUMERIC: dict[str, Callable[[Value, Value], bool]] = {
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+def relation(symbol: str, left: Run, right: Run, right_node: Node) -> Run:
+    """Return the closure of ``left symbol right``; comparisons with literals have faster ones."""
+    if isinstance(right_node, Literal):
+        literal = right_node.value
+        if symbol in ("==", "!="):
+            return _equal_to(left, literal, wanted=symbol == "==")
+        if symbol in _NUMERIC and type(literal) in NUMBERS:
+            return _against_number(symbol, left, literal)
+    if symbol == "in" and isinstance(right_node, ListOf):
+        texts = [item.value for item in right_node.items if isinstance(item, Literal) and type(item.value) is str]
+        if len(texts) == len(right_node.items):
+            return _among(left, frozenset(texts))
+    compare = RELATIONS[symbol]
+    return lambda scope: compare(left(scope), right(scope), scope[BUDGET])
+
+
+def _equal_to(left: Run, literal: Value, *, wanted: bool) -> Run:
+    """Compare with a literal. Only numbers may equal values of other types; no number equals True or False."""
+    if type(literal) in NUMBERS:
+
+        def run(scope: Scope) -> bool:
+            value = left(scope)
+            return (type(value) is not bool and value == literal) is wanted
+
+        return run
+    if type(literal) is bool or literal is None:
+        return lambda scope: (left(scope) is literal) is wanted
+    return lambda scope: (left(scope) == literal) is wanted
+
+
+def _against_number(symbol: str, left: Run, literal: Value) -> Run:
+    compare, checked = _NUMERIC[symbol], RELATIONS[symbol]
+
+    def run(scope: Scope) -> bool:
+        value = left(scope)
+        return compare(value, literal) if type(value) in NUMBERS else checked(value, literal, scope[BUDGET])
+
+    return run
+
+
+def _among(left: Run, texts: frozenset[str]) -> Run:
+    def run(scope: Scope) -> bool:
+        value = left(scope)
+        return type(value) is str and value in texts
+
+    return run

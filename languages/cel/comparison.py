@@ -1,4 +1,5 @@
-"""Equality and order of CEL values: numbers of all kinds on one line, everything else within its kind."""
+"""Equality and order of CEL values: numbers of all kinds compare with each other, other values only within their
+kind."""
 
 from collections.abc import Callable, Iterable
 from itertools import repeat
@@ -11,22 +12,22 @@ from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Times
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 SCANNED_MAX = 16
-"""How many items a list may have that `in` goes through in turn; a longer one is hashed once in an evaluation."""
+"""How many items `in` compares one by one; a longer list is hashed, once per evaluation."""
 
 CONTAINER_STEPS = 4
-"""Steps for two containers that are compared, besides those for what is in them."""
+"""Steps for comparing two containers, in addition to those for their items."""
 
 _TEXTS = frozenset((str, bytes))
 _ORDERED = frozenset((str, bytes, bool, Timestamp, Duration))
 
 _HASHED = frozenset((str, bytes, int, UInt, float))
-"""Kinds whose equality is Python's, among themselves: a NaN is not equal to itself, but is the same object."""
+"""Kinds with Python's equality, except for NaN: Python's containers find the same NaN object equal to itself."""
 
 
 def equal(left: Value, right: Value, budget: Budget) -> bool:
-    """Say whether two values are equal. Values of two kinds are not, unless both are numbers.
+    """Return whether two values are equal. Values of two kinds are not, unless both are numbers.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     left_type, right_type = type(left), type(right)
     if left_type in _TEXTS:
@@ -69,8 +70,8 @@ def _equal_maps(left: dict[Value, Value], right: dict[Value, Value], budget: Bud
 
 
 class Members:
-    """A growing set of values, as equal as `equal` has it. All are looked up: texts and numbers as they are, others
-    by their keys."""
+    """A growing set of values with the equality of `equal`. Texts and numbers are hashed directly, others by their
+    keys."""
 
     def __init__(self, budget: Budget, values: Iterable[Value] = ()) -> None:
         self._budget = budget
@@ -80,9 +81,9 @@ class Members:
             self.add(value)
 
     def add(self, value: Value) -> bool:
-        """Put a value in; say whether it was not there yet.
+        """Add a value; return whether it is new.
 
-        :raises TooManySteps: if it takes too many
+        :raises TooManySteps: if the steps are used up
         """
         where, key = self._place(value)
         if key is None or key in where:
@@ -95,7 +96,7 @@ class Members:
         return key is not None and key in where
 
     def _place(self, value: Value) -> tuple[set[Value], Value]:
-        """Return the set that a value would be in, and as what; None if it is equal to nothing."""
+        """Return the set for a value and the value's key in it; the key is None if the value equals nothing."""
         if type(value) not in _HASHED:
             return self._keys, key_of(value, self._budget)
         if type(value) in _TEXTS:
@@ -106,13 +107,13 @@ class Members:
 
 
 def members_of(container: list[Value], budget: Budget) -> Members:
-    """Return what is in a list. It is gone through once, however often an evaluation asks.
+    """Return the items of a list as a set, which is built once per evaluation.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     found = budget.indexes.get(id(container))
     if found is None:
-        # With the list itself: as long as that is kept, no other one has its identity.
+        # The list is kept with it, so that no other list can get the same id.
         found = budget.indexes[id(container)] = container, Members(budget, items_of(container))
     return found[1]
 
@@ -120,8 +121,8 @@ def members_of(container: list[Value], budget: Budget) -> Members:
 def contains(container: Value, value: Value, budget: Budget) -> bool:
     """Return ``value in container``.
 
-    :raises EvaluationError: if the container is neither a list nor a map, or the value no key of a map
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if the container is neither a list nor a map, or the value cannot be a map's key
+    :raises TooManySteps: if the steps are used up
     """
     if type(container) in LISTS:
         if len(container) > SCANNED_MAX:
@@ -135,8 +136,8 @@ def contains(container: Value, value: Value, budget: Budget) -> bool:
     raise EvaluationError(f"'in' looks into a list or the keys of a map, not into {key_kind(container)}")
 
 
-def comparable(left: Value, right: Value) -> bool:
-    """Say whether two values have an order."""
+def are_comparable(left: Value, right: Value) -> bool:
+    """Return whether two values can be ordered."""
     left_type, right_type = type(left), type(right)
     if left_type in NUMBERS:
         return right_type in NUMBERS
@@ -147,14 +148,14 @@ Compare = Callable[[Value, Value, Budget], bool]
 
 
 def _check_types(operator: str, compare: Callable[[Value, Value], bool]) -> Compare:
-    def compared(left: Value, right: Value, budget: Budget) -> bool:
-        if comparable(left, right):
+    def check_and_compare(left: Value, right: Value, budget: Budget) -> bool:
+        if are_comparable(left, right):
             if type(left) in _TEXTS:
                 budget.take_text(min(len(left), len(right)))
             return compare(left, right)
         raise EvaluationError(f"cannot compare {key_kind(left)} {operator} {key_kind(right)}")
 
-    return compared
+    return check_and_compare
 
 
 def _less(left: Value, right: Value) -> bool:
@@ -174,4 +175,4 @@ RELATIONS: dict[str, Compare] = {
     ">=": _check_types(">=", lambda left, right: _not_above(right, left)),
     "in": lambda value, container, budget: contains(container, value, budget),
 }
-"""What each relation does with its two operands."""
+"""The function of each relation, which takes both operands and the budget."""

@@ -1,30 +1,30 @@
-"""The compiler: an expression's syntax as closures, made once, then called with a scope for each evaluation."""
+"""The compiler: turns an expression's syntax into closures, which each evaluation calls with a new scope."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from callboard.languages.cel.arithmetic import negated, operator
+from callboard.languages.cel.arithmetic import negate, operator
 from callboard.languages.cel.closures import (
     arithmetic,
     choose,
     constant,
-    dispatched,
-    indexed,
-    inverted,
+    element,
+    function_call,
+    invert,
     listing,
     logic,
     mapping,
     member,
     path,
     presence,
+    relation,
     root,
     root_member,
     unary,
 )
 from callboard.languages.cel.comprehensions import comprehension
 from callboard.languages.cel.functions import CLOCK_FUNCTIONS, FUNCTIONS, VARIADIC
-from callboard.languages.cel.relations import relation
 from callboard.languages.cel.scope import FIRST_SLOT, Run
 from callboard.languages.cel.syntax import (
     Arithmetic,
@@ -47,18 +47,18 @@ from callboard.languages.cel.values import TYPE_VALUES, CelList, TypeValue
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 CALL_STEPS = 3
-"""Steps for a call, besides those for its arguments and those that the function counts."""
+"""Steps for a call, in addition to those for its arguments and those that the function counts."""
 
 
 class Compiler(Struct):
-    """Makes closures of nodes, and notes what it comes across."""
+    """Makes closures of nodes, and collects the names and steps of the expression."""
 
     roots: set[str] = field(default_factory=set[str])
     unknown_functions: set[str] = field(default_factory=set[str])
     slots: int = 0
-    """How many variables of comprehensions are alive at once, at most."""
+    """The greatest number of comprehension variables that exist at once."""
     weight: int = 0
-    """How many steps what is compiled takes, but for what is inside of comprehensions: they count for themselves."""
+    """The steps of the compiled nodes, without those inside comprehensions, which count their own steps."""
 
     _variables: list[str] = field(default_factory=list[str])
 
@@ -75,7 +75,7 @@ class Compiler(Struct):
             case Has():
                 return presence(self.compile(node.operand), node.field)
             case Index():
-                return indexed(self.compile(node.operand), self.compile(node.index))
+                return element(self.compile(node.operand), self.compile(node.index))
             case Call():
                 return self._call(node)
             case ListOf():
@@ -83,7 +83,7 @@ class Compiler(Struct):
             case MapOf():
                 return mapping([(self.compile(key), self.compile(value)) for key, value in node.entries])
             case Unary():
-                return unary(inverted if node.operator == "!" else negated, self.compile(node.operand))
+                return unary(invert if node.operator == "!" else negate, self.compile(node.operand))
             case Arithmetic():
                 rest = [(operator(symbol), self.compile(operand)) for symbol, operand in node.rest]
                 return arithmetic(self.compile(node.first), rest)
@@ -129,7 +129,7 @@ class Compiler(Struct):
         return member(run, node.field)
 
     def _long_type(self, node: Select) -> TypeValue | None:
-        """Return the type that ``google.protobuf.Timestamp`` and its like name."""
+        """Return the type that a dotted name such as ``google.protobuf.Timestamp`` means; None if it is not a type."""
         fields: list[str] = []
         operand: Node = node
         while isinstance(operand, Select):
@@ -158,13 +158,13 @@ class Compiler(Struct):
         if name not in FUNCTIONS.member_names:
             self.unknown_functions.add(name)
         runs = [self.compile(part) for part in (node.target, *arguments)]
-        return dispatched(name, FUNCTIONS.member(name, len(runs)), runs, member=True)
+        return function_call(name, FUNCTIONS.member(name, len(runs)), runs, member=True)
 
     def _plain(self, name: str, arguments: Sequence[Node]) -> Run:
         if name not in FUNCTIONS.names and name not in CLOCK_FUNCTIONS:
             self.unknown_functions.add(name)
         runs = [self.compile(argument) for argument in arguments]
-        return dispatched(name, FUNCTIONS.plain(name, len(runs)), runs, member=False)
+        return function_call(name, FUNCTIONS.plain(name, len(runs)), runs, member=False)
 
     # -- containers ----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Compiler(Struct):
 
 
 def _weight(node: Node) -> int:
-    """Return how many steps a node takes by itself, with the texts that are written out in it."""
+    """Return the steps of a node without its children; literal texts in it add to them."""
     match node:
         case Literal() if isinstance(node.value, str | bytes):
             return 1 + len(node.value) // CHARS_PER_STEP

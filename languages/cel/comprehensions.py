@@ -1,4 +1,4 @@
-"""The macros that go through a list or the keys of a map, as closures."""
+"""The closures of the macros that iterate over a list or the keys of a map."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,12 @@ from callboard.languages.cel.syntax import MacroName
 from callboard.languages.cel.values import LISTS, MAPS, CelList, Value
 
 FAULT_STEPS = 8
-"""Steps for a fault that does not end the evaluation: raising and catching one takes that much longer than a value."""
+"""Steps for an error that does not end the evaluation, because raising and catching it takes longer than a value."""
 
 
 def comprehension(macro: MacroName, source: Run, slot: int, weight: int, condition: Run | None, body: Run) -> Run:
-    """Make the closure of a macro: its variable is in a slot of the scope; each element takes ``weight`` steps."""
+    """Return the closure of a macro. ``slot`` is its variable's place in the scope; each element takes ``weight``
+    steps."""
     match macro:
         case "all" | "exists":
             return _quantify(source, slot, weight, body, decisive=macro == "exists")
@@ -34,7 +35,7 @@ def comprehension(macro: MacroName, source: Run, slot: int, weight: int, conditi
 
 
 def not_bool(value: Value) -> EvaluationError:
-    """Make the error about something that should be true or false."""
+    """Return the error of a condition that is not a bool."""
     return EvaluationError(f"a condition is a bool, and this one {key_kind(value)}; compare it with something")
 
 
@@ -42,7 +43,7 @@ Elements = Callable[[Scope], list[Value]]
 
 
 def _charge_elements(source: Run, weight: int) -> Elements:
-    """Return what gives the elements of a list or map, counted with so many steps each, all at once."""
+    """Return a function that returns the elements of a list or map, after counting ``weight`` steps for each."""
 
     def elements(scope: Scope) -> list[Value]:
         found = source(scope)
@@ -58,9 +59,9 @@ def _charge_elements(source: Run, weight: int) -> Elements:
 
 
 def _quantify(source: Run, slot: int, weight: int, body: Run, *, decisive: bool) -> Run:
-    """One decisive verdict decides, whatever else fails; otherwise the first fault stands.
+    """Return ``decisive`` at the first element with this verdict, even if others fail; otherwise raise the first error.
 
-    It may come soon, so each element counts when it is looked at.
+    The loop may end early, so each element's steps count when it is visited.
     """
     elements = _charge_elements(source, 0)
 

@@ -4,8 +4,8 @@ import re
 from math import isfinite, trunc
 
 from callboard.languages.cel.arithmetic import checked_int, checked_uint
-from callboard.languages.cel.errors import EvaluationError, shown
-from callboard.languages.cel.overloads import Declarations, of_texts, parsed
+from callboard.languages.cel.errors import EvaluationError, show_value
+from callboard.languages.cel.overloads import Declarations, count_parsing, count_texts
 from callboard.languages.cel.temporal import (
     NS,
     checked_timestamp,
@@ -30,7 +30,7 @@ def _same(value: Value) -> Value:
 
 
 def _int_of_double(value: float) -> int:
-    """Cut a double off to an int. The ends of the range are excluded: they are not exact doubles."""
+    """Truncate a double to an int. The ends of the range are excluded, because they are not exact doubles."""
     if not INT_MIN < value < INT_MAX:
         raise EvaluationError(f"{double_text(value)} does not fit an int, which has 64 bits")
     return trunc(value)
@@ -44,28 +44,28 @@ def _uint_of_double(value: float) -> UInt:
 
 def _int_of_text(text: str) -> int:
     if not _INT.fullmatch(text):
-        raise EvaluationError(f"{shown(text)} is no int")
+        raise EvaluationError(f"{show_value(text)} is no int")
     return checked_int(int(text))
 
 
 def _uint_of_text(text: str) -> UInt:
     if not _UINT.fullmatch(text):
-        raise EvaluationError(f"{shown(text)} is no uint")
+        raise EvaluationError(f"{show_value(text)} is no uint")
     return checked_uint(int(text))
 
 
 def _double_of_text(text: str) -> float:
     if not _DOUBLE.fullmatch(text):
-        raise EvaluationError(f"{shown(text)} is no double")
+        raise EvaluationError(f"{show_value(text)} is no double")
     value = float(text)
     if not isfinite(value) and text[-1:].isdigit():
-        raise EvaluationError(f"{shown(text)} is beyond the doubles")
+        raise EvaluationError(f"{show_value(text)} is beyond the doubles")
     return value
 
 
 def _bool_of_text(text: str) -> bool:
     if text not in _TRUE and text not in _FALSE:
-        raise EvaluationError(f"{shown(text)} is neither true nor false")
+        raise EvaluationError(f"{show_value(text)} is neither true nor false")
     return text in _TRUE
 
 
@@ -88,9 +88,9 @@ def bytes_of_text(text: str) -> bytes:
 
 
 def double_text(value: float) -> str:
-    """Write a double with as few digits as tell it apart, with an exponent from a million on and below 0.0001.
+    """Write a double with the fewest digits that identify it, with an exponent from a million on and below 0.0001.
 
-    So do cel-go and cel-cpp (C's ``%g``): ``5``, ``0.1``, ``123456.5``, ``1.5e+06``, ``+Inf``, ``NaN``.
+    This is the form of cel-go and cel-cpp (C's ``%g``): ``5``, ``0.1``, ``123456.5``, ``1.5e+06``, ``+Inf``, ``NaN``.
     """
     if not isfinite(value):
         return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
@@ -105,13 +105,13 @@ CONVERSIONS: Declarations = {
     "bool(bool)": _same,
     "bool(string)": _bool_of_text,
     "bytes(bytes)": _same,
-    "bytes(string)": of_texts(bytes_of_text),
+    "bytes(string)": count_texts(bytes_of_text),
     "double(double)": _same,
     "double(int)": float,
     "double(uint)": float,
-    "double(string)": of_texts(_double_of_text),
+    "double(string)": count_texts(_double_of_text),
     "duration(duration)": _same,
-    "duration(string)": parsed(read_duration),
+    "duration(string)": count_parsing(read_duration),
     "dyn(any)": _same,
     "int(int)": _same,
     "int(uint)": lambda value: checked_int(int(value)),
@@ -123,11 +123,11 @@ CONVERSIONS: Declarations = {
     "string(int)": str,
     "string(uint)": lambda value: str(int(value)),
     "string(double)": double_text,
-    "string(bytes)": of_texts(_text_of_bytes),
+    "string(bytes)": count_texts(_text_of_bytes),
     "string(timestamp)": timestamp_text,
     "string(duration)": seconds_text,
     "timestamp(timestamp)": _same,
-    "timestamp(string)": parsed(read_timestamp),
+    "timestamp(string)": count_parsing(read_timestamp),
     "timestamp(int)": lambda value: checked_timestamp(value * NS),
     "type(any)": type_of,
     "uint(uint)": _same,

@@ -1,4 +1,4 @@
-"""The functions of core CEL that convert nothing: sizes, what a text contains, the parts of an instant."""
+"""The functions of core CEL except the conversions: sizes, searches and patterns in texts, parts of timestamps."""
 
 import re
 from collections.abc import Callable
@@ -8,33 +8,33 @@ from zoneinfo import ZoneInfo
 
 from callboard.languages.cel.arithmetic import quotient, remainder
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.errors import EvaluationError, shown
-from callboard.languages.cel.overloads import Counted, Declarations, of_texts
-from callboard.languages.cel.patterns import matches
+from callboard.languages.cel.errors import EvaluationError, show_value
+from callboard.languages.cel.overloads import Counted, Declarations, count_texts
 from callboard.languages.cel.temporal import NS, to_datetime
 from callboard.languages.cel.text_search import contains
 from callboard.languages.cel.values import Duration, Timestamp, Value
+from callboard.lib.patterns import BadPattern
 
 ZONES_KEPT_MAX = 256
-"""How many time zones are kept in memory."""
+"""How many time zones are cached."""
 
 ZONE_CHARS_MAX = 64
 """How long a time zone's name may be, in characters."""
 
 ZONE_STEPS = 3_000
-"""Steps for a time zone that an evaluation names for the first time: it is read from a file."""
+"""Steps for a time zone that an evaluation uses for the first time, because it is read from a file."""
 
 LOCAL_STEPS = 15
-"""Steps for an instant's part in a time zone."""
+"""Steps for a part of a timestamp in a time zone."""
 
 _FIXED = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})", re.ASCII)
 
 
 @lru_cache(ZONES_KEPT_MAX)
-def zone(name: str) -> tzinfo:
-    """Return a time zone: a name of the IANA's database, or an offset such as ``+02:00``.
+def find_zone(name: str) -> tzinfo:
+    """Return a time zone by its name in the IANA database, or by an offset such as ``+02:00``.
 
-    :raises EvaluationError: if none exists of that name
+    :raises EvaluationError: if the time zone does not exist
     """
     if match := _FIXED.fullmatch(name):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
@@ -45,13 +45,13 @@ def zone(name: str) -> tzinfo:
             return ZoneInfo(name)
         except (ValueError, OSError, LookupError):
             pass
-    raise EvaluationError(f"{shown(name)} is no time zone; write one like 'Europe/Paris' or '+02:00'")
+    raise EvaluationError(f"{show_value(name)} is no time zone; write one like 'Europe/Paris' or '+02:00'")
 
 
 def _local(timestamp: Timestamp, name: str | None) -> datetime:
     instant = to_datetime(timestamp)
     try:
-        return instant.astimezone(zone(name)) if name is not None else instant.astimezone(UTC)
+        return instant.astimezone(find_zone(name)) if name is not None else instant.astimezone(UTC)
     except OverflowError:
         raise EvaluationError("in that time zone the instant lies outside of the years 1 to 9999") from None
 
@@ -75,12 +75,12 @@ def _part_in_utc(part: Callable[[datetime], int]) -> Callable[[Timestamp], int]:
 
 
 def _part_in_zone(part: Callable[[datetime], int]) -> Counted:
-    def counted(budget: Budget, timestamp: Timestamp, name: str) -> int:
+    def count_and_call(budget: Budget, timestamp: Timestamp, name: str) -> int:
         budget.take_first(f"zone {name}", ZONE_STEPS)
         budget.take(LOCAL_STEPS)
         return part(_local(timestamp, name))
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
 def _in_units(ns: int) -> Callable[[Duration], int]:
@@ -91,14 +91,29 @@ def _size(value: Value) -> int:
     return len(value)
 
 
+def _matches(budget: Budget, text: str, pattern: str) -> bool:
+    """Return whether a pattern, in the syntax of RE2, matches somewhere in a text.
+
+    :raises EvaluationError: if RE2 does not accept the pattern, or it is too large
+    :raises TooManySteps: if the steps are used up
+    """
+    try:
+        budget.take_text(len(pattern))
+        return budget.patterns.found(pattern, text)
+    except BadPattern as bad:
+        raise EvaluationError(f"{show_value(pattern)} is no regular expression of RE2: {bad}") from None
+    except UnicodeEncodeError:
+        raise EvaluationError("a text holds half of a surrogate pair, which matches nothing") from None
+
+
 CORE: Declarations = {
     **{f"size({kind})": _size for kind in ("string", "bytes", "list", "map")},
     **{f"{kind}.size()": _size for kind in ("string", "bytes", "list", "map")},
     "string.contains(string)": Counted(contains),
-    "string.startsWith(string)": of_texts(str.startswith),
-    "string.endsWith(string)": of_texts(str.endswith),
-    "string.matches(string)": Counted(matches),
-    "matches(string, string)": Counted(matches),
+    "string.startsWith(string)": count_texts(str.startswith),
+    "string.endsWith(string)": count_texts(str.endswith),
+    "string.matches(string)": Counted(_matches),
+    "matches(string, string)": Counted(_matches),
     **{f"timestamp.{name}()": _part_in_utc(part) for name, part in _PARTS.items()},
     **{f"timestamp.{name}(string)": _part_in_zone(part) for name, part in _PARTS.items()},
     "duration.getHours()": _in_units(3600 * NS),
@@ -106,4 +121,4 @@ CORE: Declarations = {
     "duration.getSeconds()": _in_units(NS),
     "duration.getMilliseconds()": lambda duration: quotient(remainder(duration.ns, NS), 1_000_000),
 }
-"""Every one of them, by signature."""
+"""All of these functions, by signature."""

@@ -6,13 +6,13 @@ from base64 import b64decode, b64encode
 
 from callboard.languages.cel.arithmetic import check_size
 from callboard.languages.cel.errors import EvaluationError
-from callboard.languages.cel.overloads import Declarations, of_texts
+from callboard.languages.cel.overloads import Declarations, count_texts
 
 _ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}", re.ASCII)
 
 
 def _decode(text: str) -> bytes:
-    """Decode base64. Line breaks in it are skipped, and its padding may be missing as a whole."""
+    """Decode base64. Line breaks are skipped, and the padding may be omitted."""
     packed = text.replace("\r", "").replace("\n", "")
     try:
         if not _ALPHABET.fullmatch(packed):
@@ -28,7 +28,7 @@ def _encode(octets: bytes) -> str:
 
 
 ENCODERS: Declarations = {
-    "base64.decode(string)": of_texts(_decode),
-    "base64.encode(bytes)": of_texts(_encode),
+    "base64.decode(string)": count_texts(_decode),
+    "base64.encode(bytes)": count_texts(_encode),
 }
-"""Every function of the profile, by signature."""
+"""All functions of the profile, by signature."""

@@ -1,22 +1,23 @@
-"""What can be wrong with an expression.
+"""The errors of expressions.
 
 * `ExpressionError`
 
-  * `CelSyntaxError`: it is not a CEL; found when it is compiled, the author must mend it.
-  * `EvaluationError`: it cannot be evaluated against these bindings.
-  * `Unrepresentable`: its value has no form as data.
+  * `CelSyntaxError`: the text is not CEL. Raised by the compiler; the author must correct it.
+  * `EvaluationError`: the expression has no value for these bindings.
+  * `Unrepresentable`: its value cannot be JSON data.
 """
 
 from collections.abc import Callable
 
 SHOWN_MAX = 80
-"""How many characters of a value a message shows at most."""
+"""The greatest number of characters of a value that a message shows."""
 
 
 class ExpressionError(Exception):
-    """Something is wrong with an expression.
+    """An expression is invalid or has no value.
 
-    A message that takes work to find is given as a function: most errors inside of ``||`` and ``exists`` no one reads.
+    If a message is costly to make it is passed as a function, because most errors inside ``||`` and ``exists`` are
+    never shown.
     """
 
     def __init__(self, message: str | Callable[[], str]) -> None:
@@ -25,7 +26,7 @@ class ExpressionError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, in a sentence."""
+        """The message, which is made when it is first read."""
         if not isinstance(self._message, str):
             self._message = self._message()
         return self._message
@@ -35,7 +36,7 @@ class ExpressionError(Exception):
 
 
 class CelSyntaxError(ExpressionError):
-    """A text is not an expression. ``line`` and ``column`` (1-based, in code points) say where it stops being one."""
+    """A text is not an expression. ``line`` and ``column`` (1-based, in code points) are the place of the error."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(message)
@@ -47,14 +48,14 @@ class CelSyntaxError(ExpressionError):
 
 
 class EvaluationError(ExpressionError):
-    """An expression has no value: types that do not go together, something absent, a number out of range."""
+    """An expression has no value: types do not match, a member is absent, or a number is out of range."""
 
 
 class Unrepresentable(ExpressionError):
-    """An expression has a value, but none that JSON can hold without loss."""
+    """An expression has a value that JSON cannot hold without loss."""
 
 
-def shown(value: object) -> str:
-    """Return a value as a message shows it: quoted, and shortened if it is long."""
+def show_value(value: object) -> str:
+    """Return a value as text for a message: quoted, and cut at `SHOWN_MAX` characters."""
     text = repr(value[: SHOWN_MAX + 1] if isinstance(value, str | bytes) else value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"

@@ -1,4 +1,4 @@
-"""The table of every function an expression can call: core CEL, MWL's own, and the five extension profiles."""
+"""The table of all functions that an expression can call: core CEL, those of MWL, and the five extension profiles."""
 
 from callboard.languages.cel.conversions import CONVERSIONS
 from callboard.languages.cel.core_functions import CORE
@@ -6,7 +6,7 @@ from callboard.languages.cel.encoders_profile import ENCODERS
 from callboard.languages.cel.json_functions import from_json, to_json
 from callboard.languages.cel.lists_profile import LISTS_PROFILE
 from callboard.languages.cel.math_profile import MATH
-from callboard.languages.cel.overloads import Counted, Declarations, Functions, parsed
+from callboard.languages.cel.overloads import Counted, Declarations, Functions, count_parsing
 from callboard.languages.cel.scope import BUDGET, CLOCK, Run, Scope
 from callboard.languages.cel.sets_profile import SETS
 from callboard.languages.cel.strings_profile import STRINGS
@@ -17,18 +17,18 @@ MWL: Declarations = {
     "toJson(any)": Counted(to_json),
     "fromJson(string)": Counted(from_json),
     "durationToIso8601(duration)": iso8601_text,
-    "durationFromIso8601(string)": parsed(read_iso8601),
+    "durationFromIso8601(string)": count_parsing(read_iso8601),
 }
-"""MWL's own functions (expressions, "MWL functions"), but for the two that read the clock."""
+"""The functions of MWL (expressions, "MWL functions") except for the two that read the clock."""
 
 FUNCTIONS = Functions(CORE, CONVERSIONS, MWL, STRINGS, LISTS_PROFILE, SETS, ENCODERS, MATH)
 
 VARIADIC = frozenset(("math.greatest", "math.least"))
-"""Functions that take any number of arguments; more than one are handed over as a list."""
+"""Functions with any number of arguments; several arguments are passed as a list."""
 
 
 WALL_TIME_STEPS = 1_000
-"""Steps for reading the wall clock: whatever is read is recorded."""
+"""Steps for reading the wall clock, because each reading is recorded."""
 
 
 def _now(scope: Scope) -> Timestamp:

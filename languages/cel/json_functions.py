@@ -1,4 +1,4 @@
-"""``toJson`` and ``fromJson``: a value as its canonical JSON text (RFC 8785), and back."""
+"""``toJson`` and ``fromJson``: conversion of a value to its canonical JSON text (RFC 8785), and back."""
 
 import json
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from math import isfinite
 
 from callboard.languages.cel.arithmetic import check_size
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import EvaluationError, Unrepresentable
+from callboard.languages.cel.json_data import to_data
 from callboard.languages.cel.values import EXACT_MAX, Value, double_of
 from callboard.lib.json_types import JSON
 
@@ -16,17 +16,17 @@ DATA_DEPTH_MAX = 100
 """How deep the arrays and objects of a parsed text may nest."""
 
 WRITTEN_STEPS = 6
-"""Steps for each value that is written."""
+"""Steps for each written value."""
 
 READ_CHARS_PER_STEP = 2
-"""How many characters of a parsed text are one step: there may be a value in every other one."""
+"""How many characters of a parsed text count as one step: every other character may be a value."""
 
 
 def to_json(budget: Budget, value: Value) -> str:
-    """Serialize a value as RFC 8785 has it.
+    """Serialize a value by RFC 8785.
 
-    :raises EvaluationError: if it has no form as data
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if the value cannot be data
+    :raises TooManySteps: if the steps are used up
     """
     try:
         data = to_data(value, budget)
@@ -65,7 +65,7 @@ def _write(data: JSON, pieces: list[str], budget: Budget) -> None:
 
 
 def _utf16(name: str) -> bytes:
-    """Members are sorted by their UTF-16 code units."""
+    """Return the sort key of a member's name: its UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
 
 
@@ -95,7 +95,7 @@ def number_text(number: int | float) -> str:
 
 
 def _place_point(digits: str, point: int) -> str:
-    """Set the decimal point after so many of the digits."""
+    """Place the decimal point after ``point`` digits; beyond 21 or below -5 write an exponent."""
     if len(digits) <= point <= 21:
         return digits + "0" * (point - len(digits))
     if 0 < point <= 21:
@@ -109,8 +109,8 @@ def _place_point(digits: str, point: int) -> str:
 def from_json(budget: Budget, text: str) -> Value:
     """Parse a JSON text.
 
-    :raises EvaluationError: if it is none, or its numbers or strings are not data
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if it is not JSON, or a number or string in it cannot be data
+    :raises TooManySteps: if the steps are used up
     """
     budget.take(1 + len(text) // READ_CHARS_PER_STEP)
     try:

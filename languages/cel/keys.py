@@ -1,7 +1,7 @@
-"""Keys of values: texts that are the same exactly where CEL has two values equal. So lists and maps can be hashed.
+"""Keys of values: two values have the same key exactly if they are equal in CEL. So lists and maps can be hashed.
 
-They are texts because a text's hash is seeded again in each process. That of a tuple of numbers is not: whole lists of
-numbers are easily made that share one, and a set of them is as slow as no set at all.
+Keys are texts because Python seeds the hashes of texts in each process. The hashes of tuples of numbers are not seeded:
+it is easy to make many tuples with the same hash, and a set of them is as slow as a list.
 """
 
 from callboard.languages.cel.budget import Budget
@@ -9,20 +9,20 @@ from callboard.languages.cel.members import BoolKey, items_of
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, Value, double_of
 
 NODE_STEPS = 5
-"""Steps for each value that a key is made of."""
+"""Steps for each value in a key."""
 
 
 def key_of(value: Value, budget: Budget) -> str | None:
-    """Return a value's key; None if it is equal to nothing, as whatever holds a NaN.
+    """Return a value's key; None if the value holds a NaN, and so equals nothing.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     pieces: list[str] = []
     return "".join(pieces) if _write(value, pieces, budget) else None
 
 
 def _write(value: Value, pieces: list[str], budget: Budget) -> bool:
-    """Write a value's key, each part such that its end can be told; False if there is a NaN in it."""
+    """Write a value's key, whose parts are self-delimiting; return False if the value holds a NaN."""
     budget.take(NODE_STEPS)
     kind = type(value)
     if kind is str:
@@ -48,7 +48,7 @@ def _write(value: Value, pieces: list[str], budget: Budget) -> bool:
 
 
 def _map(value: dict[Value, Value], pieces: list[str], budget: Budget) -> bool:
-    """Write the members in the order of their keys: where they stand in a map makes no difference."""
+    """Write the members in the order of their keys, because their order in a map is not significant."""
     data = type(value) is dict
     members: list[str] = []
     for key, member in value.items():
@@ -62,7 +62,7 @@ def _map(value: dict[Value, Value], pieces: list[str], budget: Budget) -> bool:
 
 
 def _number(value: Value) -> str:
-    """Write a number; those of all kinds are on one line, and those that are whole are whole numbers of one kind."""
+    """Write a number. Equal numbers of different kinds have the same key."""
     if type(value) is float and not value.is_integer():
         return f"n{value!r};"
     return f"n{int(value)};"

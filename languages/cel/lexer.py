@@ -1,4 +1,4 @@
-"""A lexer: an expression's text as tokens."""
+"""The lexer: splits an expression's text into tokens."""
 
 import re
 from typing import NamedTuple
@@ -13,7 +13,7 @@ KEYWORDS = frozenset(("true", "false", "null", "in"))
 
 _RESERVED = "as break const continue else for function if import let loop package namespace return var void while"
 RESERVED = frozenset(_RESERVED.split())
-"""Words that are the name of a member only."""
+"""Words that can only be the name of a member."""
 
 _TOKEN = re.compile(
     r"""
@@ -43,7 +43,7 @@ _HINTS = {
 
 
 class Token(NamedTuple):
-    """A word of an expression. ``kind`` is the name of its group in the pattern above, or ``end``."""
+    """A token of an expression. ``kind`` is the name of its group in the pattern above, or ``end``."""
 
     kind: str
     text: str
@@ -51,15 +51,15 @@ class Token(NamedTuple):
 
 
 def syntax_error(source: str, message: str, at: int) -> CelSyntaxError:
-    """Make the error about what is at an offset of a text."""
+    """Return the error at an offset of a text."""
     before = source[:at]
     return CelSyntaxError(message, before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1)
 
 
 def tokens(source: str) -> list[Token]:
-    """Cut a text into tokens; the last is an ``end``.
+    """Split a text into tokens; the last one is an ``end``.
 
-    :raises CelSyntaxError: if something in it is not a token, or it is too long
+    :raises CelSyntaxError: if a part of the text is not a token, or the text is too long
     """
     if len(source) > SOURCE_MAX:
         raise syntax_error(

@@ -2,7 +2,7 @@
 
 from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_count
 from callboard.languages.cel.budget import Budget
-from callboard.languages.cel.comparison import Members, comparable
+from callboard.languages.cel.comparison import Members, are_comparable
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
 from callboard.languages.cel.overloads import Counted, Declarations
@@ -10,22 +10,22 @@ from callboard.languages.cel.values import LISTS, CelList, Duration, Timestamp, 
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 COMPARISONS_PER_STEP = 4
-"""How many keys that are sorted, numbers or short texts, are compared in one step."""
+"""How many comparisons of sort keys (numbers or short texts) count as one step."""
 
 LIST_STEPS = 3
-"""Steps for a list inside of a list that is flattened, besides those for its items."""
+"""Steps for each flattened list, in addition to those for its items."""
 
 
 def sorted_by(budget: Budget, items: list[Value], keys: list[Value]) -> CelList:
-    """Sort items by their keys, which must be of one kind that has an order. Equal ones stay as they are.
+    """Sort items by their keys, which must be of one ordered kind. Items with equal keys keep their order.
 
-    :raises EvaluationError: if the keys are not such
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if the keys are of several kinds, or of one without an order
+    :raises TooManySteps: if the steps are used up
     """
     budget.take(1 + len(keys))
     longest = 0
     for key in keys:
-        if not comparable(key, key):
+        if not are_comparable(key, key):
             raise EvaluationError(f"cannot sort by {key_kind(key)}")
         if type(key) is not type(keys[0]):
             raise EvaluationError(f"cannot sort {key_kind(keys[0])} together with {key_kind(key)}")
@@ -84,7 +84,7 @@ def _reverse(budget: Budget, items: list[Value]) -> CelList:
 
 
 def _distinct(budget: Budget, items: list[Value]) -> CelList:
-    """Keep the first of each equal items."""
+    """Keep the first of equal items."""
     seen = Members(budget)
     return CelList(item for item in items_of(items) if seen.add(item))
 
@@ -98,4 +98,4 @@ LISTS_PROFILE: Declarations = {
     "list.distinct()": Counted(_distinct),
     "lists.range(int)": Counted(_range),
 }
-"""Every function of the profile, by signature."""
+"""All functions of the profile, by signature."""

@@ -1,4 +1,4 @@
-"""The values that literals represent: numbers, strings and bytes with their escapes."""
+"""The values of literals: numbers, strings and bytes with their escapes."""
 
 import re
 
@@ -13,11 +13,11 @@ _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 
 
 class BadLiteral(Exception):
-    """A literal represents nothing; the text says why."""
+    """A literal has no value; the message is the reason."""
 
 
-def whole(text: str, *, negative: bool) -> int:
-    """Read an int literal, with the sign before it.
+def read_int(text: str, *, negative: bool) -> int:
+    """Read an int literal; ``negative`` if it has a minus sign.
 
     :raises BadLiteral: if it does not fit 64 bits
     """
@@ -28,7 +28,7 @@ def whole(text: str, *, negative: bool) -> int:
     return number
 
 
-def unsigned(text: str) -> UInt:
+def read_uint(text: str) -> UInt:
     """Read a uint literal.
 
     :raises BadLiteral: if it does not fit 64 bits
@@ -45,8 +45,8 @@ def _digits(text: str) -> int:
     return int(text, 16) if text[:2] == "0x" else int(text)
 
 
-def double(text: str, *, negative: bool) -> float:
-    """Read a double literal, with the sign before it.
+def read_double(text: str, *, negative: bool) -> float:
+    """Read a double literal; ``negative`` if it has a minus sign.
 
     :raises BadLiteral: if it is beyond the finite doubles
     """
@@ -56,7 +56,7 @@ def double(text: str, *, negative: bool) -> float:
     return -number if negative else number
 
 
-def text_or_bytes(literal: str, *, raw: bool) -> str | bytes:
+def read_text_or_bytes(literal: str, *, raw: bool) -> str | bytes:
     """Read a string or bytes literal, prefix and quotes included.
 
     :raises BadLiteral: if an escape in it has no meaning

@@ -1,4 +1,4 @@
-"""The macros: calls that are syntax of their own, told by name, place and number of arguments."""
+"""The macros: calls that have special syntax, recognised by name, receiver and number of arguments."""
 
 from collections.abc import Callable
 
@@ -18,17 +18,17 @@ _MACROS: dict[tuple[str, int], MacroName] = {
 _EXTREMES = ("greatest", "least")
 
 Refuse = Callable[[str, int], CelSyntaxError]
-"""Makes the error about an offset of the expression."""
+"""Takes a message and an offset of the expression; returns the error."""
 
 
-def expanded(call: Call, refuse: Refuse) -> Node:
-    """Return what a call represents: itself, unless it is a macro.
+def expand_macro(call: Call, refuse: Refuse) -> Node:
+    """Return the node that a macro call means, or the call itself if it is not a macro.
 
-    :raises CelSyntaxError: if a macro's arguments are not of its form; ``refuse`` makes it
+    :raises CelSyntaxError: if the arguments do not have the macro's form; ``refuse`` makes the error
     """
     arguments, target = call.arguments, call.target
     if target is None:
-        return _presence(call, refuse) if call.function == "has" and len(arguments) == 1 else call
+        return _expand_has(call, refuse) if call.function == "has" and len(arguments) == 1 else call
     if call.function in _EXTREMES and isinstance(target, Name) and target.name == "math" and not arguments:
         raise refuse(f"math.{call.function}() needs at least one number", call.at)
     macro = _MACROS.get((call.function, len(arguments)))
@@ -41,7 +41,7 @@ def expanded(call: Call, refuse: Refuse) -> Node:
     return Comprehension(call.at, macro, target, variable.name, condition, arguments[-1])
 
 
-def _presence(call: Call, refuse: Refuse) -> Node:
+def _expand_has(call: Call, refuse: Refuse) -> Node:
     field = call.arguments[0]
     if not isinstance(field, Select):
         raise refuse("has() looks for a member: write it like has(vars.name)", call.arguments[0].at)

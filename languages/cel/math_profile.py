@@ -14,7 +14,7 @@ _BITS = 64
 
 
 def _extreme(name: str, better: Callable[[Value, Value], bool]) -> Counted:
-    """Return the first number of a list that no other is better than."""
+    """Return the function that finds the best number of a list, the first of equal ones."""
 
     def find(budget: Budget, numbers: list[Value]) -> Value:
         budget.take(len(numbers))
@@ -37,7 +37,7 @@ def _same(number: Value) -> Value:
 
 
 def _whole_or_not_finite(function: Callable[[float], int]) -> Callable[[float], float]:
-    """Round a double to a whole one of the same sign; infinities and NaN stay."""
+    """Round doubles to whole ones of the same sign; infinities and NaN are returned unchanged."""
     return lambda value: math.copysign(float(function(value)), value) if math.isfinite(value) else value
 
 
@@ -100,4 +100,4 @@ MATH: Declarations = {
     "math.bitShiftRight(int, int)": lambda value, count: _to_signed(_shift(value, count, left=False)),
     "math.bitShiftRight(uint, int)": lambda value, count: UInt(_shift(value, count, left=False)),
 }
-"""Every function of the profile, by signature. More than one argument of greatest and least come as a list."""
+"""All functions of the profile, by signature. Several arguments of greatest and least are passed as a list."""

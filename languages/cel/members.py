@@ -1,11 +1,11 @@
-"""Reading the members of lists and maps, data or made by an expression: where a number of the data becomes a double."""
+"""Reading the members of lists and maps. Here an int that was read from data becomes a double."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
 
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.values import (
     LISTS,
     MAPS,
@@ -19,24 +19,24 @@ from callboard.languages.cel.values import (
 )
 
 KEYS_LISTED_MAX = 8
-"""How many keys an error about a missing one lists at most."""
+"""The greatest number of keys that an error about a missing key lists."""
 
 KEYS_COMPARED_MAX = 200
 KEY_COMPARED_CHARS_MAX = 60
-"""How many keys are looked through for the one that was meant, and how long it and they may be."""
+"""How many keys are compared with a missing one, and how long keys may be, in characters."""
 
 
 class BoolKey(Enum):
-    """A boolean as a map's key. In a Python dict True would be the same key as 1."""
+    """A boolean as a map's key, because in a Python dict True is the same key as 1."""
 
     FALSE = False
     TRUE = True
 
 
 def stored_key(key: Value) -> Value:
-    """Return a key as `CelMap` keeps it.
+    """Return a key in the form that `CelMap` stores.
 
-    :raises EvaluationError: if a value of this kind is not a key
+    :raises EvaluationError: if values of this kind cannot be keys
     """
     kept = type(key)
     if kept is str or kept is int or kept is UInt:
@@ -47,12 +47,12 @@ def stored_key(key: Value) -> Value:
 
 
 def key_value(stored: Value) -> Value:
-    """Return the key that a stored one represents."""
+    """Return a stored key as a CEL value."""
     return stored.value if type(stored) is BoolKey else stored
 
 
 def key_kind(value: Value) -> str:
-    """Name a value's kind with its article."""
+    """Return the name of a value's kind with its article."""
     name = kind(value)
     return name if name in ("null", "bytes") else f"an {name}" if name == "int" else f"a {name}"
 
@@ -84,7 +84,7 @@ def select(value: Value, field: str) -> Value:
 
 
 def has(value: Value, field: str) -> bool:
-    """Say whether there is a ``value.field``.
+    """Return whether ``value.field`` exists.
 
     :raises EvaluationError: if the value is not a map
     """
@@ -96,7 +96,7 @@ def has(value: Value, field: str) -> bool:
 def index(value: Value, at: Value) -> Value:
     """Return ``value[at]``.
 
-    :raises EvaluationError: if the member does not exist, or the two do not go together
+    :raises EvaluationError: if the member does not exist, or the value cannot be indexed by ``at``
     """
     if type(value) in LISTS:
         member = value[_position(at, value)]
@@ -125,13 +125,13 @@ def _sought_key(key: Value) -> Value:
 
 
 def contains_key(value: dict[Value, Value], key: Value) -> bool:
-    """Say whether a map has a key. Numbers of all kinds are one key if they are equal."""
+    """Return whether a map has a key. Equal numbers of different kinds are the same key."""
     return _sought_key(key) in value
 
 
 def no_such_key(value: dict[Value, Value], key: Value) -> EvaluationError:
-    """Make the error about a key that is not there."""
-    return EvaluationError(lambda: f"no such key: {shown(key)} ({_keys_hint(value, key)})")
+    """Return the error of a missing key."""
+    return EvaluationError(lambda: f"no such key: {show_value(key)} ({_keys_hint(value, key)})")
 
 
 def _keys_hint(value: dict[Value, Value], key: Value) -> str:
@@ -141,6 +141,6 @@ def _keys_hint(value: dict[Value, Value], key: Value) -> str:
     short = [name for name in known if len(name) <= KEY_COMPARED_CHARS_MAX]
     sought = str(key)
     if len(sought) <= KEY_COMPARED_CHARS_MAX and (meant := get_close_matches(sought, short, n=1, cutoff=0.75)):
-        return f"did you mean {shown(meant[0])}?"
-    listed = ", ".join(shown(name)[1:-1] for name in sorted(known)[:KEYS_LISTED_MAX])
+        return f"did you mean {show_value(meant[0])}?"
+    listed = ", ".join(show_value(name)[1:-1] for name in sorted(known)[:KEYS_LISTED_MAX])
     return f"there are: {listed}, …" if len(value) > KEYS_LISTED_MAX else f"there are: {listed}"

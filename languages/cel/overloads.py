@@ -1,11 +1,11 @@
-"""Functions by the kinds of their arguments: how they are declared, and how a call finds the one it means.
+"""Overloaded functions: their declaration, and the selection of an overload by the kinds of a call's arguments.
 
 A profile declares its functions as a table from signature to Python function:
 
     {"string.charAt(int)": char_at, "math.ceil(double)": ceil, "size(list)": size}
 
-Before the dot stands the kind of the receiver, or a namespace; ``any`` is every kind. A function whose work grows with
-its arguments is declared as `Counted`.
+The part before the dot is the kind of the receiver, or a namespace; ``any`` means every kind. A function whose work
+grows with its arguments is declared as `Counted`.
 """
 
 import re
@@ -22,7 +22,7 @@ from callboard.languages.cel.values import KINDS, Value
 
 
 class Counted(Struct, frozen=True):
-    """A function that is handed the budget of the evaluation before its arguments, and counts its steps there."""
+    """A function that takes the budget of the evaluation as its first argument, and counts its steps."""
 
     function: Callable[Concatenate[Budget, ...], Value]
 
@@ -31,11 +31,11 @@ Implementation = Callable[..., Value] | Counted
 Declarations = Mapping[str, Implementation]
 
 Dispatch = dict[tuple[type, ...], Implementation]
-"""What to call, by the exact types of the arguments, the receiver first."""
+"""The implementations by the exact types of the arguments, the receiver first."""
 
 PARSED_STEPS = 10
 PARSED_CHAR_STEPS = 4
-"""Steps for a text that is read by its parts, and for each of its characters."""
+"""Steps for a text that is parsed, and for each of its characters."""
 
 _SIGNATURE = re.compile(r"(?:([\w]+)\.)?(\w+)\(([\w, ]*)\)")
 _TEXTS = frozenset((str, bytes))
@@ -58,7 +58,7 @@ class Functions:
     def _declare(self, signature: str, implementation: Implementation) -> None:
         match = _SIGNATURE.fullmatch(signature)
         if match is None:
-            raise ValueError(f"{signature!r} is no signature")
+            raise ValueError(f"invalid signature {signature!r}; expected one like 'string.charAt(int)'")
         before, name, inside = match.groups()
         kinds = [part.strip() for part in inside.split(",") if part.strip()]
         if before in _KINDS:
@@ -70,36 +70,36 @@ class Functions:
             table[types] = implementation
 
     def plain(self, name: str, count: int) -> Dispatch:
-        """Return the overloads of ``name(…)`` with so many arguments; none if none exists."""
+        """Return the overloads of ``name(…)`` with ``count`` arguments; empty if the function does not exist."""
         return self._plain.get((name, count), {})
 
     def member(self, name: str, count: int) -> Dispatch:
-        """Return the overloads of ``receiver.name(…)``, the receiver counted among the arguments."""
+        """Return the overloads of ``receiver.name(…)``; ``count`` includes the receiver."""
         return self._members.get((name, count), {})
 
 
-def of_texts(function: Callable[..., Value]) -> Counted:
-    """Declare a function that goes once through the texts and bytes among its arguments."""
+def count_texts(function: Callable[..., Value]) -> Counted:
+    """Declare a function that reads the texts and bytes among its arguments once, and count their length."""
 
-    def counted(budget: Budget, *arguments: Value) -> Value:
+    def count_and_call(budget: Budget, *arguments: Value) -> Value:
         budget.take_text(sum([len(argument) for argument in arguments if type(argument) in _TEXTS]))
         return function(*arguments)
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
-def parsed(function: Callable[[str], Value]) -> Counted:
-    """Declare a function that reads an instant, a duration or the like out of a short text."""
+def count_parsing(function: Callable[[str], Value]) -> Counted:
+    """Declare a function that parses a short text, such as a timestamp or a duration, and count its steps."""
 
-    def counted(budget: Budget, text: str) -> Value:
+    def count_and_call(budget: Budget, text: str) -> Value:
         budget.take(PARSED_STEPS + PARSED_CHAR_STEPS * len(text))
         return function(text)
 
-    return Counted(counted)
+    return Counted(count_and_call)
 
 
 def no_overload(name: str, arguments: tuple[Value, ...], *, member: bool) -> EvaluationError:
-    """Make the error about a call that no overload is for."""
+    """Return the error of a call that no overload matches."""
     kinds = [key_kind(argument) for argument in arguments]
     if member:
         return EvaluationError(f"no such call: {kinds[0]} with .{name}({', '.join(kinds[1:])})")

@@ -1,29 +1,40 @@
-"""A parser by precedence: an expression's tokens as a tree of `syntax` nodes."""
+"""A precedence parser: turns an expression's tokens into a tree of `syntax` nodes."""
 
-from callboard.languages.cel.errors import CelSyntaxError, shown
+from callboard.languages.cel.errors import CelSyntaxError, show_value
 from callboard.languages.cel.lexer import KEYWORDS, RESERVED, Token, syntax_error, tokens
-from callboard.languages.cel.literals import BadLiteral, double, text_or_bytes, unsigned, whole
-from callboard.languages.cel.macros import expanded
-from callboard.languages.cel.operators import PRECEDENCE, joined
+from callboard.languages.cel.literals import BadLiteral, read_double, read_int, read_text_or_bytes, read_uint
+from callboard.languages.cel.macros import expand_macro
 from callboard.languages.cel.syntax import (
+    Arithmetic,
     Call,
     Choose,
     Index,
     ListOf,
     Literal,
+    Logic,
     MapOf,
     Name,
     Node,
+    Relation,
     Select,
     Unary,
     children,
 )
 
 DEPTH_MAX = 100
-"""How deep the nodes of an expression may nest. Chains of one operator, however long, are one node."""
+"""How deep the nodes of an expression may nest. A chain of one operator is one node, whatever its length."""
 
 NESTING_MAX = 2 * DEPTH_MAX
-"""How deep the parser itself may go; it also counts parentheses."""
+"""How deep the parser may recurse; it also counts parentheses."""
+
+_PRECEDENCE: dict[str, int] = {
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("<", "<=", ">=", ">", "==", "!=", "in"), 3),
+    **dict.fromkeys(("+", "-"), 4),
+    **dict.fromkeys(("*", "/", "%"), 5),
+}
+"""Operators with a higher number bind stronger. All operators group from left to right."""
 
 _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 
@@ -31,11 +42,11 @@ _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "null": None
 def parse(source: str) -> Node:
     """Parse an expression.
 
-    :raises CelSyntaxError: if it is none, or too long or too deep
+    :raises CelSyntaxError: if the text is not an expression, or too long, or nested too deep
     """
     parser = _Parser(source)
     node = parser.whole()
-    # Each level takes a token at least.
+    # Each level has at least one token.
     pending = [(node, 1)] if parser.count > DEPTH_MAX else []
     while pending:
         node_below, depth = pending.pop()
@@ -73,11 +84,11 @@ class _Parser:
         return syntax_error(self._source, message, at)
 
     def _unexpected_token(self, expected: str) -> CelSyntaxError:
-        found = "the expression ends" if self._now.kind == "end" else f"found {shown(self._now.text)}"
+        found = "the expression ends" if self._now.kind == "end" else f"found {show_value(self._now.text)}"
         return self._refuse(f"{found} where {expected} should be", self._now.at)
 
     def _take(self, text: str) -> bool:
-        """Step over a mark if it is next. (A string of that text is not a mark, its token has quotes.)"""
+        """Skip a mark if it is next. (A string with the same content has quotes in its token.)"""
         if self._now.text == text:
             self._next += 1
             return True
@@ -108,15 +119,15 @@ class _Parser:
     def _binary(self, least: int) -> Node:
         self._enter()
         left = self._operand()
-        while (precedence := PRECEDENCE.get(self._now.text, 0)) >= least:
+        while (precedence := _PRECEDENCE.get(self._now.text, 0)) >= least:
             token = self._now
             self._next += 1
-            left = joined(token, left, self._binary(precedence + 1))
+            left = _join_operands(token, left, self._binary(precedence + 1))
         self._nesting -= 1
         return left
 
     def _operand(self) -> Node:
-        """Read an operand with its signs. Signs of one kind cancel each other out in pairs, as the grammar has it."""
+        """Read an operand with its signs. By the grammar, signs of one kind cancel each other out in pairs."""
         sign = self._now
         signs = 0
         while sign.text in ("!", "-") and self._now.text == sign.text:
@@ -146,7 +157,7 @@ class _Parser:
             self._next -= 1
             raise self._unexpected_token("a member's name (one that is no plain word is read as value['name'])")
         if self._now.text == "(":
-            return expanded(Call(name.at, name.text, node, self._arguments()), self._refuse)
+            return expand_macro(Call(name.at, name.text, node, self._arguments()), self._refuse)
         if self._now.text == "{" and isinstance(node, Name | Select):
             raise self._no_messages()
         return Select(name.at, node, name.text)
@@ -187,7 +198,7 @@ class _Parser:
         if token.text in RESERVED:
             raise self._refuse(f"{token.text!r} is a reserved word and cannot be a name", token.at)
         if self._now.text == "(":
-            return expanded(Call(token.at, token.text, None, self._arguments()), self._refuse)
+            return expand_macro(Call(token.at, token.text, None, self._arguments()), self._refuse)
         if self._now.text == "{":
             raise self._no_messages()
         return Name(token.at, token.text, absolute)
@@ -201,17 +212,17 @@ class _Parser:
         try:
             match token.kind:
                 case "int":
-                    return Literal(token.at, whole(token.text, negative=negative))
+                    return Literal(token.at, read_int(token.text, negative=negative))
                 case "uint":
-                    return Literal(token.at, unsigned(token.text))
+                    return Literal(token.at, read_uint(token.text))
                 case _:
-                    return Literal(token.at, double(token.text, negative=negative))
+                    return Literal(token.at, read_double(token.text, negative=negative))
         except BadLiteral as bad:
             raise self._refuse(str(bad), token.at) from None
 
     def _text(self, token: Token) -> Node:
         try:
-            return Literal(token.at, text_or_bytes(token.text, raw=token.kind == "raw"))
+            return Literal(token.at, read_text_or_bytes(token.text, raw=token.kind == "raw"))
         except BadLiteral as bad:
             raise self._refuse(str(bad), token.at) from None
 
@@ -243,3 +254,21 @@ class _Parser:
             if not self._take(",") and self._now.text != "}":
                 raise self._unexpected_token("',' or '}'")
         return MapOf(at, entries)
+
+
+def _join_operands(token: Token, left: Node, right: Node) -> Node:
+    """Join two operands to a node; if the left one is a chain of the same precedence, extend it."""
+    at, operator = token.at, token.text
+    match _PRECEDENCE[operator]:
+        case 1 | 2:
+            if isinstance(left, Logic) and left.operator == operator:
+                left.operands.append(right)
+                return left
+            return Logic(at, operator, [left, right])
+        case 3:
+            return Relation(at, operator, left, right)
+        case precedence:
+            if isinstance(left, Arithmetic) and _PRECEDENCE[left.rest[0][0]] == precedence:
+                left.rest.append((operator, right))
+                return left
+            return Arithmetic(at, left, [(operator, right)])

@@ -1,4 +1,4 @@
-"""An expression, compiled: the door to this engine."""
+"""Compiled expressions: the entry point of this engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.compiler import Compiler
-from callboard.languages.cel.convert import to_data
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError
+from callboard.languages.cel.json_data import to_data
 from callboard.languages.cel.parser import parse
 from callboard.languages.cel.scope import Clock, Run
 from callboard.languages.cel.syntax import Node
@@ -19,32 +19,32 @@ __all__ = ["Budget", "Clock", "Program", "compile"]
 
 
 PROGRAMS_KEPT_MAX = 2_048
-"""How many compiled expressions are kept: those of a definition are compiled once, and looked at several times."""
+"""How many compiled expressions are cached, because checks and runs of a definition compile the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. It keeps nothing from one evaluation to the next."""
+    """A compiled expression. Evaluations share no state."""
 
     source: str
     tree: Node = field(repr=False)
     roots: frozenset[str]
-    """The names that must be bound, whichever way the evaluation goes."""
+    """The names of the bindings that the expression mentions."""
     unknown_functions: frozenset[str]
-    """Functions it calls that do not exist: a call of one is an evaluation error."""
+    """The functions it calls that do not exist; calling one is an evaluation error."""
     _run: Run = field(repr=False)
     _slots: int = field(repr=False)
     _weight: int = field(repr=False)
-    """How many steps its nodes take, each once."""
+    """The steps of its nodes, each counted once."""
 
     def evaluate(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> JSON:
-        """Evaluate against bindings of plain JSON data: dict, list, str, int, float, bool and None, no subclasses.
+        """Evaluate against bindings of plain JSON data: dict, list, str, int, float, bool and None, without subclasses.
 
-        The result is data again; parts of the bindings that pass through are not copied. Expressions that are
-        evaluated in one go may share a budget.
+        The result is data too; parts of the bindings in it are not copied. Expressions that are evaluated together may
+        share a budget.
 
-        :raises EvaluationError: if there is no value
-        :raises Unrepresentable: if the value has no form as data
+        :raises EvaluationError: if the expression has no value
+        :raises Unrepresentable: if its value cannot be data
         """
         budget = budget or Budget()
         value = self.value(bindings, clock, budget)
@@ -56,9 +56,9 @@ class Program:
             raise EvaluationError("the value is nested too deep") from None
 
     def value(self, bindings: Mapping[str, JSON], clock: Clock, budget: Budget | None = None) -> Value:
-        """Evaluate likewise, to the value as CEL has it: a predicate needs no more than whether it is True.
+        """Evaluate to a CEL value, without the conversion to data, which a predicate does not need.
 
-        :raises EvaluationError: if none exists
+        :raises EvaluationError: if the expression has no value
         """
         budget = budget or Budget()
         try:
@@ -72,7 +72,7 @@ class Program:
 
 @lru_cache(PROGRAMS_KEPT_MAX)
 def compile(source: str) -> Program:
-    """Compile an expression, without its delimiters.
+    """Compile an expression; ``source`` has no delimiters.
 
     :raises CelSyntaxError: if the text is not an expression
     """

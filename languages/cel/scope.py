@@ -1,4 +1,4 @@
-"""What an expression is evaluated in: one list, made again for each evaluation, that every closure is handed."""
+"""The scope of an evaluation: one list, made for each evaluation and passed to every closure."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,19 +7,19 @@ from typing import Any, Protocol
 from callboard.languages.cel.values import Value
 
 Scope = list[Any]
-"""Bindings, clock, the budget of the evaluation; then the variables of the comprehensions, one slot each."""
+"""The bindings, the clock and the budget of the evaluation; then one slot for each variable of comprehensions."""
 
 BINDINGS, CLOCK, BUDGET, FIRST_SLOT = 0, 1, 2, 3
 
 Run = Callable[[Scope], Value]
-"""An expression, compiled: give it a scope, it gives its value or raises `EvaluationError` or `TooManySteps`."""
+"""A compiled expression: takes a scope, returns its value or raises `EvaluationError` or `TooManySteps`."""
 
 
 class Clock(Protocol):
-    """Where ``now()`` and ``wallTime()`` read the time. Both give an aware datetime; neither is asked without need."""
+    """The source of ``now()`` and ``wallTime()``. Both return an aware datetime, and are called only when needed."""
 
     def now(self) -> datetime:
-        """Return the instant at which the construct that evaluates was entered."""
+        """Return the instant at which the construct with the expression was entered."""
         ...
 
     def wall_time(self) -> datetime:

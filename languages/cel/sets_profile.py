@@ -1,4 +1,4 @@
-"""The ``sets`` extension, as cel-go documents it (``ext/README.md``): lists, taken as sets."""
+"""The ``sets`` extension, as cel-go documents it (``ext/README.md``): lists treated as sets."""
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.comparison import members_of
@@ -26,4 +26,4 @@ SETS: Declarations = {
     "sets.equivalent(list, list)": Counted(_equivalent),
     "sets.intersects(list, list)": Counted(_intersects),
 }
-"""Every function of the profile, by signature."""
+"""All functions of the profile, by signature."""

@@ -6,36 +6,36 @@ from decimal import Decimal
 
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.conversions import bytes_of_text
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.members import index, items_of, key_kind, keys_of
 from callboard.languages.cel.temporal import NS, timestamp_text
 from callboard.languages.cel.values import LISTS, MAPS, NUMBERS, Duration, Timestamp, TypeValue, UInt, Value
 
 PRECISION_MAX = 100
-"""How many digits after the point can be asked for."""
+"""The greatest precision: digits after the point."""
 
 PRECISION = 6
-"""How many there are if none are asked for."""
+"""The default precision."""
 
 WRITTEN_STEPS = 8
-"""Steps for each clause, and for each value that one writes."""
+"""Steps for each clause, and for each value that a clause writes."""
 
 BYTES_PER_STEP = 2
-"""How many bytes are one step, where each may be no UTF-8."""
+"""How many bytes count as one step when they are decoded, because each may be invalid UTF-8."""
 
 Write = Callable[[Value, int, Budget], str]
-"""Writes a value with so many digits after the point."""
+"""Takes a value, a precision (digits after the point) and the budget; returns the text."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?(.)?)", re.DOTALL)
 _BROKEN = re.compile(rb"\xef\xbf\xbd(?:\xef\xbf\xbd)+")
 _INTEGERS = frozenset((int, UInt))
 
 
-def formatted(budget: Budget, pattern: str, arguments: list[Value]) -> str:
-    """Fill a pattern's clauses with the arguments, in order.
+def fill_format(budget: Budget, pattern: str, arguments: list[Value]) -> str:
+    """Replace a pattern's clauses with the arguments, in order.
 
-    :raises EvaluationError: if a clause is unknown, or has no argument, or one that it cannot write
-    :raises TooManySteps: if it takes too many
+    :raises EvaluationError: if a clause is unknown, or its argument is missing or of a kind that it cannot write
+    :raises TooManySteps: if the steps are used up
     """
     budget.take_text(len(pattern))
     budget.take(len(arguments))
@@ -48,13 +48,15 @@ def formatted(budget: Budget, pattern: str, arguments: list[Value]) -> str:
         precision, letter = match[1], match[2]
         write = _CLAUSES.get(letter or "")
         if write is None or precision == "":
-            raise EvaluationError(f"{shown(match[0])} is no clause of format(); there are %s %d %f %e %x %X %o %b %%")
+            raise EvaluationError(
+                f"{show_value(match[0])} is no clause of format(); there are %s %d %f %e %x %X %o %b %%"
+            )
         if precision is not None and (len(precision) > 4 or int(precision) > PRECISION_MAX):
-            raise EvaluationError(f"{shown(match[0])} asks for more than {PRECISION_MAX} digits")
+            raise EvaluationError(f"{show_value(match[0])} asks for more than {PRECISION_MAX} digits")
         try:
             value = next(values)
         except StopIteration:
-            raise EvaluationError(f"format() has no argument left for {shown(match[0])}") from None
+            raise EvaluationError(f"format() has no argument left for {show_value(match[0])}") from None
         return write(value, PRECISION if precision is None else int(precision), budget)
 
     return _CLAUSE.sub(fill, pattern)
@@ -73,7 +75,7 @@ def _not_finite(value: Value) -> str | None:
 
 
 def plain_number(value: Value) -> str:
-    """Write a number in full, with no exponent and no needless digits: ``5``, ``0.000001``."""
+    """Write a number without an exponent and without needless digits: ``5``, ``0.000001``."""
     if type(value) in _INTEGERS:
         return str(int(value))
     return _not_finite(value) or f"{Decimal(repr(value)):f}".removesuffix(".0")
@@ -82,7 +84,7 @@ def plain_number(value: Value) -> str:
 def text(value: Value, budget: Budget) -> str:
     """Write any value, as the clause ``%s`` does.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     budget.take(WRITTEN_STEPS)
     if type(value) is str:

@@ -6,16 +6,16 @@ from callboard.languages.cel.arithmetic import ITEMS_PER_STEP, check_size
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import EvaluationError
 from callboard.languages.cel.members import items_of, key_kind
-from callboard.languages.cel.overloads import Counted, Declarations, of_texts
-from callboard.languages.cel.string_format import formatted
+from callboard.languages.cel.overloads import Counted, Declarations, count_texts
+from callboard.languages.cel.string_format import fill_format
 from callboard.languages.cel.text_search import count_search, find, find_last
 from callboard.languages.cel.values import SIZE_MAX, CelList, Value
 
 SLOW_CHARS_PER_STEP = 4
-"""How many characters are one step, where they are looked up one by one."""
+"""How many characters count as one step when they are looked up one by one."""
 
 PIECES_PER_STEP = 8
-"""How many occurrences of a part are one step, where a text is cut or put together again at each."""
+"""How many occurrences of a part count as one step when a text is split or joined at each."""
 
 _WHITE = "".join(map(chr, (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F)))
 WHITE_SPACE = _WHITE + "\u205f\u3000"
@@ -46,7 +46,7 @@ def _index_of(budget: Budget, text: str, part: str, start: int = 0) -> int:
 
 
 def _last_index_until(budget: Budget, text: str, part: str, last: int) -> int:
-    """Find the last occurrence that begins at ``last`` or before; a ``last`` beyond the text finds nothing."""
+    """Find the last occurrence that begins at ``last`` or before; return -1 if ``last`` is beyond the text."""
     if last < 0:
         raise _out_of_range(last, text)
     if not part:
@@ -122,7 +122,7 @@ def _trim(budget: Budget, text: str) -> str:
 
 
 def _count_slowly(budget: Budget, text: str) -> None:
-    """Count going through a text where it takes longer if the text is not ASCII alone."""
+    """Count a pass over a text; it takes longer if the text is not ASCII."""
     if text.isascii():
         budget.take_text(len(text))
     else:
@@ -141,13 +141,13 @@ STRINGS: Declarations = {
     "string.replace(string, string, int)": Counted(_replace),
     "string.split(string)": Counted(_split),
     "string.split(string, int)": Counted(_split),
-    "string.substring(int)": of_texts(_substring),
-    "string.substring(int, int)": of_texts(_substring),
+    "string.substring(int)": count_texts(_substring),
+    "string.substring(int, int)": count_texts(_substring),
     "string.trim()": Counted(_trim),
-    "string.reverse()": of_texts(lambda text: text[::-1]),
-    "string.format(list)": Counted(formatted),
+    "string.reverse()": count_texts(lambda text: text[::-1]),
+    "string.format(list)": Counted(fill_format),
     "list.join()": Counted(_join),
     "list.join(string)": Counted(_join),
     "strings.quote(string)": Counted(_quote),
 }
-"""Every function of the profile, by signature."""
+"""All functions of the profile, by signature."""

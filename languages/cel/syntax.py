@@ -1,4 +1,4 @@
-"""The syntax of an expression as a tree of nodes. ``at`` is the offset in the text that a node is told by."""
+"""The nodes of an expression's syntax tree. ``at`` is the offset in the text that errors about a node show."""
 
 from collections.abc import Iterator
 from typing import Literal as OneOf
@@ -9,7 +9,7 @@ from callboard.languages.cel.values import Value
 
 
 class Literal(Struct):
-    """A value written out."""
+    """A literal value."""
 
     at: int
     value: Value
@@ -87,7 +87,7 @@ class Arithmetic(Struct):
 
 
 class Relation(Struct):
-    """``left < right`` and its like, ``in`` among them."""
+    """``left < right`` and the other relations, including ``in``."""
 
     at: int
     operator: str
@@ -116,7 +116,7 @@ MacroName = OneOf["all", "exists", "exists_one", "map", "filter", "sortBy"]
 
 
 class Comprehension(Struct):
-    """``source.macro(variable, body)``; of a ``map`` also ``source.map(variable, condition, body)``."""
+    """``source.macro(variable, body)``, or ``source.map(variable, condition, body)``."""
 
     at: int
     macro: MacroName
@@ -145,7 +145,7 @@ Node = (
 
 
 def children(node: Node) -> Iterator[Node]:
-    """Yield the nodes directly below one."""
+    """Yield the direct children of a node."""
     match node:
         case Literal() | Name():
             pass

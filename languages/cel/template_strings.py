@@ -1,8 +1,8 @@
-"""How an expression is in a document: a string that one pair of braces, ``{{ … }}``, spans as a whole.
+"""Expressions in documents: an expression is a string that one pair of braces, ``{{ … }}``, encloses completely.
 
-Source: page *Expressions*, section *The embedding*. Every other string is a literal, also one that only begins and
-ends like an expression: ``{{ a }} and {{ b }}``. To tell them apart the closing pair has to be found that belongs to
-the opening one, past the string literals, comments and braces of CEL between them.
+Source: page *Expressions*, section *The embedding*. Every other string is a literal, even if it begins and ends like an
+expression: ``{{ a }} and {{ b }}``. To distinguish them, this module finds the closing braces that match the opening
+ones, and skips string literals, comments and braces of CEL between them.
 """
 
 import re
@@ -31,9 +31,9 @@ _TOKEN = re.compile(
 
 
 def expression_body(text: str) -> str | None:
-    """Return what is between the braces if the whole string is one expression, or None if it is a literal.
+    """Return the text between the braces if the whole string is one expression, or None if it is a literal.
 
-    A body that CEL cannot read, such as one with an unclosed string, is still an expression: a wrong one.
+    If CEL cannot parse the body, for example because a string in it is not closed, it is still an expression.
     """
     if len(text) < 4 or not text.startswith(OPENING) or not text.endswith(CLOSING):
         return None
@@ -44,7 +44,7 @@ def expression_body(text: str) -> str | None:
 
 
 def expressions_in(value: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield where in a value, at any string leaf, an expression stands, and its body."""
+    """Yield the location and the body of each expression in a value."""
     match value:
         case str():
             if (body := expression_body(value)) is not None:
@@ -60,7 +60,7 @@ def expressions_in(value: JSON, location: Location = ()) -> Iterator[tuple[Locat
 
 
 def _closing(text: str) -> int | None:
-    """Return where the pair stands that closes the opening one, or None if the body never comes to it."""
+    """Return the offset of the braces that close the opening ones; None if the text ends before them."""
     depth = 0
     for token in _TOKEN.finditer(text, len(OPENING)):
         match token.lastgroup:

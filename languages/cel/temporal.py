@@ -1,18 +1,18 @@
-"""Timestamps and durations as text: RFC 3339, the seconds form of durations, ISO 8601; and their ranges."""
+"""Timestamps and durations: their ranges, and their texts in RFC 3339, in ISO 8601, and as durations in seconds."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
-from callboard.languages.cel.errors import EvaluationError, shown
+from callboard.languages.cel.errors import EvaluationError, show_value
 from callboard.languages.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
 
 NS = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds per second."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMESTAMP_MIN_S = -62_135_596_800
 TIMESTAMP_MAX_S = 253_402_300_799
-"""The first second of the year 1 and the last of 9999, from 1970."""
+"""The first second of the year 1 and the last of 9999, in seconds since 1970."""
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?"
@@ -28,16 +28,16 @@ _ISO = re.compile(
     re.ASCII,
 )
 DIGITS_MAX = 40
-"""How many digits a number in a duration's text may have."""
+"""The greatest number of digits of a number in a duration."""
 
 CHARS_MAX = 1_000
-"""How long the text of an instant or a duration may be, in characters."""
+"""The greatest length of a timestamp or duration, in characters."""
 
 
 def checked_timestamp(ns: int) -> Timestamp:
-    """Make a timestamp.
+    """Return a timestamp, given in nanoseconds since 1970.
 
-    :raises EvaluationError: if it is outside of the years 1 to 9999
+    :raises EvaluationError: if it is outside the years 1 to 9999
     """
     if not TIMESTAMP_MIN_S * NS <= ns < (TIMESTAMP_MAX_S + 1) * NS:
         raise EvaluationError("a timestamp lies between the years 1 and 9999")
@@ -45,9 +45,9 @@ def checked_timestamp(ns: int) -> Timestamp:
 
 
 def checked_duration(ns: int) -> Duration:
-    """Make a duration.
+    """Return a duration, given in nanoseconds.
 
-    :raises EvaluationError: if its nanoseconds do not fit 64 bits
+    :raises EvaluationError: if they do not fit 64 bits
     """
     if not INT_MIN <= ns <= INT_MAX:
         raise EvaluationError("a duration has 64 bits of nanoseconds, about 292 years")
@@ -61,17 +61,17 @@ def of_datetime(instant: datetime) -> Timestamp:
 
 
 def to_datetime(timestamp: Timestamp) -> datetime:
-    """Return a timestamp in UTC, cut to microseconds."""
+    """Return a timestamp as a datetime in UTC, truncated to microseconds."""
     return EPOCH + timedelta(seconds=timestamp.ns // NS, microseconds=timestamp.ns % NS // 1000)
 
 
 def read_timestamp(text: str) -> Timestamp:
-    """Read RFC 3339. A leap second is the second after it.
+    """Parse an RFC 3339 timestamp. A leap second is read as the second after it.
 
-    :raises EvaluationError: if the text is none
+    :raises EvaluationError: if the text is not a timestamp
     """
     match = _RFC3339.fullmatch(text) if len(text) <= CHARS_MAX else None
-    bad = EvaluationError(f"{shown(text)} is no timestamp; one is written like 2024-01-15T09:30:00Z")
+    bad = EvaluationError(f"{show_value(text)} is no timestamp; one is written like 2024-01-15T09:30:00Z")
     if match is None:
         raise bad
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
@@ -91,7 +91,7 @@ def read_timestamp(text: str) -> Timestamp:
 
 
 def timestamp_text(timestamp: Timestamp) -> str:
-    """Write RFC 3339 in UTC, with as many digits of the second as it takes."""
+    """Write a timestamp as RFC 3339 in UTC, with as many digits of the second as needed."""
     whole = EPOCH + timedelta(seconds=timestamp.ns // NS)
     return f"{whole.year:04}-{whole:%m-%dT%H:%M:%S}{_fraction(timestamp.ns % NS)}Z"
 
@@ -101,20 +101,20 @@ def _fraction(ns: int) -> str:
 
 
 def read_duration(text: str) -> Duration:
-    """Read a duration such as ``1h30m`` or ``-1.5s``.
+    """Parse a duration such as ``1h30m`` or ``-1.5s``.
 
-    :raises EvaluationError: if the text is none
+    :raises EvaluationError: if the text is not a duration
     """
     sign = -1 if text[:1] == "-" else 1
     body = text[1:] if text[:1] in ("-", "+") else text
     at = ns = 0
     if len(text) > CHARS_MAX:
-        raise EvaluationError(f"{shown(text)} is no duration: it has more than {CHARS_MAX} characters")
+        raise EvaluationError(f"{show_value(text)} is no duration: it has more than {CHARS_MAX} characters")
     while (match := _DURATION_PART.match(body, at)) and len(match[1]) <= DIGITS_MAX:
         ns += _scale_number(match[1], _UNITS[match[2]])
         at = match.end()
     if body != "0" and (at < len(body) or not body):
-        raise EvaluationError(f"{shown(text)} is no duration; one is written like 1h30m, 90s or 500ms")
+        raise EvaluationError(f"{show_value(text)} is no duration; one is written like 1h30m, 90s or 500ms")
     return checked_duration(sign * ns)
 
 
@@ -130,7 +130,7 @@ def seconds_text(duration: Duration) -> str:
 
 
 def iso8601_text(duration: Duration) -> str:
-    """Write a duration as ISO 8601, hours the largest unit: ``PT26H``, ``PT0.5S``, ``-PT30S``, ``PT0S``."""
+    """Write a duration as ISO 8601 with hours as the largest unit: ``PT26H``, ``PT0.5S``, ``-PT30S``, ``PT0S``."""
     seconds, ns = divmod(abs(duration.ns), NS)
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
     parts = f"{hours}H" * bool(hours) + f"{minutes}M" * bool(minutes)
@@ -143,17 +143,17 @@ _ISO_UNITS = (7 * 86_400 * NS, 365 * 86_400 * NS, 30 * 86_400 * NS, 86_400 * NS,
 
 
 def read_iso8601(text: str) -> Duration:
-    """Read an ISO 8601 duration, with a sign before it or none. The smallest unit may have a fraction.
+    """Parse an ISO 8601 duration with an optional sign. The smallest unit may have a fraction.
 
-    Years and months have no fixed length: they count as 365 and 30 days.
+    Years and months count as 365 and 30 days.
 
-    :raises EvaluationError: if the text is none
+    :raises EvaluationError: if the text is not a duration
     """
     match = _ISO.fullmatch(text) if len(text) <= CHARS_MAX else None
     numbers = match.groups()[1:] if match else ()
     given = [number for number in numbers if number]
     fractional = any("." in number or "," in number for number in given[:-1])
     if match is None or not given or fractional or any(len(number) > DIGITS_MAX for number in given):
-        raise EvaluationError(f"{shown(text)} is no ISO 8601 duration; one is written like PT30S, PT1H30M or P1D")
+        raise EvaluationError(f"{show_value(text)} is no ISO 8601 duration; one is written like PT30S, PT1H30M or P1D")
     ns = sum(_scale_number(number, unit) for number, unit in zip(numbers, _ISO_UNITS, strict=True) if number)
     return checked_duration(-ns if match[1] == "-" else ns)

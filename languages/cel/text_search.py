@@ -1,40 +1,40 @@
-"""Looking for one text in another, counted. How long that takes hangs on both, and on which way one looks."""
+"""Text search with counted steps, which depend on the lengths of both texts."""
 
 from callboard.languages.cel.budget import Budget
 from callboard.lib.step_limits import CHARS_PER_STEP
 
 SHORT_CHARS = 30_000
-"""In a text shorter than this Python may compare every place with the whole of a part; a longer one it reads once."""
+"""In shorter texts, Python's search may compare the whole part at every position; it reads longer texts only once."""
 
 COMPARED_PER_STEP = 1_024
-"""How many characters are one step, where they are compared like this."""
+"""How many characters count as one step when the whole part is compared."""
 
 
 def contains(budget: Budget, text: str, part: str) -> bool:
-    """Say whether a part occurs in a text.
+    """Return whether a part occurs in a text.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     count_search(budget, text, part)
     return part in text
 
 
 def find(budget: Budget, text: str, part: str, start: int = 0) -> int:
-    """Return where a part occurs first, from a position on; -1 if it does not.
+    """Return the first position of a part at or after ``start``; -1 if the part does not occur.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     count_search(budget, text, part)
     return text.find(part, start)
 
 
 def find_last(budget: Budget, text: str, part: str) -> int:
-    """Return where a part occurs last; -1 if it does not.
+    """Return the last position of a part; -1 if the part does not occur.
 
-    Python's own search from the end compares every place with the whole of the part, however long the text is; so it
-    is the other way round that the text is read.
+    Python's search from the end compares the whole part at every position, also in long texts. Therefore this function
+    searches the reversed text from the start.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the steps are used up
     """
     budget.take_text(len(text) + len(part))
     count_search(budget, text, part)
@@ -43,9 +43,9 @@ def find_last(budget: Budget, text: str, part: str) -> int:
 
 
 def count_search(budget: Budget, text: str, part: str) -> None:
-    """Count what it takes to look for a part in a text.
+    """Count the steps of a search for a part in a text.
 
-    :raises TooManySteps: if it is too much
+    :raises TooManySteps: if the steps are used up
     """
     steps = 1 + len(text) // CHARS_PER_STEP
     if len(text) < SHORT_CHARS:

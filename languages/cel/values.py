@@ -1,4 +1,4 @@
-"""What a CEL value is in Python, and how the kinds are named.
+"""CEL values: their Python types and the names of their kinds.
 
 | CEL | Python |
 | --- | --- |
@@ -7,27 +7,27 @@
 | list, map | `CelList`, `CelMap`, or plain ``list`` and ``dict``: data |
 | timestamp, duration, type | `Timestamp`, `Duration`, `TypeValue` |
 
-Data stays as JSON gives it, and every number in it is a double, whatever Python holds: an ``int`` read out of a plain
-list or dict counts as a float. So nothing is converted before an expression runs; whoever reads a member of a container
-goes through `members`. Kinds are told by ``type(x) is``, never by ``isinstance``: True is not 1, and a uint not an int.
+Data keeps its JSON form, and every number in it is a double: an ``int`` in a plain list or dict counts as a float. So
+data need not be converted before an expression runs, but all code that reads members of containers must use `members`.
+Kinds are checked with ``type(x) is``, never with ``isinstance``, because True is not 1 and a uint is not an int.
 """
 
 from types import NoneType
 from typing import Any
 
 Value = Any
-"""A CEL value, as the table above has it."""
+"""A CEL value of a type in the table above."""
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 UINT_MAX = 2**64 - 1
 EXACT_MAX = 2**53
-"""Up to this magnitude every whole number is a double."""
+"""Up to this magnitude a double can hold every whole number."""
 
 SIZE_MAX = 10_000_000
-"""How many characters or bytes a value may have that an expression makes."""
+"""How many characters or bytes a text that an expression makes may have."""
 
 ITEMS_MAX = 1_000_000
-"""How many items a list may have that an expression makes."""
+"""How many items a list that an expression makes may have."""
 
 
 class UInt(int):
@@ -37,13 +37,13 @@ class UInt(int):
 
 
 class CelList(list[Value]):
-    """A list that an expression made: an int in it is an int."""
+    """A list made by an expression; an int in it is an int."""
 
     __slots__ = ()
 
 
 class CelMap(dict[Value, Value]):
-    """A map that an expression made: an int in it is an int. Its keys are as `members.stored_key` makes them."""
+    """A map made by an expression; an int in it is an int. `members.stored_key` makes its keys."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "duration": (Duration,),
     "type": (TypeValue,),
 }
-"""The Python types of each kind of value, by its short name."""
+"""The Python types of each kind, by its short name."""
 
 KIND_NAMES: dict[type, str] = {python: kind for kind, pythons in KINDS.items() for python in pythons}
 
@@ -139,12 +139,12 @@ def kind(value: Value) -> str:
 
 
 def type_of(value: Value) -> TypeValue:
-    """Return a value's type, as the function ``type`` does."""
+    """Return a value's type, as the CEL function ``type`` does."""
     return TYPE_VALUES[_LONG_NAMES.get(kind(value), kind(value))]
 
 
 def double_of(number: int) -> float:
-    """Return the double nearest to a whole number of the data; infinity where it is beyond them all."""
+    """Return the double nearest to a whole number of data; infinity if it is beyond the finite doubles."""
     try:
         return float(number)
     except OverflowError:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from callboard.languages.kit import Kit, named
+from callboard.languages.kit import Kit, find_fields
 
 
 def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
-    return {"entrypoint", "steps"} <= named(fields, source, ("entrypoint", "steps"))
+    return {"entrypoint", "steps"} <= find_fields(fields, source, ("entrypoint", "steps"))
 
 
 KIT = Kit(
@@ -17,6 +17,6 @@ KIT = Kit(
     fields=("$schema", "entrypoint", "steps", "flows"),
     authoring_module=f"{__name__}.authoring",
     templates=__name__,
-    providers_module=f"{__name__}.provider_contracts",
+    providers_module=f"{__name__}.provider_document",
     variables=True,
 )

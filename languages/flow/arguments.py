@@ -1,6 +1,7 @@
-"""Whether the arguments that are written out fit what they are for. They only fail where they are used: warnings.
+"""The check of literal arguments against the parameters of providers and flows.
 
-Of arguments with expressions in them, only what the expressions cannot change is told: names too many or too few.
+Arguments that do not fit fail only when they are used, so they are warnings. If arguments contain expressions, only
+violations that do not depend on the expressions are reported, such as missing or unknown names.
 """
 
 from callboard.languages.cel.template_strings import expressions_in
@@ -9,13 +10,13 @@ from callboard.languages.flow.validation import Schema, Violation
 from callboard.lib.json_types import JSON
 
 _CONDITIONAL = frozenset({"if", "then", "else", "anyOf", "oneOf", "not", "dependentSchemas", "contains"})
-"""Keywords by which a schema hangs on what else a value holds."""
+"""Keywords whose result may depend on values that are not known yet."""
 
 _OF_NAMES = ("required", "additionalProperties")
-"""Keywords that look at an object's names only, which no expression makes."""
+"""Keywords that look only at the names of members, which are never expressions."""
 
 
-def argument_warnings(findings: Findings) -> None:
+def warn_of_arguments(findings: Findings) -> None:
     """Warn of arguments that the schema of a contract, or of a flow in the document, refuses."""
     schemas: dict[tuple[str, str | None], Schema] = {}
     for found in findings.arguments:
@@ -23,9 +24,9 @@ def argument_warnings(findings: Findings) -> None:
             continue
         phase = found.contract.phases.get(found.phase or "") if found.contract else None
         schema = None if phase and phase.structural else _schema(found, schemas)
-        violation = schema.violation(found.value) if schema else None
+        violation = schema.find_violation(found.value) if schema else None
         for one in (violation, *violation.all) if violation else ():
-            if _certain(one, found.value):
+            if _is_certain(one, found.value):
                 _warn(findings, found, one)
 
 
@@ -36,18 +37,18 @@ def _warn(findings: Findings, found: Arguments, violation: Violation) -> None:
     findings.warn("ARGUMENTS", message, found.location)
 
 
-def _certain(violation: Violation, arguments: JSON) -> bool:
-    """Say whether a violation stands whatever the expressions in the arguments come to."""
+def _is_certain(violation: Violation, arguments: JSON) -> bool:
+    """Return whether a violation is certain for all values of the expressions in the arguments."""
     if not any(True for _ in expressions_in(arguments)):
         return True
-    way = violation.schema_path.split("/")
-    if _CONDITIONAL.intersection(way):
+    keywords = violation.schema_path.split("/")
+    if _CONDITIONAL.intersection(keywords):
         return False
-    return way[-1] in _OF_NAMES or not any(True for _ in expressions_in(violation.value))
+    return keywords[-1] in _OF_NAMES or not any(True for _ in expressions_in(violation.value))
 
 
 def _schema(found: Arguments, schemas: dict[tuple[str, str | None], Schema]) -> Schema | None:
-    """Return the schema that arguments are for; None where it is not known, or is none itself."""
+    """Return the schema for arguments; None if it is unknown or invalid."""
     if found.contract is None:
         node = found.node.resolve(found.flow) if isinstance(found.flow, str) else found.flow
         return node.parameters if node else None

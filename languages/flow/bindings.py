@@ -1,4 +1,4 @@
-"""What expressions may read: the binding roots and their members at each position of a definition.
+"""Bindings: the roots that expressions may read, and their members, at each position of a definition.
 
 Source: pages *Execution context* and *Middleware mechanics* (section *Bindings*).
 """
@@ -6,7 +6,7 @@ Source: pages *Execution context* and *Middleware mechanics* (section *Bindings*
 from collections.abc import Mapping
 
 Roots = Mapping[str, frozenset[str] | None]
-"""The roots in scope and the members each has; None: any."""
+"""The roots in scope, each with its members; None: any members."""
 
 
 def _members(names: str) -> frozenset[str]:
@@ -19,7 +19,7 @@ AMBIENT: Roots = {
     "frame": _members("input metadata"),
     "failure": _members("type code message details retryable previous"),
 }
-"""What every expression of a frame may read."""
+"""The roots that every expression of a frame may read."""
 
 _STEP = _members("name id action input metadata")
 _CALL = _members("input metadata")
@@ -28,28 +28,30 @@ _WINDOWS: Roots = {"flow": _members("input metadata vars result"), "provider": _
 
 
 def at_step(*, product: str | None = None) -> Roots:
-    """A step's own fields; ``product`` is what its action has left there: ``result``, ``results`` or None."""
+    """Return the roots of a step's fields. ``product`` is the member with the action's product: ``result``, ``results``
+    or None."""
     return {**AMBIENT, "step": _STEP | {product} if product else _STEP}
 
 
 def at_match() -> Roots:
-    """The clauses of a Match."""
+    """Return the roots of the clauses of a Match."""
     return {**at_step(), "match": _members("input metadata")}
 
 
 def at_call(around: Roots, *, gathered: bool) -> Roots:
-    """The fields of a call object, at a place where ``around`` may be read."""
+    """Return the roots of the fields of a call object; ``around`` are the roots at its position."""
     return {**around, "call": _CALL | {"index"} if gathered else _CALL}
 
 
 def at_arm(fields: Roots, target: str | None) -> Roots:
-    """An arm of a call, whose other fields read ``fields``; the target is a ``provider`` or a ``flow``."""
+    """Return the roots of an arm of a call; ``fields`` are those of its other fields, ``target`` is provider or
+    flow."""
     call = (fields["call"] or _CALL) | {"result"}
     windows = {target: _WINDOWS[target]} if target else _WINDOWS
     return {**fields, "call": call, **windows}
 
 
 def at_phase(around: Roots, phase: str) -> Roots:
-    """A phase block of a stack, at a place where ``around`` may be read."""
+    """Return the roots of a phase block of a middleware; ``around`` are the roots at the position of its stack."""
     inner = {name: members for name, members in around.items() if name in (*AMBIENT, "step")}
     return {**inner, "middleware": _MIDDLEWARE if phase == "onEntry" else _MIDDLEWARE | {"result"}}

@@ -1,4 +1,4 @@
-"""From a valid document's JSON to the flow that the interpreter reads."""
+"""The builder: turns the JSON of a valid document into the flow that the interpreter reads."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ from callboard.languages.flow.document import (
     Step,
 )
 from callboard.languages.flow.result import ENVELOPE
-from callboard.languages.flow.template import Template, template
+from callboard.languages.flow.template import Template, compile_template
 from callboard.languages.flow.validation import Schema
 
 Json = Mapping[str, Any]
@@ -35,19 +35,19 @@ _SHAPES = {"onEntry": ("output",), "onSuccess": ("value",), "onFailure": ENVELOP
 def build(document: Json) -> Flow:
     """Build the root flow of a document in which every name resolves and no flow reaches itself."""
     builder = _Builder()
-    builder.named_first(document)
-    return builder.flow(document, "", None)
+    builder.build_named_flows(document)
+    return builder.build_flow(document, "", None)
 
 
 class _Flows:
-    """The named flows that are in sight of a flow object, the nearest first."""
+    """The named flows that are visible in a flow object, from the innermost scope outward."""
 
     def __init__(self, declared: Json, outer: "_Flows | None") -> None:
         self.declared = declared
         self.outer = outer
 
     def holder(self, name: str) -> "_Flows":
-        """Return the flows among which a name is declared."""
+        """Return the scope that declares a name."""
         if name in self.declared or self.outer is None:
             return self
         return self.outer.holder(name)
@@ -57,27 +57,27 @@ class _Builder:
     def __init__(self) -> None:
         self._built: dict[tuple[int, str], Flow] = {}
 
-    def named_first(self, document: Json) -> None:
-        """Build the named flows that a document reaches, those that others call before these.
+    def build_named_flows(self, document: Json) -> None:
+        """Build the named flows that a document reaches, each after the flows that it calls.
 
-        So a chain of flows that call each other, however long, costs no depth of the stack.
+        So a long chain of flows that call each other does not need a deep Python stack.
         """
         way: list[tuple[_Flows, str, Iterator[tuple[_Flows, str]]]] = []
-        onward = _references(document, _Flows(document.get("flows", {}), None))
+        onward = _find_references(document, _Flows(document.get("flows", {}), None))
         while True:
             holder, name = next(onward, (None, ""))
             if holder is not None:
                 if (id(holder.declared), name) not in self._built:
                     way.append((holder, name, onward))
                     inner: Json = holder.declared[name]
-                    onward = _references(inner, _Flows(inner.get("flows", {}), holder))
+                    onward = _find_references(inner, _Flows(inner.get("flows", {}), holder))
             elif way:
                 holder, name, onward = way.pop()
-                self._build_flow(name, holder)
+                self._build_named_flow(name, holder)
             else:
                 return
 
-    def flow(self, document: Json, name: str, outer: _Flows | None) -> Flow:
+    def build_flow(self, document: Json, name: str, outer: _Flows | None) -> Flow:
         flows = _Flows(document.get("flows", {}), outer)
         steps = {step: self._step(step, fields, flows) for step, fields in document["steps"].items()}
         return Flow(
@@ -88,12 +88,12 @@ class _Builder:
             parameters=Schema(document.get("parameters")),
         )
 
-    def _build_flow(self, name: str, flows: _Flows) -> Flow:
-        """Build a named flow once, wherever it is called from: its names mean what they mean where it stands."""
+    def _build_named_flow(self, name: str, flows: _Flows) -> Flow:
+        """Build a named flow once for all callers: its names are resolved where it is declared."""
         holder = flows.holder(name)
         key = (id(holder.declared), name)
         if key not in self._built:
-            self._built[key] = self.flow(holder.declared[name], name, holder)
+            self._built[key] = self.build_flow(holder.declared[name], name, holder)
         return self._built[key]
 
     def _step(self, name: str, fields: Json, flows: _Flows) -> Step:
@@ -142,9 +142,9 @@ class _Builder:
 
     def _call(self, fields: Json, flows: _Flows) -> Call:
         target = fields.get("flow")
-        flow = self._build_flow(target, flows) if isinstance(target, str) else None
+        flow = self._build_named_flow(target, flows) if isinstance(target, str) else None
         if isinstance(target, dict):
-            flow = self.flow(target, "", flows)
+            flow = self.build_flow(target, "", flows)
         arm: Json = fields.get("onSuccess", {})
         return Call(
             fields.get("provider"),
@@ -170,35 +170,35 @@ class _Builder:
         return Entry(provider, phases, self._call(held["call"], flows), self._stack(held.get("middleware", []), flows))
 
 
-# -- which flows a flow calls by name ---------------------------------------------------------------------------------
+# -- named flows that a flow calls ------------------------------------------------------------------------------------
 
 
-def _references(document: Json, flows: _Flows) -> Iterator[tuple[_Flows, str]]:
-    """Yield the named flows that a flow calls, from inline flows too, each with the flows it is declared among."""
-    for call in _calls(document):
+def _find_references(document: Json, flows: _Flows) -> Iterator[tuple[_Flows, str]]:
+    """Yield the named flows that a flow and its inline flows call, each with the scope that declares it."""
+    for call in _find_calls(document):
         target: Any = call.get("flow")
         if isinstance(target, str):
             yield flows.holder(target), target
         elif target is not None:
-            yield from _references(target, _Flows(target.get("flows", {}), flows))
+            yield from _find_references(target, _Flows(target.get("flows", {}), flows))
 
 
-def _calls(document: Json) -> Iterator[Json]:
-    """Yield the call objects of a flow's own steps and stacks."""
-    yield from _cleanups(document.get("middleware", []))
+def _find_calls(document: Json) -> Iterator[Json]:
+    """Yield the call objects of a flow's steps and stacks."""
+    yield from _find_cleanups(document.get("middleware", []))
     for step in document["steps"].values():
-        yield from _cleanups(step.get("middleware", []))
+        yield from _find_cleanups(step.get("middleware", []))
         if "call" in step:
             yield step["call"]
         yield from step.get("calls", [])
 
 
-def _cleanups(entries: list[Json]) -> Iterator[Json]:
+def _find_cleanups(entries: list[Json]) -> Iterator[Json]:
     for entry in entries:
         if entry["provider"] == FINALLY:
             held: Json = entry["onAlways"]["with"]
             yield held["call"]
-            yield from _cleanups(held.get("middleware", []))
+            yield from _find_cleanups(held.get("middleware", []))
 
 
 # -- parts of constructs ----------------------------------------------------------------------------------------------
@@ -215,13 +215,13 @@ def _clause(fields: Json) -> Clause:
 
 def _catch(fields: Json) -> tuple[CatchClause, ...]:
     return tuple(
-        CatchClause(matcher(clause["match"]), _optional(clause, "output"), _assign(clause), clause["next"])
+        CatchClause(build_matcher(clause["match"]), _optional(clause, "output"), _assign(clause), clause["next"])
         for clause in fields.get("catch", [])
     )
 
 
-def matcher(fields: Json) -> Matcher:
-    """Read a failure matcher, of a catch clause or of a policy."""
+def build_matcher(fields: Json) -> Matcher:
+    """Build the failure matcher of a catch clause or a policy."""
     codes, types = fields.get("codes"), fields.get("types")
     return Matcher(
         None if codes is None else tuple(codes),
@@ -231,12 +231,12 @@ def matcher(fields: Json) -> Matcher:
 
 
 def _assign(fields: Json) -> Assign:
-    return tuple((name, template(value)) for name, value in fields.get("assign", {}).items())
+    return tuple((name, compile_template(value)) for name, value in fields.get("assign", {}).items())
 
 
 def _optional(fields: Json, name: str) -> Template | None:
-    return template(fields[name]) if name in fields else None
+    return compile_template(fields[name]) if name in fields else None
 
 
 def _templates(fields: Json, names: tuple[str, ...]) -> dict[str, Template]:
-    return {name: template(fields[name]) for name in names if name in fields}
+    return {name: compile_template(fields[name]) for name in names if name in fields}

@@ -1,15 +1,15 @@
-"""Calls: one execution of a call object, from the evaluation of its fields to its finished Result.
+"""Calls: executions of call objects, from the evaluation of the fields to the finished Result.
 
-`CallRun.settle` runs the target; `CallRun.finish` runs the arm. A Call step does both at once, a Gather runs all arms
-when its fan-out is complete (specification: *The Call interface and Result*).
+`CallRun.settle` runs the target, `CallRun.finish` the arm. A Call step does one after the other; a Gather runs all arms
+after all its dispatches have settled (specification: *The Call interface and Result*).
 """
 
 from typing import Any
 
 from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, Place, apart, check_arguments, evaluated, object_of
+from callboard.languages.flow.frame import Frame, Place, check_arguments, evaluate_field, evaluate_object, run_apart
 from callboard.languages.flow.providers import Dispatch, dispatch
-from callboard.languages.flow.result import Fault, Result, is_success, success, superseding
+from callboard.languages.flow.result import Fault, Result, is_success, success, supersede
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.lib.json_types import JSON
@@ -45,14 +45,14 @@ class CallRun:
     # -- the target ---------------------------------------------------------------------------------------------------
 
     async def settle(self) -> Result:
-        """Evaluate the fields, run the target, and return its Result; a fault in a field is the Result too."""
+        """Evaluate the fields, run the target, and return its Result. If a field fails, its failure is the Result."""
         call, stage = self._call, self._frame.stage
         await stage.breathe()
         try:
             scope = self._scope()
-            input = await evaluated(stage, call.input, scope, self._view["input"])
+            input = await evaluate_field(stage, call.input, scope, self._view["input"])
             await stage.breathe()
-            arguments = await object_of(stage, call.arguments, scope)
+            arguments = await evaluate_object(stage, call.arguments, scope)
             if call.flow is None:
                 assert call.provider is not None
                 await check_arguments(stage, self._frame.execution.schema(call.provider), arguments, "with")
@@ -73,11 +73,11 @@ class CallRun:
         return reply.result
 
     async def _flow(self, input: JSON, arguments: dict[str, Any]) -> Result:
-        """Run the target's frame as its own task, so that deep nesting costs no depth of the stack."""
+        """Run the target's frame as its own task, so that deep nesting does not need a deep Python stack."""
         flow, frame = self._call.flow, self._frame
         assert flow is not None
         run = frame.execution.run_frame(frame.execution, flow, self._place.path, input, arguments)
-        completed = await apart(frame.stage, run)
+        completed = await run_apart(frame.stage, run)
         self._window = {
             "flow": {
                 "input": completed.input,
@@ -91,20 +91,20 @@ class CallRun:
     # -- the arms -----------------------------------------------------------------------------------------------------
 
     async def finish(self, settled: Result) -> Result:
-        """Run the arm that the target's Result selects; a target that never ran has none."""
+        """Run the arm that the target's Result selects; if the target did not run, return its Result unchanged."""
         if self._window is None or not self._call.has_arms:
             return settled
         scope = self._scope(settled)
         await self._frame.stage.breathe()
         try:
             if is_success(settled):
-                value = await evaluated(self._frame.stage, self._call.value, scope, settled["value"])
+                value = await evaluate_field(self._frame.stage, self._call.value, scope, settled["value"])
                 await self._frame.stage.breathe()
                 await self._frame.assign(self._call.on_success, scope)
                 return success(value)
             await self._frame.assign(self._call.on_failure, scope)
         except Fault as fault:
-            return superseding(fault.result, settled)
+            return supersede(fault.result, settled)
         return settled
 
     def _scope(self, settled: Result | None = None) -> Scope:

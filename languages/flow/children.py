@@ -1,4 +1,4 @@
-"""Children: the definitions that a flow has run as their own runs, as far as it writes them out."""
+"""Child definitions: those that a flow starts as child runs, as far as its document names or contains them."""
 
 import re
 from collections.abc import Iterator
@@ -12,60 +12,60 @@ from callboard.languages.flow.contracts.definition import DEFINITION
 from callboard.languages.flow.inspection import Findings
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition
-from callboard.languages.problems import Location, dotted
+from callboard.languages.problems import Location, format_location
 from callboard.lib.json_types import JSON
 
 URI = DEFINITION.contract.uri
 
 _FILE = re.compile(r"[^\n{]+\.(json|ya?ml|md)")
-"""What looks like the name of a file with a definition."""
+"""A text that looks like the name of a definition's file."""
 
 
-def child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield the files that calls in a document name as children, each with where it stands."""
+def find_child_files(document: JSON, location: Location = ()) -> Iterator[tuple[Location, str]]:
+    """Yield the files that calls in a document name as children, each with its location."""
     match document:
         case {"provider": str(uri), "with": {"file": str(file)}} if uri == URI and not file.startswith(OPENING):
             yield (*location, "with", "file"), file
         case dict():
             for name, value in document.items():
-                yield from child_files(value, (*location, name))
+                yield from find_child_files(value, (*location, name))
         case list():
             for index, item in enumerate(document):
-                yield from child_files(item, (*location, index))
+                yield from find_child_files(item, (*location, index))
         case _:
             pass
 
 
-def missing_children(document: JSON, start: StartRun) -> list[Problem]:
-    """Return the files that a document names as children and a start does not bring."""
-    named = {normpath(file): dotted(location) for location, file in child_files(document)}
+def find_missing_children(document: JSON, start: StartRun) -> list[Problem]:
+    """Return a problem for each file that a document names as a child and a start does not contain."""
+    named = {normpath(file): format_location(location) for location, file in find_child_files(document)}
     return [
         Problem(
             "CHILD_FILE_MISSING",
-            f"{path} is to be run as a child, and has not come with the start",
+            f"{path} runs as a child, but the start does not contain it",
             where,
-            expected="a start made by `callboard`, which brings it, or one with `children`",
+            expected="a start with it in `children`, such as `callboard` makes",
         )
         for path, where in named.items()
         if path not in start.children
     ]
 
 
-def child_warnings(findings: Findings) -> None:
-    """Warn of children given as text that is not a sound definition: their runs are refused."""
+def warn_of_child_definitions(findings: Findings) -> None:
+    """Warn of children given as text that is not a valid definition, because their runs are refused."""
     for found in findings.arguments:
         given = found.value
         if found.contract is None or found.contract.uri != URI or not isinstance(given, dict):
             continue
         source, spoken = given.get("source"), given.get("language")
-        if isinstance(source, str) and not source.startswith(OPENING) and (wrong := _wrong_with(source, spoken)):
-            message = f"is no definition, so that its run is refused where it is called: {wrong}"
+        if isinstance(source, str) and not source.startswith(OPENING) and (wrong := _first_problem(source, spoken)):
+            message = f"is not a definition, so its run is refused when it is called: {wrong}"
             expected = f"file: {source.strip()}" if _FILE.fullmatch(source.strip()) else "the text of a definition"
             findings.warn("CHILD_SOURCE", message, (*found.location, "source"), expected)
 
 
-def _wrong_with(source: str, spoken: JSON) -> str:
-    """Say what is wrong with the text of a definition; nothing if it is sound, or its language is not written out."""
+def _first_problem(source: str, spoken: JSON) -> str:
+    """Return the first problem of a definition's text; empty if it is valid, or its language is an expression."""
     name = spoken if spoken is not None else registry.detect_nearly(source)
     if isinstance(name, list):
         return name[0].message

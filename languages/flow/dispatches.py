@@ -1,4 +1,4 @@
-"""Dispatches: what a call provider is asked by the interpreter, and what it answers."""
+"""Dispatches: the requests of the interpreter to call providers, and their replies."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -8,14 +8,14 @@ from msgspec import Struct, field
 from callboard.bus.effects import Failure
 from callboard.languages.flow.result import UNSET, Result, as_envelope, failure
 from callboard.languages.language import Node, Ok, Stage
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 MALFORMED = "provider.malformed"
-"""Code of the failure that represents an answer that is none."""
+"""The code of the failure of a provider whose answer is malformed."""
 
 TIMING = frozenset({"enteredAt", "exitedAt"})
-"""Members of a middleware's metadata that are the engine's own."""
+"""Members of a middleware's metadata that the engine sets."""
 
 
 class Dispatch(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Dispatch(Struct, frozen=True):
     node: Node
     stage: Stage
 
-    def failed(
+    def make_failure(
         self,
         code: str,
         message: str,
@@ -37,24 +37,24 @@ class Dispatch(Struct, frozen=True):
         retryable: bool | None = None,
         previous: JSON = UNSET,
     ) -> Result:
-        """Make a failure with a code of the provider's own catalog, given its last segment."""
+        """Return a failure with a code of the provider's catalog, given the code's last segment."""
         full = f"Provider.Call.{self.contract.code_prefix}.{code}"
         return failure(full, message, type=type, details=details, retryable=retryable, previous=previous)
 
 
 class Reply(Struct, frozen=True):
-    """What a provider came to, and what it reports of itself."""
+    """The Result of a provider, and the metadata that it reports."""
 
     result: Result
     metadata: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
 Native = Callable[[Dispatch], Awaitable[Reply]]
-"""A provider that is made of the stage's own effects."""
+"""A provider that consists of effects of the stage."""
 
 
-async def carried(request: Dispatch, slot: str = "call") -> Reply:
-    """Have a worker carry the dispatch out, as one effect."""
+async def carry_out(request: Dispatch, slot: str = "call") -> Reply:
+    """Have a worker carry out the dispatch, as one effect."""
     asked = {"provider": request.contract.uri, "with": request.arguments, "input": request.input}
     outcome = await request.node.call(slot, "provider", asked)
     if not isinstance(outcome, Ok):
@@ -63,23 +63,23 @@ async def carried(request: Dispatch, slot: str = "call") -> Reply:
 
 
 def reply_of(value: JSON, contract: Contract) -> Reply:
-    """Read what a worker reports of a provider's work.
+    """Read a worker's report of a provider's work.
 
-    A provider that answers with something else than a Result has failed.
+    If the report has no Result, the reply is the failure `MALFORMED`.
     """
     match value:
         case {"result": {"type": "success", "value": _} as result, "metadata": dict(metadata)}:
-            return Reply(result, exposed(contract, metadata))
+            return Reply(result, expose_metadata(contract, metadata))
         case {"result": {"type": str(type), "code": str()} as result, "metadata": dict(metadata)} if type != "success":
-            return Reply(result, exposed(contract, metadata))
+            return Reply(result, expose_metadata(contract, metadata))
         case _:
             return Reply(failure(MALFORMED, f"the provider answered with no Result: {value!r:.200}"))
 
 
-def exposed(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:
-    """Return the members that the contract's metadata schema declares; the specification allows no others to be seen.
+def expose_metadata(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:
+    """Return the members that the contract's metadata schema declares; by the specification, no others are visible.
 
-    A schema is closed unless it says otherwise, as everywhere in the language.
+    As everywhere in the language, a schema is closed unless it sets ``additionalProperties``.
     """
     if contract.metadata is None:
         return {}
@@ -90,7 +90,7 @@ def exposed(contract: Contract, metadata: dict[str, JSON]) -> dict[str, JSON]:
 
 
 def house_details(error: Failure) -> dict[str, Any]:
-    """Return a worker's failure as details: its code, and what it says beyond its message."""
+    """Return the details for a worker's failure: its code, and its own details."""
     match error.details:
         case None:
             return {"code": error.code}

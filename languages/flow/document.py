@@ -1,10 +1,11 @@
-"""A flow as the interpreter reads it: names resolved, schemas and expressions compiled, everything frozen.
+"""A flow as the interpreter reads it: names are resolved, schemas and expressions compiled, all objects frozen.
 
-The fields are the specification's, under its names. None represents a field that was not written, wherever its default
-is to let a value pass unchanged.
+The fields have the names of the specification. None means that a field was omitted, if its default passes a value
+unchanged.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -12,7 +13,7 @@ from callboard.languages.flow.template import Template
 from callboard.languages.flow.validation import Schema
 
 Assign = tuple[tuple[str, Template], ...]
-"""Variable names with what is assigned to them."""
+"""The names of variables with the templates of their values."""
 
 
 class Matcher(Struct, frozen=True):
@@ -21,6 +22,23 @@ class Matcher(Struct, frozen=True):
     codes: tuple[str, ...] | None
     types: frozenset[str] | None
     retryable: bool | None
+
+    def selects(self, failure: Mapping[str, Any]) -> bool:
+        """Return whether a failure envelope matches. An unset ``retryable`` matches neither true nor false."""
+        if self.codes is not None and not any(_matches_code(pattern, failure["code"]) for pattern in self.codes):
+            return False
+        if self.types is not None and failure["type"] not in self.types:
+            return False
+        return self.retryable is None or failure.get("retryable") is self.retryable
+
+
+def _matches_code(pattern: str, code: str) -> bool:
+    """Match a code with ``A.B`` (exactly), ``A.*`` (a prefix of whole segments) or ``*`` (any)."""
+    if pattern == "*":
+        return True
+    if pattern.endswith(".*"):
+        return code.startswith(pattern[:-1]) and len(code) >= len(pattern)
+    return pattern == code
 
 
 class CatchClause(Struct, frozen=True):
@@ -31,7 +49,7 @@ class CatchClause(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """A phase block of a middleware entry. ``shape`` holds ``output``, ``value`` or the envelope fields written."""
+    """A phase block of a middleware entry. ``shape`` has ``output``, ``value`` or the envelope fields, if written."""
 
     when: Template | None = None
     arguments: Template | None = None
@@ -48,7 +66,7 @@ class Entry(Struct, frozen=True):
     stack: tuple["Entry", ...] = ()
 
     def phase(self, name: str) -> Phase:
-        """An absent block is an empty one."""
+        """Return the block of a phase; an empty one if it was omitted."""
         return self.phases.get(name, EMPTY_PHASE)
 
 
@@ -56,7 +74,7 @@ EMPTY_PHASE = Phase()
 
 
 class Call(Struct, frozen=True):
-    """A call object: ``provider`` is a URI, or ``flow`` the flow it names or holds."""
+    """A call object. Either ``provider`` is a URI, or ``flow`` the flow that it names or contains."""
 
     provider: str | None
     flow: "Flow | None"
@@ -87,7 +105,7 @@ class CallStep(Struct, frozen=True):
 
 
 class GatherStep(Struct, frozen=True):
-    """``over`` with one call is the iterate form, ``over`` None the scatter form."""
+    """A Gather step: ``over`` with one call is the iterate form; without ``over`` it is the scatter form."""
 
     name: str
     over: Template | None
@@ -128,7 +146,7 @@ class PassStep(Struct, frozen=True):
 
 
 class SleepStep(Struct, frozen=True):
-    """``duration`` (the field ``for``) or ``until``."""
+    """A Sleep step, with either ``duration`` (the field ``for``) or ``until``."""
 
     name: str
     duration: Template | None
@@ -144,7 +162,7 @@ class ReturnStep(Struct, frozen=True):
 
 
 class RaiseStep(Struct, frozen=True):
-    """``result`` None re-raises."""
+    """A Raise step; without ``result`` it raises the failure that is being handled."""
 
     name: str
     result: Mapping[str, Template] | None
@@ -155,7 +173,7 @@ Step = CallStep | GatherStep | MatchStep | PassStep | SleepStep | ReturnStep | R
 
 
 class Flow(Struct, frozen=True):
-    """``name`` is that of its entry in ``flows``; the root and inline flows have none."""
+    """A flow. ``name`` is the name of its entry in ``flows``; empty for the root and inline flows."""
 
     name: str
     entrypoint: str

@@ -1,7 +1,7 @@
-"""Whether expressions can be read, and whether what they read is there where they stand.
+"""The check of expressions: their syntax, and whether the names that they read are in scope.
 
-A text that is not a CEL is an error. What is not in scope only fails when it is evaluated, and perhaps never is, so it
-is a warning, and none at all where the expression itself asks with ``has`` before it reads.
+Invalid syntax is an error. An unknown name fails only if it is evaluated, so it is a warning; if the expression tests
+the name with ``has``, there is no warning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,17 +15,17 @@ from callboard.languages.flow.inspection import Findings, FlowNode, Site
 from callboard.languages.problems import Location, hint_at
 
 TEXT_SHOWN_CHARS_MAX = 80
-"""How much of an expression a problem repeats, in characters."""
+"""How many characters of an expression a problem shows."""
 
 
-def expression_problems(findings: Findings) -> None:
-    """Tell what is wrong with every expression that has been found."""
+def check_expressions(findings: Findings) -> None:
+    """Report the problems of all expressions that were found."""
     for site in findings.sites:
         for below, body in expressions_in(site.value):
-            _expression(findings, site, (*site.location, *below), body)
+            _check_expression(findings, site, (*site.location, *below), body)
 
 
-def _expression(findings: Findings, site: Site, location: Location, body: str) -> None:
+def _check_expression(findings: Findings, site: Site, location: Location, body: str) -> None:
     try:
         compiled = program.compile(body)
     except CelSyntaxError as error:
@@ -39,13 +39,13 @@ def _expression(findings: Findings, site: Site, location: Location, body: str) -
     for name in sorted(compiled.unknown_functions):
         findings.warn("UNKNOWN_FUNCTION", f"there is no function {name!r}", location)
     tree = compiled.tree
-    guarded = set(_members(tree, Has, frozenset()))
-    for root, member in dict.fromkeys(_members(tree, Select, frozenset())):
+    guarded = set(_find_members(tree, Has, frozenset()))
+    for root, member in dict.fromkeys(_find_members(tree, Select, frozenset())):
         if (root, member) not in guarded:
-            _member(findings, site, location, root, member)
+            _check_member(findings, site, location, root, member)
 
 
-def _member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
+def _check_member(findings: Findings, site: Site, location: Location, root: str, member: str) -> None:
     if root == "vars":
         declared = _declared_variables(site.node)
         if declared is not None and member not in declared and member not in site.node.assigned:
@@ -60,7 +60,7 @@ def _member(findings: Findings, site: Site, location: Location, root: str, membe
 
 
 def _declared_variables(node: FlowNode) -> Mapping[str, Any] | None:
-    """Return the variables that callers of a flow may bring, or None if they may bring any."""
+    """Return the variables that callers of a flow may pass, or None if they may pass any."""
     declared: Any = node.value.get("parameters", {}) if isinstance(node.value, dict) else {}
     if not isinstance(declared, dict) or declared.get("additionalProperties", False) is not False:
         return None
@@ -70,21 +70,21 @@ def _declared_variables(node: FlowNode) -> Mapping[str, Any] | None:
     return properties
 
 
-def _members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield the members of roots, one level deep, that an expression selects or asks for."""
+def _find_members(tree: Node, kind: type[Select] | type[Has], bound: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yield the members of roots, one level deep, that an expression selects or tests with ``has``."""
     if isinstance(tree, Select | Has) and isinstance(tree.operand, Name):
         if isinstance(tree, kind) and tree.operand.name not in bound:
             yield tree.operand.name, tree.field
         return
     if isinstance(tree, Comprehension):
-        yield from _members(tree.source, kind, bound)
+        yield from _find_members(tree.source, kind, bound)
         inner = bound | {tree.variable}
         for part in (tree.condition, tree.body):
             if part is not None:
-                yield from _members(part, kind, inner)
+                yield from _find_members(part, kind, inner)
         return
     for child in children(tree):
-        yield from _members(child, kind, bound)
+        yield from _find_members(child, kind, bound)
 
 
 def _shorten(text: str) -> str:

@@ -1,7 +1,8 @@
-"""JSON Schema's formats as this language asserts them: own small checks, so that no verdict hangs on what is installed.
+"""JSON Schema's formats as this language asserts them. The checks use no other library, so that verdicts do not depend
+on installed versions.
 
-``duration`` and ``date-time`` are the specification's own (`callboard.languages.flow.temporal`). A format that is not
-listed here constrains nothing, as JSON Schema has it for unknown ones.
+``duration`` and ``date-time`` are those of the specification (`callboard.languages.flow.temporal`). An unknown format
+constrains nothing, as in JSON Schema.
 """
 
 import re
@@ -15,7 +16,7 @@ from callboard.languages.flow.temporal import parse_duration, parse_instant
 from callboard.lib.json_schema import patterns as schema_patterns
 
 HOST_CHARS_MAX = 253
-"""How long a host name may be (RFC 1035), in characters."""
+"""The greatest length of a host name (RFC 1035), in characters."""
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
@@ -41,7 +42,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    """RFC 3339's full-time. Its leap second is one on the last day of a year, as on any month's."""
+    """Return whether a text is an RFC 3339 full-time; a leap second counts if it is one at the end of a year."""
     return parse_instant(f"1972-12-31T{text}") is not None or parse_instant(f"1973-01-01T{text}") is not None
 
 
@@ -85,7 +86,7 @@ def _is_uuid(text: str) -> bool:
 
 
 def _well_bracketed(text: str) -> bool:
-    """Say whether at most one fragment, and brackets only around a host's IPv6 address, stand in a reference."""
+    """Return whether a reference has at most one fragment, and brackets only around a host's IPv6 address."""
     before, _hash, fragment = text.partition("#")
     if "#" in fragment or "[" in fragment or "]" in fragment:
         return False
@@ -127,4 +128,4 @@ FORMATS: MappingProxyType[str, Callable[[str], bool]] = MappingProxyType(
         "regex": lambda text: schema_patterns.fault(text) is None,
     }
 )
-"""By name, whether a string is of the format. Values of other kinds are always fine: ``type`` is what refuses them."""
+"""The checks by the name of the format; they take a string. Values of other kinds pass, as ``type`` refuses them."""

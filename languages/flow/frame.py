@@ -1,7 +1,7 @@
-"""Frames: a flow in execution, with its variables, and what all frames of a run share.
+"""Frames: executions of flows, each with its variables, and the state that all frames of a run share.
 
-A frame lives through creation, validation of its arguments, the descent of its middleware stack, its step graph, the
-ascent, and completion with exactly one Result (specification: *Execution model*).
+A frame is created, validates its arguments, enters its middleware stack, runs its steps, leaves the stack, and
+completes with exactly one Result (specification: *Execution model*).
 """
 
 import datetime as dt
@@ -13,27 +13,27 @@ from msgspec import Struct
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
 from callboard.languages.cel.budget import Budget
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.document import Assign, Flow
 from callboard.languages.flow.result import Fault, Result, as_envelope, failure, is_envelope, is_success
 from callboard.languages.flow.template import Scope, Template
 from callboard.languages.flow.temporal import Duration, format_instant, parse_duration
 from callboard.languages.flow.validation import Schema, Violation
 from callboard.languages.language import Cancelled, Instant, Node, Stage, Unwound
-from callboard.languages.provider_contract import Contract
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
 
 STEPS_IN_A_TURN_MAX = 500
-"""Steps that a flow takes in one turn at most, that is without a delivered event. Then it sleeps for `BREATH_MS`, so
-that one that goes round in a circle can be watched, cancelled and taken over like any other."""
+"""The greatest number of steps without a delivered event. Then the flow sleeps for `BREATH_MS`, so that an endless loop
+can be observed, cancelled and taken over by another worker."""
 
 BREATH_MS = 1
 
 
 class Place:
-    """A construct's place in the run: what its effects hang on. Its node is made when something first needs it."""
+    """The place of a construct in the run. Its effects belong to its node, which is made on first use."""
 
     __slots__ = ("_node", "_reads", "_stage", "path")
 
@@ -50,13 +50,13 @@ class Place:
         return self._node
 
     def wall_time(self) -> Instant:
-        """Read the clock afresh; what is read is recorded."""
+        """Return the actual time; each reading is recorded."""
         self._reads += 1
         return self.node.wall_time(f"clock.{self._reads}")
 
 
 class Completed(Struct, frozen=True):
-    """A frame that has come to its Result, as the arms of its call see it."""
+    """A completed frame, as the arms of its call see it."""
 
     result: Result
     input: JSON
@@ -68,7 +68,7 @@ RunFrame = Callable[["Execution", Flow, str, JSON, dict[str, Any]], Coroutine[An
 
 
 class Execution:
-    """What all frames of a run share."""
+    """The state that all frames of a run share."""
 
     def __init__(self, stage: Stage, contracts: Mapping[str, Contract], run_frame: RunFrame) -> None:
         self.stage = stage
@@ -87,7 +87,7 @@ class Execution:
         return self._contracts[uri]
 
     def schema(self, uri: str, phase: str = "") -> Schema:
-        """Return what a provider's ``with``, at a phase of a middleware, is validated against."""
+        """Return the schema of the ``with`` of a call provider, or of a middleware at a phase."""
         found = self._schemas.get((uri, phase))
         if found is None:
             contract = self._contracts[uri]
@@ -97,9 +97,10 @@ class Execution:
         return found
 
     async def breathe(self, path: str) -> None:
-        """Count a step; after `STEPS_IN_A_TURN_MAX` without a delivered event sleep, so that events are delivered.
+        """Count a step; after `STEPS_IN_A_TURN_MAX` steps without a delivered event, sleep so that events are
+        delivered.
 
-        Other runs of the worker have their turn long before: each step lets the stage draw breath.
+        Each step also calls `Stage.breathe`, so that other runs of the worker continue.
         """
         await self.stage.breathe()
         turn = self.stage.turn()
@@ -120,7 +121,7 @@ class Frame:
         self.path = path
         self.input = input
         self.vars: dict[str, JSON] = {}
-        """Replaced, never changed: whoever holds it holds the state of then."""
+        """The variables. The dict is replaced and never changed, so a reference to it is a snapshot."""
         self.failure: Result | None = None
         self._view: dict[str, JSON] = {
             "input": input,
@@ -132,7 +133,7 @@ class Frame:
         return self._view["metadata"]["enteredAt"]
 
     def roots(self) -> dict[str, JSON]:
-        """The roots that every expression of the frame reads, as they are now."""
+        """Return the current roots for expressions of the frame."""
         return {
             "vars": self.vars,
             "execution": self.execution.root,
@@ -141,17 +142,16 @@ class Frame:
         }
 
     async def assign(self, block: Assign, scope: Scope) -> None:
-        """Evaluate a block of assignments against the state before it; then all of them hold.
+        """Evaluate all assignments of a block against the present variables, then set them together.
 
-        :raises Fault: of an expression
+        :raises Fault: if an expression fails
         """
         if block:
-            self.vars = {**self.vars, **await calculated(self.stage, scope, lambda: assigned(block, scope))}
+            self.vars = {**self.vars, **await calculate(self.stage, scope, lambda: evaluate_assignments(block, scope))}
 
 
-async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
-    """Evaluate something in a scope; what takes long is done beside the worker's loop, other runs continue in the
-    meantime."""
+async def calculate(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
+    """Call ``work``, which evaluates expressions in a scope; a long evaluation runs on another thread."""
     await stage.breathe()
     mark = scope.mark()
 
@@ -159,31 +159,31 @@ async def calculated(stage: Stage, scope: Scope, work: Callable[[], T]) -> T:
         scope.rewind(mark)
         return work()
 
-    return await computed(stage, from_its_beginning)
+    return await compute(stage, from_its_beginning)
 
 
-def assigned(block: Assign, scope: Scope) -> dict[str, JSON]:
+def evaluate_assignments(block: Assign, scope: Scope) -> dict[str, JSON]:
     """Evaluate a block of assignments."""
     budget = Budget()
     return {name: value.evaluate(scope, budget) for name, value in block}
 
 
-# -- small things that all constructs use -----------------------------------------------------------------------------
+# -- helpers of all constructs ----------------------------------------------------------------------------------------
 
 
 def aspect(path: str, name: str) -> str:
-    """Return the path of something that belongs to what is at a path: ``main/fetch`` and ``main/fetch:call``."""
+    """Return the path of an aspect of a construct, such as ``main/fetch:call`` for the call of ``main/fetch``."""
     return f"{path}.{name}" if ":" in path.rpartition("/")[2] else f"{path}:{name}"
 
 
-async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
-    """Run something as its own task and await it, so that deep nesting costs no depth of the stack."""
+async def run_apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine as its own task and await it, so that deep nesting does not need a deep Python stack."""
     task = stage.spawn(work)
     try:
         [settled] = await stage.join(task)
     except Cancelled as cancelled:
         if isinstance(task.settled, Unwound) and task.settled.cause != cancelled.cause:
-            # A clean-up in there failed: it leads the chain from here on.
+            # A clean-up in the task failed, so its failure replaces the cause.
             raise Cancelled(task.settled.cause, cancelled.owner) from None
         raise
     if isinstance(settled, Unwound):
@@ -191,29 +191,29 @@ async def apart(stage: Stage, work: Coroutine[Any, Any, T]) -> T:
     return settled.value
 
 
-async def evaluated(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
-    """Evaluate a field; one that was not written lets a value pass."""
-    return otherwise if found is None else await calculated(stage, scope, lambda: found.evaluate(scope))
+async def evaluate_field(stage: Stage, found: Template | None, scope: Scope, otherwise: JSON) -> JSON:
+    """Evaluate a field; return ``otherwise`` if the field was omitted."""
+    return otherwise if found is None else await calculate(stage, scope, lambda: found.evaluate(scope))
 
 
 async def check_arguments(stage: Stage, schema: Schema, arguments: dict[str, JSON], what: str) -> None:
-    """Check arguments against their schema.
+    """Check arguments against their schema; ``what`` names them in the failure.
 
-    :raises Fault: if they do not fit it
+    :raises Fault: if they do not fit
     """
-    violation = await computed(stage, lambda: schema.violation(arguments))
+    violation = await compute(stage, lambda: schema.find_violation(arguments))
     if violation is not None:
-        raise Fault(violated(what, violation))
+        raise Fault(make_argument_failure(what, violation))
 
 
-async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
-    """Evaluate a ``when``; one that was not written holds.
+async def evaluate_predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
+    """Evaluate a ``when``; return True if it was omitted.
 
-    :raises Fault: if it is not a boolean
+    :raises Fault: if its value is not a boolean
     """
     if found is None:
         return True
-    value = await calculated(stage, scope, lambda: found.evaluate(scope))
+    value = await calculate(stage, scope, lambda: found.evaluate(scope))
     if not isinstance(value, bool):
         raise Fault(
             failure("System.ExpressionEvaluationError", f"the predicate gave {value!r:.100}, not true or false")
@@ -221,19 +221,19 @@ async def predicate(stage: Stage, found: Template | None, scope: Scope) -> bool:
     return value
 
 
-def invalid(message: str, schema_path: str, value: JSON) -> Result:
-    """The failure of a value that does not satisfy what its field demands."""
+def make_value_failure(message: str, schema_path: str, value: JSON) -> Result:
+    """Return the failure of a field whose value is invalid."""
     details = {"schemaPath": schema_path, "value": value}
     return failure("System.ParameterValidationFailed", message, details=details)
 
 
 def refuse(message: str, schema_path: str, value: JSON) -> NoReturn:
-    """:raises Fault: with `invalid`"""
-    raise Fault(invalid(message, schema_path, value))
+    """:raises Fault: with the failure of `make_value_failure`"""
+    raise Fault(make_value_failure(message, schema_path, value))
 
 
-def violated(what: str, violation: Violation) -> Result:
-    """The failure of arguments that do not fit their schema."""
+def make_argument_failure(what: str, violation: Violation) -> Result:
+    """Return the failure of arguments that do not fit their schema."""
     details: dict[str, JSON] = {
         "schemaPath": violation.schema_path,
         "instancePath": violation.instance_path,
@@ -242,21 +242,21 @@ def violated(what: str, violation: Violation) -> Result:
     return failure("System.ParameterValidationFailed", f"{what}: {violation.message}", details=details)
 
 
-async def object_of(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
-    """Evaluate a ``with``.
+async def evaluate_object(stage: Stage, found: Template | None, scope: Scope) -> dict[str, Any]:
+    """Evaluate a ``with``; return an empty object if it was omitted.
 
-    :raises Fault: if it is not an object
+    :raises Fault: if its value is not an object
     """
-    arguments = await evaluated(stage, found, scope, {})
+    arguments = await evaluate_field(stage, found, scope, {})
     if not isinstance(arguments, dict):
         refuse("with: is no object", "/type", arguments)
     return arguments
 
 
-def checked_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
-    """Evaluate the envelope fields that an author wrote, of a Raise or an onFailure block.
+def evaluate_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, JSON]:
+    """Evaluate the envelope fields of a Raise or an onFailure block.
 
-    :raises Fault: if one has not the type that the envelope fixes
+    :raises Fault: if the type of a value is wrong
     """
     budget = Budget()
     written = {name: field.evaluate(scope, budget) for name, field in fields.items()}
@@ -274,14 +274,14 @@ def checked_envelope(fields: Mapping[str, Template], scope: Scope) -> dict[str, 
 
 
 def duration_of(text: str) -> Duration:
-    """Read a duration that a schema has already found to be one."""
+    """Parse a duration that a schema has already validated."""
     found = parse_duration(text)
     assert found is not None
     return found
 
 
 def chain_of(cancelled: Cancelled) -> Result:
-    """Return the cancellation in flight as the envelope that clean-ups see."""
+    """Return a cancellation as the failure envelope that clean-ups see."""
     cause: Failure = cancelled.cause
     if cancelled.owner is None and cause.code == "cancelled":
         return failure("System.Cancelled", cause.message, type="cancellation")
@@ -289,5 +289,5 @@ def chain_of(cancelled: Cancelled) -> Result:
 
 
 def outcome_of(result: Result) -> NodeOutcome:
-    """The neutral word for how a node with this Result ended."""
+    """Return the outcome of a node that ends with a Result."""
     return "ok" if is_success(result) else "failed"

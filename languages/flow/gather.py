@@ -1,30 +1,31 @@
-"""Gather: one call for each element, or one for each entry, all at once or so many at a time.
+"""Gather: a fan-out of calls, one for each element or one for each entry, with limited concurrency.
 
-Lanes take dispatches in order, as many lanes as may be active at once; whoever settles counts. When the last has
-settled the arms run in dispatch order, and then the policy decides (specification: *Step actions*, Gather).
+There is one lane for each call that may be active at once; lanes take dispatches in order. After all have settled, the
+arms run in dispatch order, and then the completion policy is checked (specification: *Step actions*, Gather).
 """
 
 from functools import partial
 from typing import Any
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.document import Call
-from callboard.languages.flow.frame import Frame, chain_of
+from callboard.languages.flow.document import Call, GatherStep
+from callboard.languages.flow.frame import Frame, chain_of, refuse
 from callboard.languages.flow.result import Result, as_failure, failure, is_success
+from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Task, Unwound
 from callboard.lib.json_types import JSON
 
 TOLERATED = "flow.dispatches_failed"
-"""The code of the warning that dispatches failed although the policy is met."""
+"""The code of the warning that dispatches failed although the policy was met."""
 
 CODES_TOLD_MAX = 5
 INDICES_TOLD_MAX = 10
-"""How many codes, and how many dispatches of each, that warning names."""
+"""How many codes, and how many dispatches of each code, that warning lists."""
 
 EVIDENCE_MAX = 1_000
-"""Failures that the evidence of an unmet policy lists; the count beside it is complete."""
+"""How many failures the details of an unmet policy list; the count in them is complete."""
 
 SKIPPED = failure("System.GatherDispatchSkipped", "the dispatch was never started", type="skipped")
 TOO_DEEP_RESULT = failure("System.ExpressionEvaluationError", f"the list of results {TOO_DEEP}")
@@ -60,7 +61,7 @@ class FanOut:
         self._runs: dict[int, CallRun] = {}
 
     async def run(self) -> list[Result]:
-        """Run the fan-out and return a Result for each dispatch, finished by its arm, in dispatch order."""
+        """Run the fan-out and all arms; return the Results in dispatch order."""
         stage = self._frame.stage
         self._judge()
         if not self._over:
@@ -77,8 +78,8 @@ class FanOut:
             run = self._runs.pop(index, None)
             slot = SKIPPED if settled is None else settled
             finished = await run.finish(slot) if run is not None else slot
-            # The list of them is a value too, and nests one level deeper.
-            deep = await computed(stage, partial(too_deep, finished, DEPTH_MAX - 1))
+            # The list of Results is a value too, and nests one level deeper.
+            deep = await compute(stage, partial(too_deep, finished, DEPTH_MAX - 1))
             results.append(TOO_DEEP_RESULT if deep else finished)
         return results
 
@@ -102,7 +103,7 @@ class FanOut:
             await self._frame.execution.breathe(self._path)
 
     def _judge(self) -> None:
-        """Stop what is no longer needed, once the outcome is determined and the Gather does not wait."""
+        """Cancel the remaining dispatches if the outcome is determined and the Gather does not wait for them."""
         reached = self._counted[True] >= self._needed
         out_of_reach = self._counted[False] > len(self._work) - self._needed
         if self._wait or self._over or not (reached or out_of_reach):
@@ -113,15 +114,15 @@ class FanOut:
             self._frame.stage.cancel(lane, cause, self)
 
     def _chain_failure(self, cancelled: Cancelled) -> Cancelled:
-        """If a clean-up failed while the dispatches were torn down, it leads the chain from here on."""
+        """Return the cancellation; if a clean-up failed while dispatches were cancelled, with that failure as cause."""
         for lane in self._lanes:
             if isinstance(lane.settled, Unwound) and lane.settled.cause != cancelled.cause:
                 return Cancelled(lane.settled.cause, cancelled.owner)
         return cancelled
 
 
-def unmet(results: list[Result], successes: int) -> Result | None:
-    """Return the failure of a policy that the finished Results do not meet, with the evidence."""
+def check_policy(results: list[Result], successes: int) -> Result | None:
+    """Return None if the Results meet the completion policy, otherwise its failure, with the failed Results."""
     failed = [{"index": index, "result": result} for index, result in enumerate(results) if not is_success(result)]
     reached = len(results) - len(failed)
     if reached >= successes:
@@ -131,10 +132,10 @@ def unmet(results: list[Result], successes: int) -> Result | None:
     return failure("System.GatherCompletionUnmet", message, details=details)
 
 
-def tolerated(results: list[Result]) -> str:
-    """Return what is told of dispatches that failed although the policy is met; empty if none did.
+def describe_tolerated(results: list[Result]) -> str:
+    """Return the warning about dispatches that failed although the policy was met; empty if none failed.
 
-    What the Gather itself did not start, or stopped since it needed no more, did not fail.
+    Dispatches that the Gather did not start, or cancelled because it needed no more, did not fail.
     """
     by_code: dict[str, list[int]] = {}
     for index, result in enumerate(results):
@@ -151,3 +152,32 @@ def tolerated(results: list[Result]) -> str:
 def _indices(indices: list[int]) -> str:
     more = ", …" if len(indices) > INDICES_TOLD_MAX else ""
     return f"[{', '.join(map(str, indices[:INDICES_TOLD_MAX]))}{more}]"
+
+
+# -- computations of the step ------------------------------------------------------------------------------------------
+
+
+def list_dispatches(step: GatherStep, scope: Scope, received: JSON) -> list[tuple[Call, JSON]]:
+    """Return a Gather's dispatches: each call with its input.
+
+    :raises Fault: if ``over`` is not an array
+    """
+    if step.over is None:
+        return [(call, received) for call in step.calls]
+    over = step.over.evaluate(scope)
+    if not isinstance(over, list):
+        refuse("over: is no array", "/properties/over/type", over)
+    return [(step.calls[0], element) for element in over]
+
+
+def count_needed(step: GatherStep, scope: Scope, count: int) -> int:
+    """Return how many of ``count`` dispatches must succeed.
+
+    :raises Fault: if the policy's value is not a whole number
+    """
+    if step.successes is None:
+        return count
+    successes = step.successes.evaluate(scope)
+    if isinstance(successes, bool) or not isinstance(successes, int | float) or successes != int(successes):
+        refuse("completion.successes: is no whole number", "/properties/successes/type", successes)
+    return int(successes)

@@ -1,7 +1,8 @@
-"""The step graph of a frame: one step at a time, from the entrypoint to a Result.
+"""The step graph of a frame: runs one step at a time, from the entrypoint to a Result.
 
-A step enters, acts, shapes and captures, and moves on; a failure goes through its catch clauses instead, or leaves the
-frame (specification: *Steps and step mechanics*, *Step actions*).
+A step is entered, carries out its action, evaluates its output and assignments, and moves to the next step. If it
+fails, a catch clause handles the failure, or the failure becomes the frame's Result (specification: *Steps and step
+mechanics*, *Step actions*).
 """
 
 from functools import partial
@@ -12,6 +13,7 @@ from callboard.bus.paths import child, encode_id
 from callboard.languages.flow.calls import CallRun
 from callboard.languages.flow.document import (
     CallStep,
+    Clause,
     GatherStep,
     MatchStep,
     PassStep,
@@ -20,35 +22,46 @@ from callboard.languages.flow.document import (
     SleepStep,
     Step,
 )
-from callboard.languages.flow.failure_match import matches
 from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
-    calculated,
-    evaluated,
+    calculate,
+    evaluate_envelope,
+    evaluate_field,
+    evaluate_predicate,
     outcome_of,
+    refuse,
 )
-from callboard.languages.flow.gather import SKIPPED, TOLERATED, FanOut, tolerated, unmet
+from callboard.languages.flow.gather import (
+    SKIPPED,
+    TOLERATED,
+    FanOut,
+    check_policy,
+    count_needed,
+    describe_tolerated,
+    list_dispatches,
+)
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import (
     Fault,
     Result,
     as_failure,
+    bound_chain,
+    failure,
     is_success,
     success,
-    superseding,
+    supersede,
 )
 from callboard.languages.flow.rules import TOLERATED_FAILURES
-from callboard.languages.flow.steps import enumerated, needed, raised, selected, wakes_at
 from callboard.languages.flow.template import Scope
-from callboard.languages.flow.temporal import format_instant
-from callboard.languages.language import Cancelled
+from callboard.languages.flow.temporal import format_instant, parse_duration, parse_instant
+from callboard.languages.language import Cancelled, Instant, Stage
 from callboard.lib.json_types import JSON
 
 
 class Move(Struct, frozen=True):
-    """The way on: to a step, with the value it receives; ``edge`` names the field that says so."""
+    """A move to the next step, with its input; ``edge`` names the field that selects it, such as ``catch.0``."""
 
     next: str
     value: JSON
@@ -56,7 +69,7 @@ class Move(Struct, frozen=True):
 
 
 async def run_graph(frame: Frame, value: JSON) -> Result:
-    """Run a frame's steps, from the entrypoint to the Result that one of them ends with."""
+    """Run a frame's steps, from the entrypoint until one ends the frame; return its Result."""
     name = frame.flow.entrypoint
     while True:
         await frame.execution.breathe(frame.path)
@@ -70,7 +83,7 @@ async def run_graph(frame: Frame, value: JSON) -> Result:
 
 
 class StepRun:
-    """One pass of a step through its lifecycle."""
+    """One execution of a step."""
 
     def __init__(self, frame: Frame, step: Step, value: JSON) -> None:
         self._frame = frame
@@ -120,14 +133,14 @@ class StepRun:
             case PassStep() as step:
                 self._settle()
                 scope = self._scope()
-                output = await evaluated(self._frame.stage, step.output, scope, self._value)
+                output = await evaluate_field(self._frame.stage, step.output, scope, self._value)
                 await self._frame.stage.breathe()
                 await self._frame.assign(step.assign, scope)
                 return Move(step.next, output, "next")
             case SleepStep() as step:
                 return await self._sleep(step)
             case ReturnStep() as step:
-                return success(await evaluated(self._frame.stage, step.value, self._scope(), self._value))
+                return success(await evaluate_field(self._frame.stage, step.value, self._scope(), self._value))
             case RaiseStep() as step:
                 return await self._raise(step)
 
@@ -135,7 +148,7 @@ class StepRun:
         return Scope({**self._frame.roots(), "step": self._view}, self._pin, self._place.wall_time)
 
     def _settle(self, **products: JSON) -> None:
-        """The step's work is done: its exit instant stands, its product can be read. What follows is its tail."""
+        """Set the step's exit instant and its product, which the expressions after its action can read."""
         if isinstance(self._step, GatherStep):
             products.setdefault("results", self._record)
         if "exitedAt" not in self._metadata:
@@ -145,22 +158,23 @@ class StepRun:
     # -- failures -----------------------------------------------------------------------------------------------------
 
     async def _handle_failure(self, result: Result) -> Move | Result:
-        """The step has failed: the first clause that matches takes it on, or it leaves the frame."""
+        """Handle a failure of the step: the first matching catch clause moves on; otherwise it is the frame's
+        Result."""
         frame, step = self._frame, self._step
-        frame.failure = result = superseding(result, frame.failure)
+        frame.failure = result = supersede(result, frame.failure)
         self._settle(**({"result": result} if isinstance(step, CallStep) else {}))
         self._node.exit("failed", self._record, as_failure(result))
         if not isinstance(step, CallStep | GatherStep):
             return result
         for index, clause in enumerate(step.catch):
-            if matches(clause.match, result):
+            if clause.match.selects(result):
                 await frame.stage.breathe()
                 try:
                     scope = self._scope()
-                    output = await evaluated(frame.stage, clause.output, scope, self._value)
+                    output = await evaluate_field(frame.stage, clause.output, scope, self._value)
                     await frame.assign(clause.assign, scope)
                 except Fault as fault:
-                    frame.failure = superseding(fault.result, result)
+                    frame.failure = supersede(fault.result, result)
                     return frame.failure
                 self._node.route(clause.next, f"caught {result['code']}", f"catch.{index}")
                 return Move(clause.next, output, f"catch.{index}")
@@ -170,7 +184,7 @@ class StepRun:
 
     async def _call(self, step: CallStep) -> Move:
         frame = self._frame
-        value = await evaluated(frame.stage, step.input, self._scope(), self._value)
+        value = await evaluate_field(frame.stage, step.input, self._scope(), self._value)
         roots = {"step": self._view}
         path = aspect(self._path, "call")
         result = await run_stack(
@@ -187,7 +201,7 @@ class StepRun:
         self._settle(result=result)
         scope = self._scope()
         await frame.stage.breathe()
-        output = await evaluated(frame.stage, step.output, scope, result["value"])
+        output = await evaluate_field(frame.stage, step.output, scope, result["value"])
         await frame.stage.breathe()
         await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
@@ -197,12 +211,12 @@ class StepRun:
         results: list[Result] = []
         try:
             scope = self._scope()
-            work = await calculated(frame.stage, scope, partial(enumerated, step, scope, self._value))
+            work = await calculate(frame.stage, scope, partial(list_dispatches, step, scope, self._value))
             self._metadata = {**self._metadata, "dispatchCount": len(work)}
             self._view = {**self._view, "metadata": self._metadata}
             results = [SKIPPED] * len(work)
             scope = self._scope()
-            successes = await calculated(frame.stage, scope, partial(needed, step, scope, len(work)))
+            successes = await calculate(frame.stage, scope, partial(count_needed, step, scope, len(work)))
             fan = FanOut(
                 frame,
                 self._path,
@@ -216,13 +230,13 @@ class StepRun:
         finally:
             self._record = results
         self._settle(results=results)
-        if (failed := unmet(results, successes)) is not None:
+        if (failed := check_policy(results, successes)) is not None:
             raise Fault(failed)
-        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := tolerated(results)):
+        if frame.stage.info.rules >= TOLERATED_FAILURES and (told := describe_tolerated(results)):
             self._node.warn(TOLERATED, told)
         scope = self._scope()
         values = [result["value"] for result in results if is_success(result)]
-        output = await evaluated(frame.stage, step.output, scope, values)
+        output = await evaluate_field(frame.stage, step.output, scope, values)
         await frame.stage.breathe()
         await frame.assign(step.assign, scope)
         return Move(step.next, output, "next")
@@ -230,23 +244,68 @@ class StepRun:
     async def _match(self, step: MatchStep) -> Move:
         scope = self._scope()
         stage = self._frame.stage
-        value = await evaluated(stage, step.input, scope, self._value)
-        edge, clause = await selected(step, scope.having(match={"input": value, "metadata": self._metadata}), stage)
+        value = await evaluate_field(stage, step.input, scope, self._value)
+        edge, clause = await _select_clause(
+            step, scope.having(match={"input": value, "metadata": self._metadata}), stage
+        )
         self._settle()
         scope = self._scope().having(match={"input": value, "metadata": self._metadata})
-        output = await evaluated(stage, clause.output, scope, value)
+        output = await evaluate_field(stage, clause.output, scope, value)
         await stage.breathe()
         await self._frame.assign(clause.assign, scope)
         return Move(clause.next, output, edge)
 
     async def _sleep(self, step: SleepStep) -> Move:
         scope = self._scope()
-        until = await calculated(self._frame.stage, scope, partial(wakes_at, step, scope))
+        until = await calculate(self._frame.stage, scope, partial(_wake_time, step, scope))
         await self._node.sleep("sleep", until, "sleep")
         self._settle()
         return Move(step.next, self._value, "next")
 
     async def _raise(self, step: RaiseStep) -> Result:
         frame, scope = self._frame, self._scope()
-        frame.failure = await calculated(frame.stage, scope, partial(raised, step, scope, frame.failure))
+        frame.failure = await calculate(frame.stage, scope, partial(_make_raised_failure, step, scope, frame.failure))
         return frame.failure
+
+
+# -- computations of single actions ------------------------------------------------------------------------------------
+
+
+async def _select_clause(step: MatchStep, scope: Scope, stage: Stage) -> tuple[str, Clause]:
+    """Return the first clause whose predicate holds, with the name of its edge; later ones are not evaluated."""
+    for index, case in enumerate(step.cases):
+        await stage.breathe()
+        if await evaluate_predicate(stage, case.when, scope):
+            return f"case.{index}", case
+    return "default", step.default
+
+
+def _wake_time(step: SleepStep, scope: Scope) -> Instant:
+    """Return the end of a Sleep, which may be in the past.
+
+    :raises Fault: if the field's value is not a duration or timestamp
+    """
+    if step.duration is not None:
+        text = step.duration.evaluate(scope)
+        duration = parse_duration(text) if isinstance(text, str) else None
+        if duration is None:
+            refuse("for: is no ISO 8601 duration, such as PT30S", "/properties/for/format", text)
+        return duration.after(scope.now())
+    assert step.until is not None
+    text = step.until.evaluate(scope)
+    until = parse_instant(text) if isinstance(text, str) else None
+    if until is None:
+        refuse("until: is no RFC 3339 timestamp, such as 2030-01-01T00:00:00Z", "/properties/until/format", text)
+    return until
+
+
+def _make_raised_failure(step: RaiseStep, scope: Scope, active: Result | None) -> Result:
+    """Return the failure with which a Raise ends its frame; ``active`` is the failure that is being handled."""
+    if step.result is None:
+        if active is None:
+            return failure("System.EmptyRaise", "a bare Raise was reached while no failure was being handled")
+        return active
+    made: Result = {"type": "error", **evaluate_envelope(step.result, scope)}
+    if active is not None and "previous" not in made:
+        made["previous"] = active
+    return bound_chain(made)

@@ -1,6 +1,6 @@
-"""Looking through a definition: a place in it, what has been found wrong so far, and checks of single values.
+"""The inspection of a definition: places in it, the problems found so far, and checks of single values.
 
-Everything is looked at and everything told; nothing here stops at the first fault, and nothing trusts a value's type.
+Checks report all problems and do not stop at the first one. They do not assume the type of any value.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,8 @@ from callboard.bus.events import Problem
 from callboard.languages.cel.template_strings import OPENING, expression_body
 from callboard.languages.flow.bindings import AMBIENT, Roots
 from callboard.languages.flow.validation import Schema
-from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing
-from callboard.languages.provider_contract import Contract
+from callboard.languages.problems import FIELDS_LISTED_MAX, Location, Tree, hint_at, kind_of, missing_field
+from callboard.languages.provider_contracts import Contract
 from callboard.lib.json_types import JSON
 
 HALF_EXPRESSION = "it begins like an expression, but one pair of braces does not span it"
@@ -22,7 +22,7 @@ STRUCTURAL_EXPRESSION = "must be written out: an expression is not evaluated her
 
 
 class FlowNode(Struct, eq=False):
-    """A flow object of the document: the root, an entry of ``flows``, or one that stands inside a call."""
+    """A flow object of the document: the root, an entry of ``flows``, or one inside a call."""
 
     location: Location
     outer: "FlowNode | None" = None
@@ -31,16 +31,16 @@ class FlowNode(Struct, eq=False):
     routes: dict[str | None, list[tuple[Location, str]]] = field(
         default_factory=dict[str | None, list[tuple[Location, str]]]
     )
-    """By step, where control may go from it and where that is written; the entrypoint under None."""
+    """The routes from each step: the location of the field, and the next step. The entrypoint is under None."""
     targets: list[tuple[Location, "str | FlowNode"]] = field(default_factory=list[tuple[Location, "str | FlowNode"]])
     """The flows that calls of this flow run, by name or inline."""
     parameters: Schema | None = None
-    """What arguments the flow takes; None if its schema is none."""
+    """The schema of the flow's arguments; None if it is invalid."""
     assigned: set[str] = field(default_factory=set[str])
-    """The variables that something in this flow assigns."""
+    """The variables that this flow assigns."""
 
     def resolve(self, name: str) -> "FlowNode | None":
-        """Return the flow that a name means here: the nearest declaration outward."""
+        """Return the flow with a name that is declared in the nearest scope."""
         node: FlowNode | None = self
         while node is not None:
             if name in node.named:
@@ -53,9 +53,9 @@ class FlowNode(Struct, eq=False):
 
 
 class Arguments(Struct, frozen=True):
-    """A ``with`` and what it is for: a contract's parameters, or a flow's by its name or node.
+    """The ``with`` of a call or phase, with the contract or the flow (by name or node) that receives it.
 
-    ``value`` is an empty object where none was written, and ``location`` then that of what it is missing from.
+    If it was omitted, ``value`` is an empty object and ``location`` that of the call or entry.
     """
 
     location: Location
@@ -67,7 +67,7 @@ class Arguments(Struct, frozen=True):
 
 
 class Site(Struct, frozen=True):
-    """A value that is evaluated, and what its expressions may read."""
+    """A value that is evaluated, and the roots that its expressions may read."""
 
     location: Location
     value: JSON
@@ -76,7 +76,7 @@ class Site(Struct, frozen=True):
 
 
 class Findings(Struct):
-    """What a definition has been found to be made of, and what is wrong with it."""
+    """The flows, values and arguments found in a definition, and its problems."""
 
     tree: Tree
     contracts: Mapping[str, Contract]
@@ -93,7 +93,7 @@ class Findings(Struct):
 
 
 class Here(Struct, frozen=True):
-    """A place that is being looked at: where it is, in which flow, and what its expressions may read."""
+    """A place under inspection: its location, its flow, and the roots that its expressions may read."""
 
     findings: Findings
     node: FlowNode
@@ -113,7 +113,7 @@ class Here(Struct, frozen=True):
         self.findings.warn(code, message, self.location, expected)
 
     def wrong_kind(self, value: JSON, expected: str) -> None:
-        """Tell that a value is of another kind, or an expression where none may be."""
+        """Report that a value has the wrong kind, or is an expression where none is evaluated."""
         if isinstance(value, str) and expression_body(value) is not None:
             self.error("STRUCTURAL_EXPRESSION", STRUCTURAL_EXPRESSION, expected)
         else:
@@ -121,34 +121,36 @@ class Here(Struct, frozen=True):
 
 
 Check = Callable[[Here, Any], object]
-"""Looks at one value and says what is wrong with it."""
+"""Takes a place and its value, and reports the value's problems."""
 
 
-def fields(here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()) -> dict[str, Any] | None:
-    """Look at an object's members, each by its own check; return the object, or None if it is none."""
+def check_fields(
+    here: Here, value: JSON, known: Mapping[str, Check], required: Iterable[str] = ()
+) -> dict[str, Any] | None:
+    """Check the members of an object, each with its own check; return the object, or None if it is not an object."""
     if not isinstance(value, dict):
         here.wrong_kind(value, "an object")
         return None
     for name in required:
         if name not in value:
-            here.findings.problems.append(missing(here.findings.tree, (*here.location, name), value, known))
+            here.findings.problems.append(missing_field(here.findings.tree, (*here.location, name), value, known))
     for name, member in value.items():
         if name in known:
             known[name](here.at(name), member)
         else:
-            unknown_field(here.at(name), name, known)
+            report_unknown_field(here.at(name), name, known)
     return value
 
 
-def unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
+def report_unknown_field(here: Here, name: str, known: Iterable[str]) -> None:
     names = list(known)
     hint = hint_at(name, names)
     expected = f"one of {', '.join(names)}" if 0 < len(names) <= FIELDS_LISTED_MAX else None
     here.error("SCHEMA", f"unknown field {name!r}{hint}", expected)
 
 
-def items(check: Check, *, filled: bool = False) -> Check:
-    """A check of an array whose items are looked at by another one."""
+def check_each(check: Check, *, filled: bool = False) -> Check:
+    """Return a check of an array; ``check`` checks its items."""
 
     def check_items(here: Here, value: JSON) -> None:
         if not isinstance(value, list):
@@ -162,37 +164,37 @@ def items(check: Check, *, filled: bool = False) -> Check:
     return check_items
 
 
-def comment(here: Here, value: JSON) -> None:
-    """A comment is text for people, braces and all."""
+def check_comment(here: Here, value: JSON) -> None:
+    """Check a comment, which is a text; braces in it have no meaning."""
     if not isinstance(value, str):
         here.error("SCHEMA", f"is {kind_of(value)}", "a string")
 
 
-def structural(here: Here, value: JSON) -> bool:
-    """A string that is taken as it is written; say whether it is one."""
+def check_literal_string(here: Here, value: JSON) -> bool:
+    """Check a string that is never evaluated; return whether it is valid."""
     if not isinstance(value, str) or expression_body(value) is not None:
         here.wrong_kind(value, "a string")
         return False
     return True
 
 
-def boolean(here: Here, value: JSON) -> None:
+def check_boolean(here: Here, value: JSON) -> None:
     if not isinstance(value, bool):
         here.wrong_kind(value, "true or false")
 
 
-def anything(here: Here, value: JSON) -> None:
-    """A value of any kind, evaluated."""
+def check_value(here: Here, value: JSON) -> None:
+    """Record a value of any kind that is evaluated."""
     here.findings.sites.append(Site(here.location, value, here.roots, here.node))
 
 
-def typed(*kinds: type, expected: str) -> Check:
-    """A check of a value that is evaluated and, where it is written out, of these Python types."""
+def of_type(*kinds: type, expected: str) -> Check:
+    """Return a check of a value that is an expression or a literal of these Python types."""
 
     def check(here: Here, value: JSON) -> None:
         fits = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
         if fits or (isinstance(value, str) and expression_body(value) is not None):
-            anything(here, value)
+            check_value(here, value)
         else:
             half = isinstance(value, str) and value.startswith(OPENING)
             why = f": {HALF_EXPRESSION}" if half else ""
@@ -201,21 +203,21 @@ def typed(*kinds: type, expected: str) -> Check:
     return check
 
 
-def whole_number(value: JSON) -> bool:
-    """Say whether a value is a whole number: 5.0 is one, true is none."""
+def is_whole_number(value: JSON) -> bool:
+    """Return whether a value is a whole number: 5.0 is one, true is not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, int) or value.is_integer()
 
 
-def assign(here: Here, value: JSON) -> None:
-    """A map of variables to what they are assigned."""
+def check_assign(here: Here, value: JSON) -> None:
+    """Check the assignments of a field, and record their variables."""
     if not isinstance(value, dict):
         here.error("SCHEMA", f"is {kind_of(value)}", "an object: variable names with their values")
         return
     here.node.assigned.update(value)
-    anything(here, value)
+    check_value(here, value)
 
 
-text = typed(str, expected="a string, or an expression that gives one")
-object_value = typed(dict, expected="an object, or an expression that gives one")
+check_text = of_type(str, expected="a string, or an expression that gives one")
+check_object = of_type(dict, expected="an object, or an expression that gives one")

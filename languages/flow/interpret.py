@@ -1,31 +1,31 @@
-"""The flow interpreter: runs the root frame and says how the run ended."""
+"""The flow interpreter: runs the root frame and returns the end of the run."""
 
 from typing import Any
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.document import Flow
-from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, outcome_of, violated
+from callboard.languages.flow.frame import Completed, Execution, Frame, chain_of, make_argument_failure, outcome_of
 from callboard.languages.flow.graph import run_graph
 from callboard.languages.flow.middleware_stack import run_stack
 from callboard.languages.flow.result import Result, as_failure, is_success
-from callboard.languages.flow.shipped import CONTRACTS
+from callboard.languages.flow.shipped_providers import CONTRACTS
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled, End, Plan, Stage
-from callboard.languages.provider_contract import Contract, contract_of
+from callboard.languages.provider_contracts import Contract, contract_of
 from callboard.lib.json_types import JSON
 
 ROOT = "main"
-"""Path of the root frame."""
+"""The path of the root frame."""
 
 
 async def interpret(plan: Plan[Flow], stage: Stage) -> End:
-    """Execute a flow. The End's ``results`` is the root frame's Result, ``output`` the value of a success."""
+    """Execute a flow. ``results`` of the End is the root frame's Result, ``output`` the value of a success."""
     execution = Execution(stage, _contracts(stage), run_frame)
     try:
         completed = await run_frame(execution, plan.definition.document, ROOT, plan.input, plan.arguments)
     except Cancelled as cancelled:
         chain = chain_of(cancelled)
-        # A clean-up that failed over the cancellation is what the run ends with.
+        # If a clean-up failed during the cancellation, the run ends with its failure.
         status = "cancelled" if chain["code"] == "System.Cancelled" else "failed"
         return End(status, results=chain, error=as_failure(chain))
     result = completed.result
@@ -35,13 +35,13 @@ async def interpret(plan: Plan[Flow], stage: Stage) -> End:
 
 
 def _contracts(stage: Stage) -> dict[str, Contract]:
-    """The contracts that are valid in this run: what ships, and what the worker that began it had beyond that."""
+    """Return the contracts of this run: the shipped ones, and those of the worker that began the run."""
     recorded = stage.info.environment.providers
     return {**CONTRACTS, **{uri: contract_of(document) for uri, document in recorded.items()}}
 
 
 async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, arguments: dict[str, Any]) -> Completed:
-    """Run a flow in its own frame, from its creation to its Result."""
+    """Run a flow in a new frame."""
     stage = execution.stage
     node = stage.enter(path, "frame", node=flow.name or "flow", input=input)
     frame = Frame(execution, flow, path, input)
@@ -58,10 +58,10 @@ async def run_frame(execution: Execution, flow: Flow, path: str, input: JSON, ar
 async def _result(frame: Frame, arguments: dict[str, Any]) -> Result:
     parameters = frame.flow.parameters
     await frame.stage.breathe()
-    violation = await computed(frame.stage, lambda: parameters.violation(arguments))
+    violation = await compute(frame.stage, lambda: parameters.find_violation(arguments))
     if violation is not None:
-        # Nothing of the stack is established: the failure is the frame's Result directly.
-        return violated("arguments", violation)
+        # The stack is not entered: this failure is the frame's Result.
+        return make_argument_failure("arguments", violation)
     frame.vars = {**parameters.defaults, **arguments}
     return await run_stack(
         frame, frame.flow.middleware, frame.path, frame.input, {}, lambda value: run_graph(frame, value)

@@ -1,4 +1,4 @@
-"""The flow language as the runtime sees it."""
+"""The flow language's implementation of the contract with the runtime."""
 
 from typing import Any
 
@@ -8,27 +8,27 @@ from callboard.languages.flow.admit import admit
 from callboard.languages.flow.build import build
 from callboard.languages.flow.document import Flow
 from callboard.languages.flow.interpret import interpret
-from callboard.languages.flow.shipped import CONTRACTS
-from callboard.languages.flow.structure import problems
+from callboard.languages.flow.shipped_providers import CONTRACTS
+from callboard.languages.flow.structure import find_problems
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical
 
 
 class FlowLanguage:
-    """Metolia Workflow Language v0.1: `structure` says what is wrong with a document, `interpret` executes it."""
+    """Metolia Workflow Language v0.1: `structure` checks documents, `interpret` executes them."""
 
     name = "flow"
 
     def parse(self, source: str) -> Definition[Flow] | list[Problem]:
-        tree = read(source)
+        tree = read_document(source)
         if not isinstance(tree, Tree):
             return tree
         if not isinstance(tree.value, dict):
             message = f"expected a flow object, got {kind_of(tree.value)}"
             return [tree.problem("SCHEMA", message, expected="$schema, entrypoint and steps")]
-        found = problems(tree, CONTRACTS)
+        found = find_problems(tree, CONTRACTS)
         if any(problem.severity == "error" for problem in found):
             return found
         document: dict[str, Any] = tree.value

@@ -1,30 +1,28 @@
-"""Wrapping: an operation inside its stack of middleware, and the middlewares there are."""
+"""Middleware stacks: running an operation inside a stack, and the behaviours of all middlewares."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
 from callboard.languages.flow.build import FINALLY
 from callboard.languages.flow.calls import CallRun
-from callboard.languages.flow.carried import Carried
 from callboard.languages.flow.document import Entry
-from callboard.languages.flow.frame import Frame, apart, aspect
-from callboard.languages.flow.loop import Loop
+from callboard.languages.flow.frame import Frame, aspect, run_apart
+from callboard.languages.flow.middleware import Around, Behaviour, Inner, PlainMiddleware
 from callboard.languages.flow.result import Fault, Result, as_failure, is_success
-from callboard.languages.flow.retry import Retry
-from callboard.languages.flow.stack import Around, Behaviour, Inner, Plain
+from callboard.languages.flow.specified_middleware import Loop, Retry, Timeout
 from callboard.languages.flow.template import Scope
-from callboard.languages.flow.timeout import Timeout
+from callboard.languages.flow.worker_middleware import WorkerMiddleware
 from callboard.lib.json_types import JSON
 
 ENTRIES_IN_A_TASK = 32
-"""How many entries of a stack share a task; a higher stack costs no more depth than these do."""
+"""How many entries of a stack share a task, which limits the depth of the Python stack."""
 
 
 async def run_stack(
     frame: Frame, entries: tuple[Entry, ...], path: str, value: JSON, roots: dict[str, JSON], operation: Inner
 ) -> Result:
-    """Run an operation inside a stack; ``path`` is that of what is wrapped, a step or a frame.
+    """Run an operation inside a stack; ``path`` is the path of the wrapped step or frame.
 
-    ``roots`` are the bindings that enclose the stack, beyond the frame's own.
+    ``roots`` are the bindings around the stack, in addition to the frame's.
     """
     return await _descend(frame, entries, 0, path, value, roots, operation)
 
@@ -45,13 +43,13 @@ async def _descend(
 
     def inside(down: JSON) -> Awaitable[Result]:
         below = _descend(frame, entries, position + 1, path, down, roots, operation)
-        return below if (position + 1) % ENTRIES_IN_A_TASK else apart(frame.stage, below)
+        return below if (position + 1) % ENTRIES_IN_A_TASK else run_apart(frame.stage, below)
 
     return await around.pass_through(_behaviour(frame, entry), inside)
 
 
-class Finally(Plain):
-    """Dispatches a clean-up call on every exit."""
+class Finally(PlainMiddleware):
+    """Makes a clean-up call on every exit."""
 
     async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
         entry, frame = around.entry, around.frame
@@ -84,4 +82,4 @@ BEHAVIOURS: Mapping[str, Callable[[], Behaviour]] = {
 
 def _behaviour(frame: Frame, entry: Entry) -> Behaviour:
     specified = BEHAVIOURS.get(entry.provider)
-    return specified() if specified is not None else Carried(frame.execution.contract(entry.provider))
+    return specified() if specified is not None else WorkerMiddleware(frame.execution.contract(entry.provider))

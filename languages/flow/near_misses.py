@@ -1,4 +1,4 @@
-"""Near misses: literals of a flow that look as if something were filled in, and are passed on as they are written."""
+"""Near misses: literals of a flow that look as if something were filled in, but are passed on as they are written."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -13,14 +13,14 @@ from callboard.languages.flow.contracts.model import MODEL
 from callboard.languages.flow.contracts.process import PROCESS
 from callboard.languages.flow.inspection import Findings, Site
 from callboard.languages.problems import Location
-from callboard.languages.variables import NAME, Reference, outside_code, references
+from callboard.languages.variables import NAME, Reference, blank_out_code, find_references
 from callboard.lib.json_types import JSON
 
 TEXT_SHOWN_CHARS_MAX = 80
-"""How much of a literal a problem repeats, in characters."""
+"""How many characters of a literal a problem shows."""
 
 CORRECTED_CHARS_MAX = 400
-"""How long a corrected form may be that a problem proposes."""
+"""The greatest length of a corrected form that a problem proposes, in characters."""
 
 CLOSINGS_TRIED_MAX = 20
 """How many closing braces are tried for an opening pair."""
@@ -28,11 +28,11 @@ CLOSINGS_TRIED_MAX = 20
 MISTAKEN_ROOTS = frozenset(
     {"args", "context", "env", "input", "inputs", "item", "output", "outputs", "params", "state"}
 )
-"""Names that other languages have for what expressions read, beside those that there are."""
+"""Names that expressions of other languages read; a text with one of them is probably meant as an expression."""
 
 
 class _Text(Struct, frozen=True):
-    """A literal: where it stands, and what it is for."""
+    """A literal, with its location and the kind of its place."""
 
     location: Location
     text: str
@@ -41,16 +41,16 @@ class _Text(Struct, frozen=True):
     ``lent``: variables are filled in; ``variable``: the name of one; ``header``: of an HTTP request."""
 
 
-def near_misses(findings: Findings) -> None:
+def warn_of_near_misses(findings: Findings) -> None:
     """Warn of every literal that looks as if something in it were filled in."""
     contracts = {found.location: found.contract.uri for found in findings.arguments if found.contract is not None}
     for site in findings.sites:
         uri = contracts.get(site.location, "")
-        for found in _texts(site.value, site.location, uri):
+        for found in _find_texts(site.value, site.location, uri):
             if found.place != "foreign":
-                _expression_within(findings, site, found)
-                _variable_within(findings, site, found)
-        for location, name in _names(site.value, site.location):
+                _warn_of_expression(findings, site, found)
+                _warn_of_variable(findings, site, found)
+        for location, name in _find_names(site.value, site.location):
             message = f"the name {_shorten(name)!r} is taken as it is written: only values are evaluated"
             findings.warn("HALF_EXPRESSION", message, location, "a name that is written out")
 
@@ -58,8 +58,8 @@ def near_misses(findings: Findings) -> None:
 # -- expressions within texts ------------------------------------------------------------------------------------------
 
 
-def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
-    pieces = list(_pieces(found.text))
+def _warn_of_expression(findings: Findings, site: Site, found: _Text) -> None:
+    pieces = list(_split_expressions(found.text))
     if found.text.strip().startswith(OPENING):
         message = f"{_shorten(found.text)!r} begins like an expression, but the braces do not span it: it is a literal"
     elif any(_reads(site, body, MISTAKEN_ROOTS) for _literal, body in pieces if body is not None):
@@ -71,14 +71,14 @@ def _expression_within(findings: Findings, site: Site, found: _Text) -> None:
     )
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield a text as literals, each with the expression that follows it, None at the end.
+def _split_expressions(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the literal parts of a text, each with the expression that follows it (None at the end).
 
-    ``${{ … }}`` is not one of our expressions.
+    ``${{ … }}`` is not a CEL expression, but a form of other tools.
     """
     begin = at = 0
     while (opening := text.find(OPENING, at)) >= 0:
-        closing = _closing(text, opening)
+        closing = _find_closing(text, opening)
         if closing is None:
             break
         at = closing + len(CLOSING)
@@ -89,8 +89,8 @@ def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
     yield text[begin:], None
 
 
-def _closing(text: str, opening: int) -> int | None:
-    """Return where the expression ends that begins here; None if none does."""
+def _find_closing(text: str, opening: int) -> int | None:
+    """Return the offset of the braces that close an expression; None if there is no valid expression."""
     closing = opening
     for _ in range(CLOSINGS_TRIED_MAX):
         closing = text.find(CLOSING, closing + 1)
@@ -109,13 +109,13 @@ def _compile_text(body: str) -> program.Program | None:
 
 
 def _reads(site: Site, body: str, more: Collection[str] = ()) -> bool:
-    """Whether an expression reads something that there is, or one of these names too."""
+    """Return whether an expression reads a root, a variable or one of the names in ``more``."""
     compiled = _compile_text(body)
     return compiled is not None and not compiled.roots.isdisjoint({*site.roots, *site.node.assigned, *more})
 
 
 def _correct_expression(pieces: Sequence[tuple[str, str | None]]) -> str:
-    """Return the one expression that says what a text means; empty if that would be long, or if something remains."""
+    """Return one expression with the meaning of a text; empty if it would be long, or braces remain in a literal."""
     parts: list[str] = []
     for literal, body in pieces:
         if OPENING in literal.replace("${{", ""):
@@ -136,11 +136,11 @@ def _quote(text: str) -> str:
 # -- variables within texts --------------------------------------------------------------------------------------------
 
 
-def _variable_within(findings: Findings, site: Site, found: _Text) -> None:
+def _warn_of_variable(findings: Findings, site: Site, found: _Text) -> None:
     if found.place == "program":
         return
-    text = outside_code(found.text) if found.place == "prompt" else found.text
-    one = next((one for one in references(text) if not (found.place == "lent" and one.ours)), None)
+    text = blank_out_code(found.text) if found.place == "prompt" else found.text
+    one = next((one for one in find_references(text) if not (found.place == "lent" and one.ours)), None)
     if one is None:
         return
     body = one.text.removeprefix("${").removesuffix("}").strip("{} ")
@@ -171,29 +171,29 @@ def _variable_message(found: _Text, one: Reference) -> tuple[str, str]:
             return message, f"a parameter of the flow, such as {OPENING} vars.{name.lower()} {CLOSING}"
 
 
-# -- looking through values --------------------------------------------------------------------------------------------
+# -- traversal of values ----------------------------------------------------------------------------------------------
 
 
-def _texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
-    """Yield the literals of a value; ``uri`` is the provider whose arguments it is."""
+def _find_texts(value: JSON, location: Location, uri: str = "") -> Iterator[_Text]:
+    """Yield the literals of a value; ``uri`` is that of the provider if the value is its arguments."""
     match value:
         case str():
             if expression_body(value) is None:
                 yield _Text(location, value)
         case list():
             for index, item in enumerate(value):
-                yield from _texts(item, (*location, index))
+                yield from _find_texts(item, (*location, index))
         case dict():
             for name, member in value.items():
-                place = _place(value, name, uri)
-                below = _texts(member, (*location, name))
+                place = _place_of(value, name, uri)
+                below = _find_texts(member, (*location, name))
                 yield from (_Text(one.location, one.text, place or one.place) for one in below)
         case _:
             pass
 
 
-def _place(around: dict[str, JSON], name: str, uri: str) -> str:
-    """Return what the texts below a member are for; empty if nothing is known of it."""
+def _place_of(around: dict[str, JSON], name: str, uri: str) -> str:
+    """Return the kind of place of the texts below a member; empty if it is unknown."""
     match uri, around.get("type"), name:
         case (DEFINITION.contract.uri, _, "source" | "script") | (_, _, "comment"):
             return "foreign"
@@ -211,17 +211,17 @@ def _place(around: dict[str, JSON], name: str, uri: str) -> str:
             return ""
 
 
-def _names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
+def _find_names(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
     """Yield the names of members that look like expressions."""
     match value:
         case dict():
             for name, member in value.items():
                 if expression_body(name) is not None:
                     yield (*location, name), name
-                yield from _names(member, (*location, name))
+                yield from _find_names(member, (*location, name))
         case list():
             for index, item in enumerate(value):
-                yield from _names(item, (*location, index))
+                yield from _find_names(item, (*location, index))
         case _:
             pass
 

@@ -1,8 +1,8 @@
-"""A flow's outline: its steps and the ways between them, subflows below the steps that call them.
+"""A flow's outline: its steps and the edges between them, with subflows below the steps that call them.
 
-A node's ``type`` is the step's action, its ``subtype`` what it calls and what wraps it: ``http in Timeout, Retry``. An
-edge's ``when`` is a case's condition, ``default``, ``catch …``, or on the way into a subflow ``calls`` or ``for each``.
-The ways out of a step stand in the order of its fields, so that ``case.1`` is the second way of a Match.
+A node's ``type`` is the step's action, its ``subtype`` the call and its middleware: ``http in Timeout, Retry``. An
+edge's ``when`` is a case's condition, ``default`` or ``catch …``; for an edge into a subflow it is ``calls`` or ``for
+each``. The edges of a step are in the order of its fields, so ``case.1`` is the second edge of a Match.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,22 @@ from callboard.languages.flow.frame import aspect
 from callboard.languages.flow.template import Expression, Literal
 
 NODES_MAX = 2_000
-"""Steps that an outline shows: a named flow appears once for each call of it, which multiplies."""
+"""The greatest number of steps in an outline. A named flow appears once for each call, so their number multiplies."""
 
 LEVELS_MAX = 100
-"""How deep in subflows an outline shows steps."""
+"""How many levels of subflows an outline shows."""
 
 CONDITION_CHARS_MAX = 60
-"""How much of a case's condition is on its way."""
+"""How many characters of a case's condition an edge shows."""
 
 CALLS, EACH = "calls", "for each"
 
 
 def outline(flow: Flow, root: str) -> Outline:
-    """Return the shape of a flow. A node's id is the path of its step; a dispatch of a Gather represents all."""
+    """Return the outline of a flow; ``root`` is the path of its frame.
+
+    A node's id is the path of its step. One subflow represents all dispatches of a Gather with ``over``.
+    """
     drawing = Outline()
     _draw(flow, root, drawing, LEVELS_MAX)
     return drawing
@@ -57,7 +60,7 @@ def _draw(flow: Flow, path: str, drawing: Outline, levels: int) -> None:
 
 
 def _about(step: Step) -> str:
-    """Say what a step calls and inside of what, or how long it sleeps."""
+    """Return the subtype of a step: its calls and middleware, or the duration of its sleep."""
     match step:
         case CallStep():
             return f"{_target(step.call)}{_within(step.middleware)}"
@@ -81,7 +84,7 @@ def _within(stack: Sequence[Entry]) -> str:
 
 
 def _short(uri: str) -> str:
-    """The name in a provider's URI, without its namespace and its version."""
+    """Return the name in a provider's URI, without namespace and version."""
     names = uri.split("/")[2:] or [uri]
     return "/".join(names[:-1] if len(names) > 1 else names)
 
@@ -107,7 +110,7 @@ def _condition(case: Clause, index: int) -> str:
 
 
 def _describe_clause(match: Matcher) -> str:
-    """Say which failures a clause takes on; members that are not there say nothing."""
+    """Return a description of the failures that a clause handles."""
     told = [" | ".join(match.codes)] if match.codes else []
     if match.types:
         told.append(" | ".join(sorted(match.types)))

@@ -1,8 +1,8 @@
-"""Results: what every call and every frame ends with, as the plain JSON objects that expressions read.
+"""Results: the ends of calls and frames, as the plain JSON objects that expressions read.
 
-A success is ``{"type": "success", "value": …}``; everything else is a failure envelope with ``type`` and ``code``, and
-``message``, ``details``, ``retryable`` and ``previous`` where they are known (specification: *The Call interface and
-Result*). Results are never changed once made.
+A success is ``{"type": "success", "value": …}``. A failure envelope has ``type`` and ``code``, and ``message``,
+``details``, ``retryable`` and ``previous`` if they are known (specification: *The Call interface and Result*). Results
+are never modified.
 """
 
 from typing import Any
@@ -14,17 +14,17 @@ from callboard.lib.json_types import JSON
 Result = dict[str, Any]
 
 ENVELOPE = ("type", "code", "message", "details", "retryable", "previous")
-"""The members of a failure envelope that authors may write."""
+"""The members of a failure envelope that authors may set."""
 
 CHAIN_DEPTH_MAX = 64
-"""Links of a ``previous`` chain that are kept; the specification leaves the number to us."""
+"""How many links of a ``previous`` chain are kept; the specification does not fix the number."""
 
 UNSET: Any = object()
-"""Represents a member that is not there, where None is a value."""
+"""Represents an absent member where None is a value."""
 
 
 class Fault(Exception):
-    """Something failed on the way; ``result`` is the failure that says what."""
+    """Raised where a construct fails; ``result`` is the failure envelope."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"{result['code']}: {result.get('message', '')}")
@@ -44,7 +44,7 @@ def failure(
     retryable: bool | None = None,
     previous: JSON = UNSET,
 ) -> Result:
-    """Make a failure envelope; members that say nothing are left out, and so are details beyond `DEPTH_MAX`."""
+    """Return a failure envelope without empty members; details that nest deeper than `DEPTH_MAX` are left out."""
     envelope: Result = {"type": type, "code": code}
     if message:
         envelope["message"] = message
@@ -54,7 +54,7 @@ def failure(
         envelope["retryable"] = retryable
     if previous is not UNSET:
         envelope["previous"] = previous
-    return bounded(envelope)
+    return bound_chain(envelope)
 
 
 def is_success(result: Result) -> bool:
@@ -62,17 +62,17 @@ def is_success(result: Result) -> bool:
 
 
 def is_envelope(value: JSON) -> bool:
-    """Say whether a value is a failure: a type other than success, and a code."""
+    """Return whether a value is a failure envelope: it has a type other than success, and a code."""
     if not isinstance(value, dict):
         return False
     kind, code = value.get("type"), value.get("code")
     return isinstance(kind, str) and kind != "success" and isinstance(code, str)
 
 
-def superseding(later: Result, earlier: Result | None) -> Result:
-    """Link the failure that a later one displaced, at the end of the later one's own chain.
+def supersede(later: Result, earlier: Result | None) -> Result:
+    """Return a later failure with the ``earlier`` one, which it replaces, at the end of its chain.
 
-    A chain that its author has cut, by an explicit null, stays cut; a displaced success is not recorded.
+    If the author has ended the chain with an explicit null, it is not extended. A replaced success is not linked.
     """
     if earlier is None or is_success(earlier):
         return later
@@ -84,11 +84,11 @@ def superseding(later: Result, earlier: Result | None) -> Result:
     linked = earlier
     for link in reversed(links):
         linked = {**link, "previous": linked}
-    return bounded(linked)
+    return bound_chain(linked)
 
 
-def bounded(envelope: Result) -> Result:
-    """Cut a chain at `CHAIN_DEPTH_MAX` links, and leave the mark that says so."""
+def bound_chain(envelope: Result) -> Result:
+    """Return a failure with its chain cut at `CHAIN_DEPTH_MAX` links; the last link says how many were left out."""
     links = [envelope]
     while isinstance(below := links[-1].get("previous"), dict):
         links.append(below)
@@ -105,11 +105,11 @@ def bounded(envelope: Result) -> Result:
 
 
 def as_failure(envelope: Result) -> Failure:
-    """Write an envelope as the failure record that events carry.
+    """Return an envelope as the failure record that events carry.
 
-    Providers make envelopes too, with members of any kind below their heads: what does not fit the record is left out.
+    Members of the wrong kind, which envelopes of providers may have, are left out.
     """
-    return _to_recorded(bounded(envelope))
+    return _to_recorded(bound_chain(envelope))
 
 
 def _to_recorded(envelope: Result) -> Failure:
@@ -126,7 +126,7 @@ def _to_recorded(envelope: Result) -> Failure:
 
 
 def as_envelope(record: Failure) -> Result:
-    """Read a failure record as an envelope."""
+    """Return a failure record as an envelope."""
     return failure(
         record.code,
         record.message,

@@ -1,14 +1,14 @@
-"""Rules: what the interpreter decides otherwise than it did before. A run goes by those that there were when it was
-admitted, so that what was recorded replays as it went. Pure.
+"""Rules: changes of the interpreter's decisions. A run keeps the rules of its admission, so that its log can be
+replayed. Pure.
 
-Each name is the number of the first generation of runs that go by it; `RunInfo.rules` is that of a run.
+Each constant is the first generation of runs with the rule; `RunInfo.rules` is the generation of a run.
 """
 
 LASTING_SETTINGS = 1
-"""What a step says of its model's turns holds for all of them."""
+"""The settings of a model call hold for all of its turns."""
 
 TOLERATED_FAILURES = 2
-"""A Gather warns of the dispatches that failed although its policy is met."""
+"""A Gather warns of dispatches that failed although its policy was met."""
 
 LATEST = 2
-"""The generation of the runs that are admitted now."""
+"""The generation of newly admitted runs."""

@@ -1,9 +1,10 @@
-"""The JSON Schema of a flow, for editors and for programs that write flows: what stands where, and in what shape.
+"""The JSON Schema of a flow, for editors and for programs that write flows, and the descriptions that editors show.
 
-Source: page *Flow object* and those that it leads to. What only the whole of a document tells (names, expressions,
-what a provider takes) is `callboard.languages.flow.structure`'s to say.
+Source: page *Flow object* and the pages that it links to. `callboard.languages.flow.structure` checks everything that a
+schema cannot express: names, expressions, and the arguments of providers.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from callboard.languages.flow.structure import FLOW_SCHEMA
@@ -28,7 +29,7 @@ _LITERAL: JsonSchema = {
     "description": "A text as it is written, or an expression that spans all of it: {{ 'Hello ' + vars.who }}. Nothing "
     "is filled in within a text: neither {{ … }} nor ${VARIABLE}.",
 }
-"""A string in a value. What is refused is legal, and surely not meant; `callboard validate` warns of more."""
+"""A string in a value. The refused strings are legal, but surely mistakes; `callboard validate` warns of more."""
 
 _LENT: JsonSchema = {"type": "object", "description": "Texts in which the worker fills in its ${VARIABLE}."}
 
@@ -71,7 +72,7 @@ def _object(properties: dict[str, Any], *required: str, **more: Any) -> JsonSche
 
 
 def _bare(properties: dict[str, Any], *required: str, **more: Any) -> JsonSchema:
-    """An object that has no comment."""
+    """Return the schema of an object without a comment."""
     schema = _object(properties, *required, **more)
     return {**schema, "properties": {name: one for name, one in schema["properties"].items() if name != "comment"}}
 
@@ -223,3 +224,30 @@ def flow_schema() -> JsonSchema:
             **_STEPS,
         },
     }
+
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "$schema": "The version of the language: https://mwl.dev/v0.1/flow/schema.json.",
+    "steps": "The steps, by id.",
+    "parameters.type": "Parameters are an object.",
+    "onEntry": "What happens before it begins.",
+    "onSuccess": "What happens when it succeeds.",
+    "onFailure": "What happens when it fails.",
+    "onAlways": "What happens when it ends, in any case.",
+    "with": "The arguments of the provider.",
+    "type": "The type of the result.",
+    "message": "What went wrong, in words.",
+    "retryable": "Whether another try may succeed.",
+    "action": "What the step does: Call, Gather, Match, Pass, Sleep, Return or Raise.",
+    "call": "The flow or provider that is called.",
+    "calls": "Several calls, made at the same time.",
+    "middleware": "Providers that wrap the step, such as retry and timeout.",
+    "completion": "When the Gather is complete.",
+    "concurrency": "How many calls may be under way at once.",
+    "successes": "How many calls have to succeed.",
+    "wait": "Whether the other calls are waited for.",
+    "cases": "The conditions, in their order, each with the next step.",
+    "MatchStep.default": "What is next if no case holds.",
+    "result": "The failure that is raised.",
+}
+"""The texts that editors show for members: by ``Owner.member``, or by ``member`` for all owners."""

@@ -1,7 +1,7 @@
-"""Templates: a field's value as the definition writes it, with its expressions compiled, ready to be evaluated.
+"""Templates: the values of fields as the definition writes them, with compiled expressions.
 
-A string that is one ``{{ … }}`` is an expression, and so is each such leaf of an object or array; keys never are
-(specification: *Expressions*, the embedding). What an expression reads is a `Scope`.
+A string that consists of one ``{{ … }}`` is an expression, also inside objects and arrays; keys are never expressions
+(specification: *Expressions*, the embedding). Expressions read from a `Scope`.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from callboard.languages.cel import program
 from callboard.languages.cel.budget import Budget
 from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
 from callboard.languages.cel.template_strings import expression_body
-from callboard.languages.flow.depth import excess
+from callboard.languages.flow.depth import find_excess
 from callboard.languages.flow.result import Fault, failure
 from callboard.languages.language import Instant
 from callboard.lib.json_types import JSON
@@ -21,7 +21,7 @@ EXPRESSION_SHOWN_CHARS_MAX = 200
 
 
 class Scope:
-    """What the expressions of one construct execution read: the binding roots, and its clock."""
+    """The scope of one execution of a construct: the roots that its expressions read, and its clock."""
 
     __slots__ = ("_read", "_readings", "_wall", "pin", "roots")
 
@@ -33,11 +33,11 @@ class Scope:
         self._read = 0
 
     def now(self) -> Instant:
-        """The construct's entry instant, the same however often it is asked."""
+        """Return the instant at which the construct was entered."""
         return self.pin
 
     def wall_time(self) -> Instant:
-        """Read the clock afresh. What is evaluated again from a `mark` finds the readings that it found before."""
+        """Return the actual time. After `rewind`, an evaluation gets the same readings again."""
         if self._read == len(self._readings):
             self._readings.append(self._wall())
         self._read += 1
@@ -48,11 +48,11 @@ class Scope:
         return self._read
 
     def rewind(self, mark: int) -> None:
-        """Begin an evaluation again that began when `mark` was called."""
+        """Repeat the clock readings since `mark` was called."""
         self._read = mark
 
     def having(self, **roots: JSON) -> "Scope":
-        """The same construct further on: with these roots set."""
+        """Return a scope of the same construct in which these roots are replaced."""
         return Scope({**self.roots, **roots}, self.pin, self._wall)
 
 
@@ -60,7 +60,7 @@ class Template(Protocol):
     """A field's value."""
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
-        """Return the field's value. Its expressions share a budget, with those of other fields if one is given.
+        """Return the field's value. Its expressions share one budget, which other fields may share too.
 
         :raises Fault: ``System.ExpressionEvaluationError`` or ``System.UnrepresentableValue``
         """
@@ -90,7 +90,7 @@ class Expression:
         try:
             self._program = program.compile(source)
         except CelSyntaxError as error:
-            # Documents with such an expression are refused; one inside a value that is data elsewhere may remain.
+            # Documents with such an expression are refused, except inside values that are data for another language.
             self._program = error
 
     def evaluate(self, scope: Scope, budget: Budget | None = None) -> JSON:
@@ -135,8 +135,8 @@ class ArrayTemplate:
         return [item.evaluate(scope, budget) for item in self.items]
 
 
-class Built:
-    """An object or array with an expression somewhere in it, as a whole."""
+class CompositeTemplate:
+    """A whole field whose value is an object or array with expressions."""
 
     __slots__ = ("made",)
 
@@ -150,7 +150,7 @@ class Built:
 
 def _bound_value(value: JSON, budget: Budget) -> JSON:
     try:
-        too_much = excess(value, budget)
+        too_much = find_excess(value, budget)
     except TooManySteps as given_up:
         too_much = str(given_up)
     if too_much is not None:
@@ -158,37 +158,37 @@ def _bound_value(value: JSON, budget: Budget) -> JSON:
     return value
 
 
-def template(value: JSON) -> Template:
+def compile_template(value: JSON) -> Template:
     """Compile a field's value."""
-    made = _template(value)
-    return Built(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
+    made = _compile_template(value)
+    return CompositeTemplate(made) if isinstance(made, ObjectTemplate | ArrayTemplate) else made
 
 
-def written(found: Template) -> JSON:
-    """Return a field's value as far as it is written out: None is in the place of each expression."""
+def extract_literals(found: Template) -> JSON:
+    """Return a field's value with None in place of each expression."""
     match found:
         case Literal():
             return found.value
-        case Built():
-            return written(found.made)
+        case CompositeTemplate():
+            return extract_literals(found.made)
         case ObjectTemplate():
-            return {name: written(member) for name, member in found.members.items()}
+            return {name: extract_literals(member) for name, member in found.members.items()}
         case ArrayTemplate():
-            return [written(item) for item in found.items]
+            return [extract_literals(item) for item in found.items]
         case _:
             return None
 
 
-def _template(value: JSON) -> Template:
+def _compile_template(value: JSON) -> Template:
     match value:
         case str():
             body = expression_body(value)
             return Literal(value) if body is None else Expression(body)
         case dict():
-            members = {name: _template(member) for name, member in value.items()}
+            members = {name: _compile_template(member) for name, member in value.items()}
             return Literal(value) if all(map(_is_literal, members.values())) else ObjectTemplate(members)
         case list():
-            items = [_template(item) for item in value]
+            items = [_compile_template(item) for item in value]
             return Literal(value) if all(map(_is_literal, items)) else ArrayTemplate(items)
         case _:
             return Literal(value)

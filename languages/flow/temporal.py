@@ -1,7 +1,7 @@
 """Durations and instants as the flow language writes them: ISO 8601 durations and RFC 3339 timestamps.
 
-The specification's temporal profile (page *Data model*) has both as plain strings. Zero and negative durations and
-instants long past are as good as any other; only what cannot be read is refused, with None.
+In the specification's temporal profile (page *Data model*) both are plain strings. Zero and negative durations and
+instants in the past are valid; for a text that cannot be parsed the functions return None.
 """
 
 import re
@@ -13,13 +13,13 @@ from functools import lru_cache
 from msgspec import Struct
 
 TEMPORAL_CHARS_MAX = 256
-"""How long a duration or an instant may be written, in characters; longer ones are not durations and no instants."""
+"""The greatest length of a duration or an instant, in characters; longer texts are invalid."""
 
 DURATIONS_REMEMBERED = 1_024
-"""Durations that are kept as read: a flow has few, and reads them at every turn."""
+"""How many parsed durations are cached: a flow has few, and parses them often."""
 
 DAYS_PER_YEAR, DAYS_PER_MONTH = 365, 30
-"""What a year and a month count for where there is no calendar to ask, in days."""
+"""The length of a year and a month, in days, if there is no start date."""
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -40,19 +40,19 @@ _INSTANT = re.compile(
     r"(?:[Zz]|(?P<sign>[+-])(?P<offset_hours>[0-9]{2}):(?P<offset_minutes>[0-9]{2}))"
 )
 _LEAP_YEAR = 2000
-"""Stands in for the year 0000, which RFC 3339 has and `datetime` has not; both are leap years."""
+"""Replaces the year 0000, which RFC 3339 allows and `datetime` does not; both are leap years."""
 
 
 class Duration(Struct, frozen=True):
-    """An interval: calendar months, as long as the calendar makes them, and an exact span."""
+    """A duration: a number of calendar months, and an exact span."""
 
     months: int = 0
     span: timedelta = timedelta()
 
     def after(self, instant: datetime) -> datetime:
-        """Return the instant, in UTC, that lies this far after another one; the ends of time are not overrun.
+        """Return the instant in UTC after this duration, limited to the range of `datetime`.
 
-        Months are counted in the calendar, and a day that the month arrived at does not have becomes its last.
+        Months are counted in the calendar; a day that the resulting month does not have becomes its last day.
         """
         start = _in_utc(instant)
         year, month = divmod(start.year * 12 + start.month - 1 + self.months, 12)
@@ -62,7 +62,7 @@ class Duration(Struct, frozen=True):
         return _move_instant(start.replace(year=year, month=month + 1, day=day), self.span)
 
     def seconds(self) -> float:
-        """Return the length in seconds, a year counted as 365 days and a month as 30."""
+        """Return the length in seconds, with 365 days per year and 30 days per month."""
         years, months = divmod(abs(self.months), 12)
         days = years * DAYS_PER_YEAR + months * DAYS_PER_MONTH
         return (days if self.months >= 0 else -days) * 86_400.0 + self.span.total_seconds()
@@ -70,10 +70,10 @@ class Duration(Struct, frozen=True):
 
 @lru_cache(DURATIONS_REMEMBERED)
 def parse_duration(text: str) -> Duration | None:
-    """Read an ISO 8601 duration: ``P1Y2M3DT4H5M6S``, ``P2W``, ``PT0.5S``, ``-PT5S``; None for anything else.
+    """Parse an ISO 8601 duration: ``P1Y2M3DT4H5M6S``, ``P2W``, ``PT0.5S``, ``-PT5S``; None for anything else.
 
-    The smallest component may have a fraction, after a point or a comma. A fraction of a month counts as days of a
-    30-day month, and microseconds are the finest that is kept. Spans beyond what `timedelta` holds are as long as that.
+    The smallest component may have a fraction, after a point or a comma. A fraction of a month is one of 30 days. Spans
+    are rounded to microseconds and limited to the range of `timedelta`.
     """
     if len(text) > TEMPORAL_CHARS_MAX or not (found := _DURATION.fullmatch(text)):
         return None
@@ -89,10 +89,10 @@ def parse_duration(text: str) -> Duration | None:
 
 
 def parse_instant(text: str) -> datetime | None:
-    """Read an RFC 3339 timestamp as an instant in UTC; None for anything else.
+    """Parse an RFC 3339 timestamp as an instant in UTC; None for anything else.
 
-    Fractions of any length are cut to microseconds. A leap second, which only the last minute of a month in UTC can
-    have, is the instant in which the next month begins. Instants outside of `datetime`'s years are its first or last.
+    Fractions are truncated to microseconds. A leap second, which is valid only at the end of a month in UTC, is read as
+    the begin of the next month. Instants are limited to the range of `datetime`.
     """
     if len(text) > TEMPORAL_CHARS_MAX or not (found := _INSTANT.fullmatch(text)):
         return None
@@ -123,7 +123,7 @@ def format_instant(instant: datetime) -> str:
 
 
 def _in_utc(instant: datetime) -> datetime:
-    """Return the same instant in UTC; one that does not say its zone is taken to be."""
+    """Return the same instant in UTC; an instant without a time zone is taken as UTC."""
     return _move_instant(instant.replace(tzinfo=UTC), -(instant.utcoffset() or timedelta()))
 
 

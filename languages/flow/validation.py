@@ -1,7 +1,7 @@
-"""Arguments against their declared parameters: JSON Schema 2020-12, closed by default and with formats asserted.
+"""Validation of arguments against declared parameters: JSON Schema 2020-12, closed by default, with formats asserted.
 
-Source: page *Flow object*, sections *parameters* and *Validation*. A `Schema` is compiled once and used many times.
-Nothing is ever fetched: a reference that leads out of the schema, but for JSON Schema's own documents, is a fault.
+Source: page *Flow object*, sections *parameters* and *Validation*. A `Schema` is compiled once and used many times. No
+document is fetched: a reference to another document, except for those of JSON Schema itself, is a fault.
 """
 
 import json
@@ -22,20 +22,20 @@ from callboard.lib.json_schema.check import TOO_DEEP
 from callboard.lib.json_types import JSON, JsonSchema
 
 VIOLATIONS_SOUGHT_MAX = 100
-"""After how many violations of one value no further ones are looked for."""
+"""How many violations of one value are searched for at most."""
 
 VIOLATIONS_LISTED_MAX = 10
-"""How many violations of one value are told at most."""
+"""How many violations of one value are reported at most."""
 
 TEXT_CHARS_MAX = 200
-"""How much of a schema's value a violation repeats in its message, in characters."""
+"""How many characters of a schema's value the message of a violation shows."""
 
 
 class Violation(Struct, frozen=True):
-    """A value that does not fit a schema: which keyword it offends, and where, both as JSON pointers.
+    """A violation of a schema: JSON pointers to the violated keyword and to the value.
 
-    ``schema_path`` leads through references by their keyword (``/properties/a/$ref/type``). ``all`` has the further
-    violations of the same validation, `VIOLATIONS_LISTED_MAX` with this one at most; theirs are empty.
+    ``schema_path`` contains the keywords of references (``/properties/a/$ref/type``). ``all`` has the further
+    violations of the same validation; with this one, at most `VIOLATIONS_LISTED_MAX`.
     """
 
     schema_path: str
@@ -48,7 +48,7 @@ class Violation(Struct, frozen=True):
         return f"{self.instance_path}: {self.message}" if self.instance_path else self.message
 
     def details(self) -> dict[str, JSON]:
-        """Return what a failure with the code ``System.ParameterValidationFailed`` carries as its details."""
+        """Return the details of a failure with the code ``System.ParameterValidationFailed``."""
         told: dict[str, JSON] = {
             "schemaPath": self.schema_path,
             "instancePath": self.instance_path,
@@ -61,16 +61,16 @@ class Violation(Struct, frozen=True):
 
 
 class Schema:
-    """The parameters that something declares: what arguments it takes, and what it takes them for if they are left out.
+    """The parameters of a flow or a provider: the schema of its arguments, and their defaults.
 
-    ``schema`` None is the schema of what takes no arguments: only an empty object fits.
+    If ``schema`` is None there are no parameters: only an empty object fits.
     """
 
     def __init__(self, schema: JsonSchema | None) -> None:
         self.schema: JsonSchema = {"type": "object"} if schema is None else schema
 
-    def violation(self, value: JSON) -> Violation | None:
-        """Return how arguments violate the schema, or None if they fit it."""
+    def find_violation(self, value: JSON) -> Violation | None:
+        """Return the first violation of the schema by arguments, with the others in ``all``; None if they fit."""
         try:
             found = check.violations(
                 self._close_schema,
@@ -108,8 +108,8 @@ class Schema:
         return {"additionalProperties": False, **self.schema}
 
 
-def schema_faults(schema: JSON) -> list[tuple[Location, str]]:
-    """Return what keeps a value from being a JSON Schema 2020-12 that can be applied, and where in it."""
+def find_schema_faults(schema: JSON) -> list[tuple[Location, str]]:
+    """Return why a value is not a valid JSON Schema 2020-12: the location in it and the message of each fault."""
     try:
         faults = check.faults(schema, dialect=check.DRAFT2020, formats=FORMATS, most=VIOLATIONS_SOUGHT_MAX)
     except check.Inapplicable as error:
@@ -130,7 +130,7 @@ def _schema_message(location: Location, fault: check.Violation) -> str:
 
 
 def _dangling(schema: JSON) -> Iterator[tuple[Location, str]]:
-    """Yield the references of a schema that lead nowhere. One that renames itself by ``$id`` is believed."""
+    """Yield the references that the schema cannot resolve. Schemas with an inner ``$id`` are not checked."""
     from jsonschema_specifications import REGISTRY
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
@@ -168,7 +168,7 @@ def _subschemas(schema: JSON, location: Location) -> Iterator[tuple[Location, di
                 yield from _subschemas(part, (*location, keyword, name))
 
 
-# -- telling an error: own words, so that a run replays to the same failure whatever validator is installed -----------
+# -- messages, which are recorded: they must not depend on the version of a validator ----------------------------------
 
 
 def _to_violations(found: Iterable[check.Violation]) -> list[Violation]:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from callboard.languages.kit import Kit, named
+from callboard.languages.kit import Kit, find_fields
 
 
 def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
-    found = named(fields, source, ("nodes", "entry", "metadata", "connections"))
+    found = find_fields(fields, source, ("nodes", "entry", "metadata", "connections"))
     return "nodes" in found and bool(found & {"metadata", "connections"}) and "entry" not in found
 
 

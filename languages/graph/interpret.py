@@ -7,7 +7,7 @@ from typing import Any
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import encode_id
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.graph.agenda import Agenda, Task
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.records import EXECUTION_FAILED, Execution
@@ -44,11 +44,11 @@ async def interpret(plan: Plan[Graph], stage: Stage) -> End:
     except Cancelled as cancelled:
         return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
     if failed is None:
-        return await computed(stage, lambda: End("completed", walk.execution.output(), walk.told("SUCCESS")))
+        return await compute(stage, lambda: End("completed", walk.execution.output(), walk.told("SUCCESS")))
     node, failure = failed
     message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
     error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
-    return await computed(stage, lambda: End("failed", walk.execution.output(), walk.told("ERROR", node, error), error))
+    return await compute(stage, lambda: End("failed", walk.execution.output(), walk.told("ERROR", node, error), error))
 
 
 FailedNode = tuple[str, Failure]

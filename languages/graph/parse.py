@@ -10,7 +10,7 @@ from callboard.languages.graph.topology import Graph, GraphNode, Wire
 from callboard.languages.graph.validate import beyond_shape, configured
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical
 
 VERSION = "1.0"
@@ -19,7 +19,7 @@ VERSION = "1.0"
 
 def parse(source: str) -> Definition[Graph] | list[Problem]:
     """Read a graph, JSON or YAML; its canonical form is the canonical JSON of the document as written."""
-    tree = read(source)
+    tree = read_document(source)
     if not isinstance(tree, Tree):
         return tree
     if not isinstance(tree.value, dict):

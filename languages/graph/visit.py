@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
 from callboard.languages.graph.conversion import converted
 from callboard.languages.graph.output_shape import Ports, refused, shaped, travelling
@@ -131,7 +131,7 @@ class _Run(Struct):
             return outcome
         self.record.details.update(outcome.details)
         try:
-            self.record.output_data = ports = await computed(
+            self.record.output_data = ports = await compute(
                 self.visitor.stage, partial(self._shape_ports, outcome.ports)
             )
         except NodeFailed as failed:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
 from callboard.languages.graph.coercion import UNFIT, coerced, fitted
 from callboard.languages.graph.document import RESULT
@@ -178,7 +178,7 @@ class Work(Struct, frozen=True):
         :raises NodeFailed: if the function raises it, or takes more than a node may
         """
         try:
-            return await computed(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
+            return await compute(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
         except TooManySteps as error:
             raise NodeFailed(TOO_MUCH, f"the node's work {error}; give it less data", final=True) from None
         except TooMuchText:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from callboard.languages.kit import Kit, named
+from callboard.languages.kit import Kit, find_fields
 
 _HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
 
@@ -15,7 +15,7 @@ _OTHERS = ({"nodes", "entry"}, {"nodes", "metadata"}, {"nodes", "connections"}, 
 
 
 def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
-    found = named(fields, source, sorted(set().union(*_OTHERS)))
+    found = find_fields(fields, source, sorted(set().union(*_OTHERS)))
     return not any(other <= found for other in _OTHERS) and _HEADING.search(source.replace("\r", "\n")) is not None
 
 

@@ -23,7 +23,7 @@ from callboard.languages.playbook.near_directives import Near, near_directives
 from callboard.languages.playbook.patterns import ELICIT, PLACEHOLDER, STEP, SUB_STEP, TOOL, heading
 from callboard.languages.playbook.sections import Line, Section, sections
 from callboard.languages.problems import did_you_mean, hints_within
-from callboard.languages.variables import REFERENCE, references
+from callboard.languages.variables import REFERENCE, find_references
 from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 200
@@ -162,7 +162,7 @@ def _find_unfilled(lines: Iterable[Line], where: str) -> Iterator[Problem]:
 
 
 def _variables(line: Line) -> Iterator[Problem]:
-    if found := next(references(line.text), None):
+    if found := next(find_references(line.text), None):
         message = f"{found.text!r} is passed on as it is written: variables are filled in in connections only"
         expected = f"an input, such as {{{{{(found.name or 'name').lower()}}}}}, or the connection's own"
         yield _problem("UNFILLED_VARIABLE", Near(line, found.text, message, expected))
@@ -236,12 +236,14 @@ def near_connections(connections: Mapping[str, JSON]) -> Iterator[Problem]:
         env: Any = source.get("env")
         headers: Any = source.get("headers")
         for key, text in env.items() if isinstance(env, dict) else ():
-            if isinstance(text, str) and (one := next(references(text), None)):
+            if isinstance(text, str) and (one := next(find_references(text), None)):
                 message = f"{one.text!r} is taken for the name of a variable of the worker"
                 yield _of_start(f"{name}.env.{key}", message, one.name or "NAME")
         for key, text in headers.items() if isinstance(headers, dict) else ():
             odd = (
-                (one for one in references(text) if not REFERENCE.fullmatch(one.text)) if isinstance(text, str) else ()
+                (one for one in find_references(text) if not REFERENCE.fullmatch(one.text))
+                if isinstance(text, str)
+                else ()
             )
             for one in odd:
                 message = f"{one.text!r} is sent as it is written: variables are filled in as ${{NAME}}"

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 from callboard.bus.effects import Failure, ScriptedTools, ToolSpec
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
 from callboard.languages.playbook.interpolation import Rendered, TooMuchText, rendered_json
@@ -27,7 +27,7 @@ async def call_tool(
 ) -> Outcome:
     """Call a step's tool."""
     try:
-        made, arguments = await computed(stage, lambda: _render_arguments(call, names, stage.info.rules))
+        made, arguments = await compute(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
     unresolved(made.missing)

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest
 from callboard.languages.agent import Policy, converse
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
@@ -139,7 +139,7 @@ class Visit(Struct):
             return texts
         text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
         try:
-            made = await computed(stage, lambda: rendered(text, find, stage.info.rules))
+            made = await compute(stage, lambda: rendered(text, find, stage.info.rules))
         except TooMuchText as error:
             return Broken(Failure(TOO_MUCH_TEXT, str(error)))
         self.unresolved(made.missing)
@@ -194,7 +194,7 @@ class Visit(Struct):
         value = output
         if step.extract_field:
             field, stage = step.extract_field, self.setting.stage
-            found = await computed(stage, lambda: extracted(output, field, stage.info.rules))
+            found = await compute(stage, lambda: extracted(output, field, stage.info.rules))
             if found.value is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
                 if found.takes_long:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import Struct
 
 from callboard.bus.effects import Failure, Message, ModelReply, ModelRequest, ToolOutput, ToolSpec, ToolUse, user
-from callboard.languages.agent import CUT_SHORT, structured
+from callboard.languages.agent import CUT_SHORT, read_structured_answer
 from callboard.languages.language import Failed, Node
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.errors import ModelFailed, StepFailed
@@ -161,7 +161,7 @@ class Agent(Generic[T]):
     def _read(self, reply: ModelReply) -> Any:
         if self._output is None:
             return reply.text
-        return self._output.decode(structured(reply, asked=True))
+        return self._output.decode(read_structured_answer(reply, asked=True))
 
     async def _call(self, use: ToolUse) -> ToolOutput:
         """Call a tool as the model wants it; the model reads every failure."""

@@ -16,7 +16,7 @@ from callboard.languages.python.frames import raised_at, where
 from callboard.languages.python.hosted import HOSTING, Hosted, Named, hosted
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.workflows import InputMisfit
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 
 _ENTRY = re.compile(r"[\w.]+:[\w.<>]+")
 
@@ -29,7 +29,7 @@ class PythonLanguage:
     name = "python"
 
     def parse(self, source: str) -> Definition[Named] | list[Problem]:
-        tree = read(source)
+        tree = read_document(source)
         if not isinstance(tree, Tree):
             return tree
         match tree.value:

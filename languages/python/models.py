@@ -3,7 +3,7 @@
 from typing import Any, TypeVar, overload
 
 from callboard.bus.effects import Failure, ModelRequest, user
-from callboard.languages.agent import structured
+from callboard.languages.agent import read_structured_answer
 from callboard.languages.language import Failed
 from callboard.languages.patience import patient_turn
 from callboard.languages.python.errors import ModelFailed
@@ -50,7 +50,7 @@ async def generate(
     if reading is None:
         return outcome.value.text
     try:
-        return reading.decode(structured(outcome.value, asked=True))
+        return reading.decode(read_structured_answer(outcome.value, asked=True))
     except (ValueError, TypeError) as error:
         problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
         raise ModelFailed(Failure("model.bad_output", f"the answer does not fit: {problems}")) from error

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from callboard.languages.problems import Location
 from callboard.languages.skills.skill import McpServer
-from callboard.languages.variables import references
+from callboard.languages.variables import find_references
 
 UNFILLED = "UNFILLED_VARIABLE"
 """The code of the warning that a reference to a variable is not filled in."""
@@ -21,14 +21,14 @@ def server_near_misses(server: McpServer) -> Iterator[tuple[Location, str, str]]
     for name, described in server.env.items():
         yield from _check_description(name, described)
     for name, text in server.headers.items():
-        for one in references(text):
+        for one in find_references(text):
             if not one.ours:
                 message = f"{one.text!r} is sent as it is written: variables are filled in as ${{NAME}}"
                 yield ("headers", name), message, f"${{{one.name or 'NAME'}}}"
                 break
     command: list[tuple[Location, str | None]] = [(("command",), server.command), (("url",), server.url)]
     for location, text in [*command, *((("args", index), text) for index, text in enumerate(server.args))]:
-        for one in references(text or ""):
+        for one in find_references(text or ""):
             message = f"{one.text!r} is passed on as it is written: variables are filled in in headers only"
             way = "a header" if location == ("url",) else f"the server's own variable, {one.name or 'NAME'} in `env`"
             yield location, message, way
@@ -36,7 +36,7 @@ def server_near_misses(server: McpServer) -> Iterator[tuple[Location, str, str]]
 
 
 def _check_description(name: str, described: str) -> Iterator[tuple[Location, str, str]]:
-    found = next(references(described), None)
+    found = next(find_references(described), None)
     if found is not None:
         message = f"{found.text!r} is a description here: the server gets the worker's variable {name}"
         other = f"; set {name} there to what {found.name} has" if found.name not in ("", name) else ""

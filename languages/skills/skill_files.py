@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from callboard.bus.events import Problem
 from callboard.languages.parts import Part
-from callboard.languages.problems import Tree, dotted, from_pydantic
+from callboard.languages.problems import Tree, format_location, from_pydantic
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import CATEGORIES, ConfigField, McpServer, Skill, skill_id_fault
 from callboard.languages.yaml12 import read_yaml
@@ -107,7 +107,7 @@ def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Prob
 def _find_unfilled(server: McpServer | None, path: str) -> Iterator[Problem]:
     """Warn of what in the configuration of an MCP server is not filled in."""
     for location, message, expected in server_near_misses(server) if server else ():
-        yield _warning(UNFILLED, f"mcp.{dotted(location)}: {message}", path, expected)
+        yield _warning(UNFILLED, f"mcp.{format_location(location)}: {message}", path, expected)
 
 
 def _find_ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from callboard.languages.kit import Kit, named
+from callboard.languages.kit import Kit, find_fields
 
 
 def _recognises(fields: dict[str, Any] | None, source: str) -> bool:
-    return {"nodes", "entry"} <= named(fields, source, ("nodes", "entry"))
+    return {"nodes", "entry"} <= find_fields(fields, source, ("nodes", "entry"))
 
 
 KIT = Kit(

@@ -13,7 +13,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Environment, Outline, OutlineEdge, OutlineNode, Problem
 from callboard.languages.language import RULES, Definition, Plan
 from callboard.languages.parts import Part, Whole, complaint
-from callboard.languages.problems import Location, Tree, dotted, from_pydantic, hint_at
+from callboard.languages.problems import Location, Tree, format_location, from_pydantic, hint_at
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
 from callboard.languages.skills.skill import (
     Skill,
@@ -22,7 +22,7 @@ from callboard.languages.skills.skill import (
     merged,
 )
 from callboard.languages.skills.skill_files import discover
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.inputs import resolve_input, unknown_inputs
 from callboard.languages.workflow.provision import Lacks, anywhere, lacks, needs, shipped_for
@@ -137,7 +137,7 @@ def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
     """Tell of the skills that nodes run without, where each is listed first."""
     if not found:
         return []
-    read_again = read(definition.source)
+    read_again = read_document(definition.source)
     tree = read_again if isinstance(read_again, Tree) else Tree(None)
     places: dict[str, Location] = {}
     for node, spec in definition.document.nodes.items():
@@ -150,7 +150,7 @@ def _server_warnings(skills: Sequence[Skill]) -> Iterator[Problem]:
     """Warn of what is not filled in in the configuration of MCP servers that a start brings."""
     for index, skill in enumerate(skills):
         for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
-            where = dotted(("options", "skills", index, "mcp", *below))
+            where = format_location(("options", "skills", index, "mcp", *below))
             yield Problem(UNFILLED, message, where, expected=expected, severity="warning")
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from callboard.bus.effects import Message, ModelRequest, user
 from callboard.bus.paths import encode_id
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.language import Failed, Node, Ok, Stage, Unwound
 from callboard.languages.questions import JUDGE_TRIES_MAX, Verdict, ask, judge
 from callboard.languages.workflow import document as doc
@@ -101,7 +101,7 @@ async def evaluate(
         match evaluator:
             case ValueEvaluator():
                 check = partial(evaluate_value, evaluator, result.data, stage.info.rules)
-                evaluations.append(await computed(stage, check))
+                evaluations.append(await compute(stage, check))
             case FunctionEvaluator():
                 evaluations.append(evaluate_function(evaluator, used, aliases))
             case JudgeEvaluator():

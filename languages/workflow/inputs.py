@@ -12,7 +12,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from callboard.bus.events import Problem
 from callboard.languages.parts import Maybe, Number, Part, complaint, one_of, variant_by
-from callboard.languages.problems import VARIANT, Tree, dotted, hint_at, kind_of
+from callboard.languages.problems import VARIANT, Tree, format_location, hint_at, kind_of
 from callboard.languages.workflow.comparison import same
 from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
@@ -105,7 +105,7 @@ def unknown_inputs(declared: Mapping[str, InputField] | None, given: Mapping[str
         Problem(
             "UNKNOWN_INPUT",
             f"nothing declares this input{hint_at(name, known)}",
-            dotted(("input", name)),
+            format_location(("input", name)),
             expected=f"one of {', '.join(declared or ())}",
             severity="warning",
         )

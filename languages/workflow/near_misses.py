@@ -8,7 +8,7 @@ from typing import Any
 from callboard.bus.events import Problem
 from callboard.languages.problems import Location, Tree
 from callboard.languages.skills.near_misses import UNFILLED, server_near_misses
-from callboard.languages.variables import outside_code, references
+from callboard.languages.variables import blank_out_code, find_references
 from callboard.languages.workflow.document import Workflow
 from callboard.lib.json_types import JSON
 
@@ -50,8 +50,8 @@ def _texts(value: JSON, location: Location) -> Iterator[tuple[Location, str]]:
 def _find_unfilled(tree: Tree, location: Location, text: str, document: Workflow) -> Iterator[Problem]:
     if "{" not in text:
         return
-    plain = outside_code(text)
-    if found := next((one for one in references(plain) if not one.ours), None):
+    plain = blank_out_code(text)
+    if found := next((one for one in find_references(plain) if not one.ours), None):
         message = f"{found.text!r} is passed on as it is written: nothing is filled in in a workflow's texts"
         expected = "the `config` or the `mcp` of a skill for a secret, a field of `inputs` for any other value"
         yield tree.problem(UNFILLED, message, location, expected=expected, warning=True)

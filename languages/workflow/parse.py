@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.languages.workflow.document import Workflow
 from callboard.languages.workflow.validate import beyond_schema, structure
 from callboard.lib.canonical_json import canonical
@@ -13,7 +13,7 @@ from callboard.lib.canonical_json import canonical
 
 def parse(source: str) -> Definition[Workflow] | list[Problem]:
     """Read a workflow document, YAML or JSON; its canonical form is the canonical JSON of the document as written."""
-    tree = read(source)
+    tree = read_document(source)
     if not isinstance(tree, Tree):
         return tree
     if not isinstance(tree.value, dict):

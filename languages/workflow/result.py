@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from callboard.bus.effects import Failure
 from callboard.bus.events import NodeOutcome
-from callboard.languages.agent import Called, Conversation, is_json, structured
+from callboard.languages.agent import Called, Conversation, is_json, read_structured_answer
 from callboard.languages.json_schema import violations
 from callboard.languages.workflow.checks import unmet_matches, unmet_required
 from callboard.languages.workflow.document import Node, Requires
@@ -79,7 +79,7 @@ def captured(node: Node, said: Conversation) -> Result:
         return failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
         return Result("success", partial, said.calls, [])
-    missing, fault = _violation(node.output, structured(said.reply, asked=True))
+    missing, fault = _violation(node.output, read_structured_answer(said.reply, asked=True))
     if fault is None:
         return Result("success", partial, said.calls, [])
     evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shortened(fault))
@@ -95,7 +95,7 @@ def _data(node: Node, said: Conversation) -> dict[str, Any]:
     reply = said.reply
     if reply is None:
         return {}
-    found = structured(reply, asked=node.output is not None)
+    found = read_structured_answer(reply, asked=node.output is not None)
     summary = {"summary": reply.text} if reply.text and not is_json(reply.text) else {}
     if isinstance(found, dict):
         return found if node.output is not None or reply.data is not None else {**summary, **found}

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from callboard.bus.effects import ModelRequest
 from callboard.bus.paths import encode_id
 from callboard.languages.agent import Policy, converse
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.language import Cancelled, Failed, Node, Stage
 from callboard.languages.skills.skill import Skill, config_variables
 from callboard.languages.workflow import document as doc
@@ -82,7 +82,7 @@ class _Visit(Struct, frozen=True):
         if self.spec.requires:
             context = {"input": self.setting.given, **{name: one.seen() for name, one in self.context.former.items()}}
             requires, rules = self.spec.requires, self.stage.info.rules
-            if refused := await computed(self.stage, lambda: unmet(requires, context, rules)):
+            if refused := await compute(self.stage, lambda: unmet(requires, context, rules)):
                 return refused
         skills = self._skills()
         instruction = instruction_of(self.node_id, self.spec, skills, self.setting.layers, base)
@@ -142,7 +142,7 @@ class _Visit(Struct, frozen=True):
         )
         policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared)
         said = await converse(self.stage, self.node, request, policy)
-        result = await computed(self.stage, lambda: captured(self.spec, said))
+        result = await compute(self.stage, lambda: captured(self.spec, said))
         if result.status == "failed":
             return self._soft(result, gated=gated)
         if not self.spec.eval:

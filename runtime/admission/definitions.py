@@ -17,9 +17,8 @@ from callboard.bus.events import Problem
 from callboard.bus.subjects import token
 from callboard.languages.kit import kits
 from callboard.languages.language import Definition, End, Language, Plan, Stage
-from callboard.languages.plans import planned
 from callboard.languages.problems import hints_within
-from callboard.languages.titles import title_of
+from callboard.languages.registry import plan_start, title_of
 from callboard.lib.threads import quick_turns
 
 T = TypeVar("T")
@@ -114,7 +113,7 @@ class Definitions:
         parsed = spoken.parse(text)
         if isinstance(parsed, list):
             return parsed
-        plan = planned(spoken, give_name(parsed, start.name or source.name), start)
+        plan = plan_start(spoken, give_name(parsed, start.name or source.name), start)
         if not isinstance(plan, list) and plan.objections:
             return list(plan.objections)
         if isinstance(plan, list) or start.name in (None, plan.definition.name):

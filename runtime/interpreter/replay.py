@@ -17,8 +17,7 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Language, Plan, RunInfo
-from callboard.languages.plans import planned
-from callboard.languages.registry import hosting
+from callboard.languages.registry import hosting, plan_start
 from callboard.runtime.interpreter.asks import Parting
 from callboard.runtime.interpreter.computation import Computation
 from callboard.runtime.interpreter.journal import Journal
@@ -64,7 +63,7 @@ def read_admission(first: Event, language_of: LanguageOf, code: str = "") -> Adm
     named = parsed if isinstance(parsed, list) else replace(parsed, name=accepted.definition.name)
     if code and not isinstance(named, list):
         named = replace(named, document=hosting().with_digest(named.document, code))
-    plan = named if isinstance(named, list) else planned(spoken, named, start)
+    plan = named if isinstance(named, list) else plan_start(spoken, named, start)
     if isinstance(plan, list):
         raise _not_admitted(first, "; ".join(str(problem) for problem in plan))
     return Admitted(msgspec.structs.replace(accepted, start={}), start, spoken, plan)

@@ -16,7 +16,6 @@ from callboard.bus import events as ev
 from callboard.bus.events import Event, Payload
 from callboard.bus.work import Work
 from callboard.languages.language import Answered, Ask, Instant
-from callboard.languages.signals import is_meant
 from callboard.lib.json_types import JSON
 from callboard.runtime.interpreter.driver import Driver, Wait
 from callboard.runtime.interpreter.execution import Execution
@@ -191,7 +190,7 @@ class Waits:
         """Key of the oldest open wait that matches a signal of this name with this data."""
         for key, effect in self.effects.items():
             intent = effect.intent
-            if isinstance(intent, ev.SignalAwaited) and intent.name == name and is_meant(data, intent.match):
+            if isinstance(intent, ev.SignalAwaited) and intent.name == name and matches_signal(data, intent.match):
                 return key
         return None
 
@@ -235,7 +234,7 @@ class Waits:
     def take_signal(self, name: str, match: JSON) -> ev.SignalReceived | None:
         """Return, and remove, the oldest matching signal that arrived before it was awaited."""
         kept = self._signals.get(name, ())
-        received = next((signal for signal in kept if is_meant(signal.data, match)), None)
+        received = next((signal for signal in kept if matches_signal(signal.data, match)), None)
         if received is not None:
             self._signals[name].remove(received)
         return received
@@ -257,3 +256,19 @@ class Waits:
             if recorded is not None and isinstance(outcome, ev.TimerFired) and outcome.due != bound.due:
                 self._ledger.raise_divergence(recorded, f"a bound due {bound.due.isoformat()}")
             bound.wake("expired")
+
+
+def matches_signal(data: JSON, match: JSON) -> bool:
+    """Return whether a signal with this data satisfies ``match``; None matches any signal."""
+    return match is None or has_members(data, match)
+
+
+def has_members(data: JSON, wanted: JSON) -> bool:
+    """Return whether an object has all wanted members, recursively; whether any other value equals the wanted one."""
+    match wanted, data:
+        case dict(), dict():
+            return all(name in data and has_members(data[name], value) for name, value in wanted.items())
+        case (bool(), _) | (_, bool()):
+            return wanted is data
+        case _:
+            return wanted == data

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from callboard.bus.events import Problem
-from callboard.languages.provider_contract import CALL
+from callboard.languages.provider_contracts import CALL
 from callboard.languages.registry import provider_contracts
 from callboard.lib.json_types import JSON
 

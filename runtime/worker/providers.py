@@ -12,9 +12,9 @@ from callboard.bus.events import Problem
 from callboard.bus.nats.tenant_requests import TenantRequests
 from callboard.languages.language import Plan
 from callboard.languages.problems import Tree, hint_at
-from callboard.languages.provider_contract import contract_of
+from callboard.languages.provider_contracts import contract_of
 from callboard.languages.registry import provider_contracts
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.runtime.settings.provider_settings import ProviderSettings
 from callboard.runtime.worker.installed import Installed, find
 
@@ -50,7 +50,7 @@ class Providing:
         needed = plan.needs.providers
         if unknown := [self._unknown_problem(uri) for uri in needed if uri not in self.installed]:
             return unknown
-        tree = read(plan.definition.source) if needed else None
+        tree = read_document(plan.definition.source) if needed else None
         if not isinstance(tree, Tree):
             return []
         known = provider_contracts()

@@ -17,9 +17,9 @@ from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.languages.authoring import Authoring
 from callboard.languages.language import Definition
-from callboard.languages.problems import Tree, dotted
-from callboard.languages.registry import authoring, parsed
-from callboard.languages.source_text import read
+from callboard.languages.problems import Tree, format_location
+from callboard.languages.registry import authoring, parse_definition
+from callboard.languages.source_text import read_document
 from callboard.lib.folders import LeadsOutside, path_below
 from callboard.runtime.admission.definitions import give_name
 from callboard.service.operations.errors import RequestRefused
@@ -137,7 +137,7 @@ class _Bundling(Struct):
         return key if key in self.children else None
 
     def _take(self, key: str, path: Path, source: str, at: str) -> None:
-        unnamed = parsed(source, path.name)
+        unnamed = parse_definition(source, path.name)
         if isinstance(unnamed, list):
             for problem in unnamed:
                 place = f"{key}:{problem.line}" if problem.line else key
@@ -176,11 +176,11 @@ class _Bundling(Struct):
 
     def _report(self, at: str, code: str, message: str, expected: str | None = None) -> None:
         """Report a problem at a field of the root definition, with the line if the text contains the field."""
-        tree = read(self.root.source)
+        tree = read_document(self.root.source)
         if isinstance(tree, Tree):
             # The name of a source's field starts at the workflow, and lacks the list ``sources`` of the long form.
             names = {at, at.removeprefix("workflow."), at.replace("[", ".sources[")}
-            location = next((one for one in tree.places if dotted(one) in names), None)
+            location = next((one for one in tree.places if format_location(one) in names), None)
             if location is not None:
                 self.problems.append(tree.problem(code, message, location, expected=expected))
                 return

@@ -5,7 +5,7 @@ from typing import Any
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.service.operations.errors import RequestRefused
 
 
@@ -33,7 +33,7 @@ def document_of(path: Path, what: str, shape: type[dict[Any, Any]] | type[list[A
     :raises RequestRefused: if the file does not contain such a document
     """
     source = text_of(path)
-    tree = read(source)
+    tree = read_document(source)
     if not isinstance(tree, Tree):
         raise RequestRefused(what, tree, str(path), source)
     if not isinstance(tree.value, shape):

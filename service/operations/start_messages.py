@@ -15,8 +15,8 @@ from msgspec import Struct
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, kind_of
-from callboard.languages.registry import about, authoring, parsed
-from callboard.languages.source_text import read
+from callboard.languages.registry import about, authoring, parse_definition
+from callboard.languages.source_text import read_document
 from callboard.languages.triggers import Begun
 from callboard.runtime.admission.definitions import give_name
 from callboard.runtime.hosting.code_loader import definition_of
@@ -80,7 +80,7 @@ def prepare(request: StartRequest, permit: Permit = permit_all, ask: AskInputs |
     :raises UsageInvalid: if the model is scripted, and no script is given
     """
     path, source = _source_of(request)
-    unnamed = parsed(source, request.file, request.language)
+    unnamed = parse_definition(source, request.file, request.language)
     if isinstance(unnamed, list):
         raise RequestRefused("definition", unnamed, request.file, source)
     definition = give_name(unnamed, path.stem)
@@ -223,7 +223,7 @@ def input_of(given: str | None, option: str = "--input") -> Any:
         return None
     where, text = _input_text(given, option)
     if where.endswith((".yaml", ".yml")):
-        tree = read(text)
+        tree = read_document(text)
         if isinstance(tree, Tree):
             return tree.value
         raise UsageInvalid("; ".join(f"{where}: {problem}" for problem in tree), option)

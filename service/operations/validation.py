@@ -8,7 +8,7 @@ import msgspec
 from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import about, authoring, detect_nearly, language, parsed
+from callboard.languages.registry import about, authoring, detect_nearly, language, parse_definition
 from callboard.service.operations.bundle_files import Permit, permit_all
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.start_messages import StartRequest, prepare
@@ -22,7 +22,7 @@ def examine_definition(source: str, request: StartRequest, permit: Permit = perm
 
     :raises UsageInvalid: if the input or the arguments cannot be read
     """
-    definition = parsed(source, request.file, request.language)
+    definition = parse_definition(source, request.file, request.language)
     if isinstance(definition, list):
         name = detect_nearly(source, request.file)
         return (name if isinstance(name, str) else ""), definition

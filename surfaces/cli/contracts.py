@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.languages.problems import hint_at
-from callboard.languages.provider_contract import Contract, contract_of
+from callboard.languages.provider_contracts import Contract, contract_of
 from callboard.languages.registry import provider_contracts
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.providers import find_installed

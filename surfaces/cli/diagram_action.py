@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload, payload_of
-from callboard.languages.registry import about, authoring, parsed
+from callboard.languages.registry import about, authoring, parse_definition
 from callboard.projections.drawing.diagram import Diagram, DiagramFold, Direction
 from callboard.projections.drawing.mermaid import mermaid
 from callboard.projections.projection import fold
@@ -99,7 +99,7 @@ def _is_file(what: str) -> bool:
 
 def _of_file(file: str) -> Subject:
     source = text_of(Path(file))
-    definition = parsed(source, file)
+    definition = parse_definition(source, file)
     if isinstance(definition, list):
         raise RequestRefused("definition", definition, file, source)
     known = authoring(definition.language)
@@ -143,5 +143,5 @@ def title_of(events: Sequence[Event]) -> str:
     accepted = payload_of(events[0]) if events and events[0].type == RunAccepted.type else None
     if not isinstance(accepted, RunAccepted):
         return ""
-    definition = parsed(accepted.definition.source)
+    definition = parse_definition(accepted.definition.source)
     return "" if isinstance(definition, list) or definition.name else about(definition).title

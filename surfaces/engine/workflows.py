@@ -14,7 +14,7 @@ from callboard.bus.commands import Registration
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.languages.problems import Tree
 from callboard.languages.registry import authoring
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import RegisteredMeanwhile, UnknownDefinition, find_registration, withdraw
 from callboard.service.api.outcomes import Verb, outcome
@@ -164,7 +164,7 @@ class Workflows:
         kept = await find_registration(self._log, self._tenant, id)
         if kept is None or kept.language != self._language:
             return None
-        tree = read(kept.source or "")
+        tree = read_document(kept.source or "")
         return tree.value if isinstance(tree, Tree) and isinstance(tree.value, dict) else None
 
 

@@ -7,7 +7,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from callboard.bus.commands import Registration
-from callboard.languages.registry import about, authoring, parsed
+from callboard.languages.registry import about, authoring, parse_definition
 from callboard.projections.drawing.geometry import Geometry, geometry
 from callboard.runtime.admission.registration import registered_names
 from callboard.runtime.admission.versions import find_registration
@@ -83,13 +83,13 @@ class Catalogue:
 
 
 def _list_entry(name: str, kept: Registration, count: int) -> Listed:
-    definition = parsed(kept.source or "", named=kept.language)
+    definition = parse_definition(kept.source or "", named=kept.language)
     title = "" if isinstance(definition, list) else about(definition).title
     return Listed(name, kept.language or "", kept.hash or "", count, title)
 
 
 def _describe(kept: Registration) -> Wanted:
-    definition = parsed(kept.source or "", named=kept.language)
+    definition = parse_definition(kept.source or "", named=kept.language)
     if isinstance(definition, list):
         raise ApiError(409, "definition.refused", "the registered definition is no longer valid", definition)
     said = about(definition)

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
-from callboard.languages.registry import about, authoring, detect, detect_nearly, parsed
+from callboard.languages.registry import about, authoring, detect, detect_nearly, parse_definition
 from callboard.service.operations.files import text_of
 from callboard.surfaces.mcp.answers import Workflow
 
@@ -147,7 +147,7 @@ def describe_definition(
     source: str, *, name: str | None = None, file: str | None = None, fallback: str = ""
 ) -> Workflow:
     """Return the description of a definition, as far as it can be read."""
-    definition = parsed(source)
+    definition = parse_definition(source)
     if isinstance(definition, list):
         language = detect_nearly(source)
         spoken = language if isinstance(language, str) else ""

@@ -15,7 +15,7 @@ from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
 from callboard.languages.language import Definition, Plan
-from callboard.languages.registry import authoring, language, parsed
+from callboard.languages.registry import authoring, language, parse_definition
 from callboard.projections.projection import fold
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
@@ -78,7 +78,7 @@ class Tools:
         if asked.file is not None:
             path = self.library.find(asked.file)
             source = text_of(path)
-            definition = parsed(source, path.name)
+            definition = parse_definition(source, path.name)
             permit = self.library.check_named
             name, problems = await to_thread.run_sync(examine_definition, source, _order(path, asked), permit)
         else:
@@ -248,7 +248,7 @@ def _examine_source(
     source: str, asked: arguments.ValidateWorkflow
 ) -> tuple[str, list[Problem], Definition[Any] | list[Problem]]:
     """Return language, problems and definition of a text that does not come from a file."""
-    definition = parsed(source)
+    definition = parse_definition(source)
     if isinstance(definition, list):
         return "", definition, definition
     start = StartRun(

@@ -16,7 +16,7 @@ from callboard.bus.events import TYPES
 from callboard.bus.subjects import RunRef, Subjects
 from callboard.languages.problems import Tree
 from callboard.languages.registry import authoring, detect
-from callboard.languages.source_text import read
+from callboard.languages.source_text import read_document
 from callboard.service.api.bodies import TellRun
 from callboard.service.api.shapes import REQUESTS, TellRequest
 from callboard.service.api.verbs import Verbs
@@ -94,7 +94,7 @@ def test_definitions_fit_the_schema_of_their_language() -> None:
         text = path.read_text(encoding="utf-8")
         name = detect(text)
         assert isinstance(name, str)
-        tree = read(text)
+        tree = read_document(text)
         assert isinstance(tree, Tree)
         value: Any = tree.value
         assert validator(name).is_valid(value), (path, [str(error) for error in validator(name).iter_errors(value)])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
-from callboard.languages.registry import detect, detect_nearly, parsed
+from callboard.languages.registry import detect, detect_nearly, parse_definition
 from callboard.runtime.admission.definitions import Definitions
 from callboard.surfaces.mcp.library import library
 
@@ -35,7 +35,7 @@ def test_the_problems_are_those_of_the_closest_language(case: str) -> None:
     source, language, (where, line, message) = MISSPELLED[case]
     assert isinstance(detect(source), list)
     assert detect_nearly(source) == language
-    found = parsed(source)
+    found = parse_definition(source)
     assert isinstance(found, list)
     assert "UNKNOWN_LANGUAGE" not in [one.code for one in found]
     assert any(one.where == where and one.line == line and message in one.message for one in found), found

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from callboard.languages.flow.comparison import differences
+from callboard.languages.flow.conformance import find_differences
 from callboard.lib.json_types import JSON
 from tests.support.flows import (
     LOOP,
@@ -40,7 +40,7 @@ class Case:
 def play(case: Case) -> Performance:
     """Perform a case; its Result must be the expected one."""
     done = perform(case.definition, case.input, case.arguments)
-    found = differences(case.expected, done.result)
+    found = find_differences(case.expected, done.result)
     assert not found, "\n".join([*found, str(done.result)])
     return done
 

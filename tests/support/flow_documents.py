@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from callboard.bus.events import Problem
-from callboard.languages.flow.specified import MOCK, SPECIFIED
-from callboard.languages.flow.structure import FLOW_SCHEMA, problems
+from callboard.languages.flow.specified_providers import MOCK, SPECIFIED
+from callboard.languages.flow.structure import FLOW_SCHEMA, find_problems
 from callboard.languages.json_text import read_json
 from callboard.languages.problems import Tree
-from callboard.languages.provider_contract import Contract, PhaseContract
+from callboard.languages.provider_contracts import Contract, PhaseContract
 from tests.support.places import ROOT
 
 CONFORMANCE = Path(os.environ.get("CALLBOARD_CONFORMANCE", ROOT.parent / "shared" / "conformance"))
@@ -65,7 +65,7 @@ def caught(*clauses: Json) -> Json:
 def found(document: Any) -> list[Problem]:
     tree = read_json(json.dumps(document, indent=1))
     assert isinstance(tree, Tree)
-    return problems(tree, CONTRACTS)
+    return find_problems(tree, CONTRACTS)
 
 
 def told(document: Any) -> list[tuple[str, str]]:

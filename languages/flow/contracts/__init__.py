@@ -1,1 +1,1 @@
-"""Contracts of the call providers that Callboard brings beyond the specification's, in the namespace ``callboard``."""
+"""Contracts of the call providers that Callboard adds to the specification's, in the namespace ``callboard``."""

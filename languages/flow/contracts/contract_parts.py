@@ -1,7 +1,7 @@
-"""What the contracts of Callboard's own call providers are made of: schemas, and failures that say when they occur.
+"""Parts of the contracts of Callboard's call providers: schemas, and failures with descriptions of when they occur.
 
-Names in these contracts are written in snake_case, as everywhere in the house. Only ``details.retryAfter`` is spelled
-as the specification's own example of Retry has it.
+Names in these contracts are in snake_case, except for ``details.retryAfter``, which is spelled as in the
+specification's example of Retry.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callboard.languages.provider_contract import CALL, Contract
+from callboard.languages.provider_contracts import CALL, Contract
 from callboard.lib.json_types import JsonSchema
 
 NAMESPACE = "callboard"
@@ -22,7 +22,10 @@ TEXTS: JsonSchema = {"type": "object", "additionalProperties": {"type": "string"
 
 
 class Shipped(Struct, frozen=True):
-    """A contract, when each of its failures occurs, by code, and which of them are final: no other run mends them."""
+    """A contract, with a description of when each failure occurs, by code, and the codes of final failures.
+
+    A retry after a final failure cannot succeed.
+    """
 
     contract: Contract
     failures: Mapping[str, str]
@@ -30,22 +33,22 @@ class Shipped(Struct, frozen=True):
 
 
 def members(properties: dict[str, Any], *required: str, **more: Any) -> JsonSchema:
-    """Return the schema of an object with these members and no others."""
+    """Return the schema of an object with exactly these members; ``required`` are the names of mandatory ones."""
     schema: JsonSchema = {"type": "object", "additionalProperties": False, "properties": properties, **more}
     return {**schema, "required": list(required)} if required else schema
 
 
-def told(schema: JsonSchema, description: str, **more: Any) -> JsonSchema:
-    """Return a schema with its description."""
+def describe(schema: JsonSchema, description: str, **more: Any) -> JsonSchema:
+    """Return a schema with a description and further keywords."""
     return {**schema, **more, "description": description}
 
 
 def call_uri(name: str) -> str:
-    """Return the URI of the first version of a call provider of ours."""
+    """Return the URI of a call provider of Callboard, version 1."""
     return f"{CALL}{NAMESPACE}/{name}/v1"
 
 
-def shipped(
+def define_provider(
     name: str,
     code_prefix: str,
     description: str,
@@ -55,7 +58,11 @@ def shipped(
     failures: Mapping[str, str],
     final: Sequence[str] = (),
 ) -> Shipped:
-    """Make a call provider's contract; ``failures`` are the last segments of its codes, ``final`` some of them."""
+    """Return a call provider with its contract.
+
+    ``failures`` has the last segments of its codes, each with a description of when it occurs; ``final`` are those
+    after which a retry cannot succeed.
+    """
     prefix = f"Provider.Call.{code_prefix}"
     described = {f"{prefix}.{code}": when for code, when in failures.items()}
     contract = Contract(

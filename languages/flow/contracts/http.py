@@ -1,6 +1,15 @@
 """The contract of the ``http`` provider: one HTTP request."""
 
-from callboard.languages.flow.contracts.contract_parts import COUNT, DURATION, NAME, TEXT, TEXTS, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import (
+    COUNT,
+    DURATION,
+    NAME,
+    TEXT,
+    TEXTS,
+    define_provider,
+    describe,
+    members,
+)
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -8,29 +17,31 @@ REDIRECTS_MAX = 10
 
 _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 
-HTTP = shipped(
+HTTP = define_provider(
     "http",
     "Http",
-    "Makes one HTTP request. The value is {status, headers, body}; a body in JSON is parsed, one that is no text is in "
-    'Base64, which {"encoding": "base64"} beside it says.',
+    "Makes one HTTP request. The value is {status, headers, body}. A body in JSON is parsed; a body that is not text "
+    'is in Base64, and {"encoding": "base64"} is added.',
     parameters=members(
         {
-            "method": told({"type": "string", "enum": list(METHODS)}, "The method.", default="GET"),
-            "url": told(NAME, "Where the request goes: an http or https URL."),
-            "base": told(NAME, "The beginning of the URL, to which path is joined."),
-            "path": told(TEXT, "What follows the base."),
+            "method": describe({"type": "string", "enum": list(METHODS)}, "The method.", default="GET"),
+            "url": describe(NAME, "Where the request goes: an http or https URL."),
+            "base": describe(NAME, "The beginning of the URL, to which path is appended."),
+            "path": describe(TEXT, "The rest of the URL after base."),
             "query": {
                 "type": "object",
                 "additionalProperties": {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
                 "description": "Members of the query beside the URL's; null leaves one out, an array repeats it.",
             },
-            "headers": told(TEXTS, "Headers of the request."),
-            "body": told(TEXT, "The body, as text."),
+            "headers": describe(TEXTS, "Headers of the request."),
+            "body": describe(TEXT, "The body, as text."),
             "json": {
                 "description": "The body, as a value sent in JSON. Without body and json, a POST, PUT or PATCH sends "
                 "the call's input in JSON."
             },
-            "timeout": told(DURATION, "The longest time the request may take, redirects included.", default="PT30S"),
+            "timeout": describe(
+                DURATION, "The longest time the request may take, redirects included.", default="PT30S"
+            ),
             "expect": {
                 "type": "array",
                 "minItems": 1,
@@ -61,11 +72,11 @@ HTTP = shipped(
     ),
     metadata=members(
         {
-            "status": told({"type": "integer"}, "The status of the response."),
-            "url": told(TEXT, "Where the response came from, redirects followed."),
-            "redirects": told(COUNT, "How many redirects were followed."),
-            "duration_ms": told({"type": "number"}, "How long it took."),
-            "request_id": told(TEXT, "The response's X-Request-Id."),
+            "status": describe({"type": "integer"}, "The status of the response."),
+            "url": describe(TEXT, "Where the response came from, redirects followed."),
+            "redirects": describe(COUNT, "How many redirects were followed."),
+            "duration_ms": describe({"type": "number"}, "How long it took."),
+            "request_id": describe(TEXT, "The response's X-Request-Id."),
         }
     ),
     failures={

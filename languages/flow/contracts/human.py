@@ -1,24 +1,32 @@
 """The contract of the ``human`` provider: a question to a person."""
 
-from callboard.languages.flow.contracts.contract_parts import COUNT, DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import (
+    COUNT,
+    DURATION,
+    NAME,
+    TEXT,
+    define_provider,
+    describe,
+    members,
+)
 
-HUMAN = shipped(
+HUMAN = define_provider(
     "human",
     "Human",
-    "Asks a person and waits for the answer, however long it takes: the run is parked meanwhile. The value "
-    "is the answer: a text, true or false, or the option selected.",
+    "Asks a person and waits for the answer; the run is parked in the meantime. The value is the answer: a text, true "
+    "or false, or the selected option.",
     parameters=members(
         {
-            "question": told(NAME, "What is asked."),
-            "type": told({"type": "string", "enum": ["input", "confirm", "select"]}, "The kind.", default="input"),
+            "question": describe(NAME, "The text of the question."),
+            "type": describe({"type": "string", "enum": ["input", "confirm", "select"]}, "The kind.", default="input"),
             "options": {
                 "type": "array",
                 "minItems": 1,
-                "description": "What can be selected: values, or objects with value and label.",
+                "description": "The options: values, or objects with value and label.",
             },
-            "channel": told(NAME, "Where to ask, for those who serve channels."),
-            "data": {"description": "What is shown beside the question; by default the call's input."},
-            "timeout": told(DURATION, "The longest wait for an answer; without it there is no end."),
+            "channel": describe(NAME, "Where to ask, for programs that serve channels."),
+            "data": {"description": "Data that is shown with the question; by default the call's input."},
+            "timeout": describe(DURATION, "The longest wait for an answer; without it, the wait has no limit."),
         },
         "question",
         **{
@@ -28,11 +36,11 @@ HUMAN = shipped(
     ),
     metadata=members(
         {
-            "by": told(TEXT, "Who answered."),
-            "channel": told(TEXT, "Where the answer came from."),
-            "data": {"description": "What came with the answer beyond it."},
-            "answers": told(COUNT, "How many answers there were; those that made no sense were refused."),
+            "by": describe(TEXT, "The person who answered."),
+            "channel": describe(TEXT, "The channel of the answer."),
+            "data": {"description": "Additional data that came with the answer."},
+            "answers": describe(COUNT, "How many answers there were; all but the last did not fit the question."),
         }
     ),
-    failures={"Timeout": "Nobody answered in time; of type timeout."},
+    failures={"Timeout": "No answer arrived in time; of type timeout."},
 )

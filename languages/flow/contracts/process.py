@@ -1,8 +1,16 @@
 """The contract of the ``process`` provider: a program, or one in a container, on the worker's machine."""
 
-from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, TEXTS, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import (
+    DURATION,
+    NAME,
+    TEXT,
+    TEXTS,
+    define_provider,
+    describe,
+    members,
+)
 
-PROCESS = shipped(
+PROCESS = define_provider(
     "process",
     "Process",
     "Runs a program on the worker's machine, if the worker allows it: the call's input in JSON is its standard input, "
@@ -15,11 +23,11 @@ PROCESS = shipped(
                 "items": TEXT,
                 "description": "The program and its arguments. No shell reads them.",
             },
-            "image": told(NAME, "A container image to run it in."),
-            "stdin": told(TEXT, "The standard input, instead of the call's input."),
-            "env": told(TEXTS, "Variables that the program gets beyond those that the worker lends."),
-            "timeout": told(DURATION, "The longest time; then it is killed with all it started.", default="PT60S"),
-            "output": told(
+            "image": describe(NAME, "A container image to run it in."),
+            "stdin": describe(TEXT, "The standard input, instead of the call's input."),
+            "env": describe(TEXTS, "Variables that the program gets beyond those that the worker lends."),
+            "timeout": describe(DURATION, "The longest time; then it is killed with all it started.", default="PT60S"),
+            "output": describe(
                 {"type": "string", "enum": ["text", "json"]}, "How stdout is read into the value.", default="text"
             ),
             "expect": {
@@ -34,8 +42,8 @@ PROCESS = shipped(
     ),
     metadata=members(
         {
-            "exit_code": told({"type": "integer"}, "The exit code; minus the number of a signal that killed it."),
-            "duration_ms": told({"type": "number"}, "How long it ran."),
+            "exit_code": describe({"type": "integer"}, "The exit code; minus the number of a signal that killed it."),
+            "duration_ms": describe({"type": "number"}, "How long it ran."),
         }
     ),
     failures={
@@ -44,7 +52,7 @@ PROCESS = shipped(
         "Failed": "It ended with another exit code than expected; details has exit_code, stdout and stderr.",
         "Timeout": "It was killed when the timeout had passed; of type timeout.",
         "OutputTooLarge": "It wrote more than the worker's limit.",
-        "InvalidOutput": "Its standard output is no JSON, although that was asked for.",
+        "InvalidOutput": "Its standard output is not JSON, although output is json.",
     },
     final=("NotAllowed", "NotFound"),
 )

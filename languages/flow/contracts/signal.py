@@ -1,21 +1,21 @@
 """The contract of the ``signal`` provider: waiting for a signal."""
 
-from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, members, shipped, told
+from callboard.languages.flow.contracts.contract_parts import DURATION, NAME, TEXT, define_provider, describe, members
 
-SIGNAL = shipped(
+SIGNAL = define_provider(
     "signal",
     "Signal",
-    "Waits for a signal to the run. A signal that came before anybody waited for it counts. The value is its data.",
+    "Waits for a signal to the run. A signal that arrived before the wait counts. The value is its data.",
     parameters=members(
         {
-            "name": told(NAME, "The signal's name."),
-            "match": told({"type": "object"}, "Members that the signal's data must have; others are passed over."),
-            "timeout": told(DURATION, "The longest wait; without it there is no end."),
+            "name": describe(NAME, "The signal's name."),
+            "match": describe({"type": "object"}, "Members that the signal's data must have; others are ignored."),
+            "timeout": describe(DURATION, "The longest wait; without it, the wait has no limit."),
         },
         "name",
     ),
     metadata=members(
-        {"name": told(TEXT, "The signal's name."), "by": told(TEXT, "Who sent it.")},
+        {"name": describe(TEXT, "The signal's name."), "by": describe(TEXT, "Who sent it.")},
     ),
-    failures={"Timeout": "No such signal came in time; of type timeout."},
+    failures={"Timeout": "No matching signal arrived in time; of type timeout."},
 )

@@ -3,10 +3,10 @@
 from typing import Any
 
 from callboard.bus.effects import TOOL_CONCURRENCY_MAX, TOOL_RETRIES_MAX
-from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, TEXTS, members, told
+from callboard.languages.flow.contracts.contract_parts import NAME, TEXT, TEXTS, describe, members
 from callboard.lib.durations import DURATION
 
-_SECONDS = told(
+_SECONDS = describe(
     {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
     "How long a call may take, in seconds; by default as long as the worker says.",
 )
@@ -15,13 +15,13 @@ _LIMITS = {
     "type": "object",
     "additionalProperties": members(
         {
-            "timeout": told({"type": "string", "pattern": DURATION}, "How long a call may take: 90s, 10m, PT10M."),
-            "retries": told(
+            "timeout": describe({"type": "string", "pattern": DURATION}, "How long a call may take: 90s, 10m, PT10M."),
+            "retries": describe(
                 {"type": "integer", "minimum": 0, "maximum": TOOL_RETRIES_MAX},
                 "How often a call that fails is tried again, with the same idempotency key.",
                 default=0,
             ),
-            "concurrency": told(
+            "concurrency": describe(
                 {"type": "integer", "minimum": 1, "maximum": TOOL_CONCURRENCY_MAX},
                 "How many calls of it the run makes at once; others wait for their turn.",
             ),
@@ -55,7 +55,7 @@ TOOL_SOURCE = {
             "python",
             {
                 "functions": _FUNCTIONS,
-                "config": told(TEXTS, "Values that the functions get; they may hold ${VARIABLE} of the worker."),
+                "config": describe(TEXTS, "Values that the functions get; they may hold ${VARIABLE} of the worker."),
                 "timeout_s": _SECONDS,
                 "limits": _LIMITS,
             },
@@ -65,13 +65,13 @@ TOOL_SOURCE = {
             "mcp",
             {
                 "name": NAME,
-                "command": told({"type": "array", "minItems": 1, "items": TEXT}, "The server's program (stdio)."),
-                "url": told(NAME, "The server's address (streamable HTTP)."),
-                "headers": told(TEXTS, "Headers for the address; values may hold ${VARIABLE} of the worker."),
-                "env": told(TEXTS, "Variables that the program gets, to the worker's variables that hold them."),
+                "command": describe({"type": "array", "minItems": 1, "items": TEXT}, "The server's program (stdio)."),
+                "url": describe(NAME, "The server's address (streamable HTTP)."),
+                "headers": describe(TEXTS, "Headers for the address; values may hold ${VARIABLE} of the worker."),
+                "env": describe(TEXTS, "Variables that the program gets, to the worker's variables that hold them."),
                 "timeout_s": _SECONDS,
                 "limits": _LIMITS,
-                "scope": told(
+                "scope": describe(
                     {"type": "string", "enum": ["node", "run"]},
                     "How long the server lives: as long as this call, or as long as the run.",
                     default="node",

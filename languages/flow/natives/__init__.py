@@ -1,1 +1,1 @@
-"""Call providers that are made of the stage's own effects: they replay, park and time out as the run itself does."""
+"""Call providers that consist of effects of the stage, so that they can be replayed, parked and timed out."""

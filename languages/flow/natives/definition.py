@@ -1,4 +1,4 @@
-"""The ``definition`` provider: another definition as a child run."""
+"""The ``definition`` provider: runs another definition as a child run."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _START = ("arguments", "options", "model")
 
 
 async def run_definition(request: Dispatch) -> Reply:
-    """Run another definition to its end."""
+    """Run another definition and wait for its end."""
     given = request.arguments
     definition = {name: given[name] for name in _NAMES if name in given}
     start: dict[str, Any] = {name: given[name] for name in _START if name in given}
@@ -21,7 +21,7 @@ async def run_definition(request: Dispatch) -> Reply:
 
 
 def _failure_of_child(request: Dispatch, end: End) -> Result:
-    """The failure of a child run; its own envelope is what came before."""
+    """Return the failure for a child run that did not complete; the child's own failure is ``previous``."""
     error = end.error
     given = request.arguments
     named = given.get("name") or given.get("file") or given.get("hash") or "the definition"
@@ -40,8 +40,8 @@ def _failure_of_child(request: Dispatch, end: End) -> Result:
     details = {"status": end.status}
     if code == "Rejected" and error is not None and isinstance(error.details, dict):
         details |= error.details
-    return request.failed(code, message, type=type, details=details, retryable=retryable, previous=previous)
+    return request.make_failure(code, message, type=type, details=details, retryable=retryable, previous=previous)
 
 
 REJECTED = frozenset({"child.refused"})
-"""Codes of a child run that never began: its start was refused."""
+"""Failure codes of child runs whose start was refused."""

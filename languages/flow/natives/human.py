@@ -1,4 +1,4 @@
-"""The ``human`` provider: a question to a person, open until an answer makes sense or the time has passed."""
+"""The ``human`` provider: asks a person; the question is open until an answer fits it or the time has passed."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ async def ask_human(request: Dispatch) -> Reply:
             return raced.value
         question.close("timeout", None, None)
     message = f"nobody answered within {timeout}: {arguments['question']}"
-    return Reply(request.failed("Timeout", message, type="timeout"))
+    return Reply(request.make_failure("Timeout", message, type="timeout"))
 
 
 def _ask(arguments: dict[str, Any], input: JSON, due: Instant | None) -> Ask:
@@ -53,7 +53,7 @@ async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
     kind: str = arguments.get("type", "input")
     while True:
         answered = await question.answer()
-        value = understood(kind, _options(arguments), answered.user_response)
+        value = read_answer(kind, _options(arguments), answered.user_response)
         if value is not UNSET:
             question.close("answered", answered.k, None)
             return Reply(success(value), _metadata(answered))
@@ -61,11 +61,11 @@ async def _answer(question: Question, arguments: dict[str, Any]) -> Reply:
         question.not_understood(reason)
 
 
-def understood(kind: str, options: list[Any], response: JSON) -> JSON:
-    """Read an answer to a question of a kind; `UNSET` if it is none.
+def read_answer(kind: str, options: list[Any], response: JSON) -> JSON:
+    """Return the value of an answer to a question of a kind; `UNSET` if the answer does not fit.
 
-    ``confirm`` takes true and false, and words for them; ``select`` an option's value or label, or its place in the
-    list, from 1, where no option is a number; ``input`` whatever comes.
+    ``confirm`` accepts true and false, and words for them. ``select`` accepts an option's value or label, or its number
+    in the list, from 1, if no option is a number. ``input`` accepts everything.
     """
     match kind, response:
         case "confirm", bool():

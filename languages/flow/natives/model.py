@@ -1,4 +1,4 @@
-"""The ``model`` provider: the agent loop that all languages share, as a call."""
+"""The ``model`` provider: a call that runs the agent loop of all languages."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -8,10 +8,10 @@ import msgspec
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, ToolSpec, Usage, user
 from callboard.bus.model_parameters import given_parameters
-from callboard.languages.agent import Conversation, Policy, converse, structured
-from callboard.languages.computation import computed
+from callboard.languages.agent import Conversation, Policy, converse, read_structured_answer
+from callboard.languages.computation import compute
 from callboard.languages.flow.dispatches import Dispatch, Reply
-from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
+from callboard.languages.flow.natives.sessions import in_session, tool_sources, translate_failure
 from callboard.languages.flow.result import success
 from callboard.languages.flow.rules import LASTING_SETTINGS
 from callboard.languages.json_schema import schema_fault, violations
@@ -19,10 +19,10 @@ from callboard.languages.language import Failed, Node, Ok
 from callboard.lib.json_types import JSON
 
 TURNS_WITH_TOOLS = 20
-"""Turns of a conversation with tools, unless the call says otherwise."""
+"""The default number of turns of a conversation with tools."""
 
 TEXT_SHOWN_CHARS_MAX = 2_000
-"""How much of an answer that does not fit is told."""
+"""How many characters of an answer that does not fit the schema the failure shows."""
 
 _CODES: Mapping[str, tuple[str, str]] = {
     "model.timeout": ("Timeout", "timeout"),
@@ -36,7 +36,7 @@ _CODES: Mapping[str, tuple[str, str]] = {
 
 
 class Metered:
-    """A node that adds up what the turns on it cost; in all else it is the node."""
+    """A node that adds up the usage of its turns; all other operations are those of the wrapped node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -60,21 +60,21 @@ async def ask_model(request: Dispatch) -> Reply:
 async def _converse(request: Dispatch, node: Node) -> Reply:
     schema = request.arguments.get("schema")
     if schema is not None and (fault := schema_fault(schema)):
-        return Reply(request.failed("InvalidOutput", f"the schema is none: {fault}", retryable=False))
+        return Reply(request.make_failure("InvalidOutput", f"the schema is none: {fault}", retryable=False))
     sources = tool_sources(request.arguments.get("tools", []))
     async with AsyncExitStack() as stack:
         tools: list[ToolSpec] = []
         if sources:
             opened = await stack.enter_async_context(node.toolbox(sources))
             if isinstance(opened, Failed):
-                return Reply(translated(request, opened.error, {}, "ToolsUnavailable"))
+                return Reply(translate_failure(request, opened.error, {}, "ToolsUnavailable"))
             tools = opened.value
         turns_max: int = request.arguments.get("max_turns", TURNS_WITH_TOOLS if tools else 1)
         metered = Metered(node)
         asked = _to_request(request.arguments, request.input, tools)
         policy = Policy(turns_max, lasting=request.stage.info.rules >= LASTING_SETTINGS)
         said = await converse(request.stage, cast(Node, metered), asked, policy)
-    return await computed(request.stage, lambda: _to_reply(request, said, metered.usage))
+    return await compute(request.stage, lambda: _to_reply(request, said, metered.usage))
 
 
 def _to_request(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -> ModelRequest:
@@ -95,22 +95,22 @@ def _to_request(arguments: dict[str, Any], input: JSON, tools: list[ToolSpec]) -
 def _to_reply(request: Dispatch, said: Conversation, usage: Usage) -> Reply:
     metadata = _metadata(said, usage)
     if said.error is not None:
-        return Reply(translated(request, _failure(said.error), _CODES), metadata)
+        return Reply(translate_failure(request, _failure(said.error), _CODES), metadata)
     assert said.reply is not None, "a conversation without an error has a reply"
     schema = request.arguments.get("schema")
     if schema is None:
         return Reply(success(said.reply.text), metadata)
-    data = structured(said.reply, asked=True)
+    data = read_structured_answer(said.reply, asked=True)
     problems = violations(schema, data)
     if not problems:
         return Reply(success(data), metadata)
     details = {"problems": problems, "text": said.reply.text[:TEXT_SHOWN_CHARS_MAX]}
     message = f"the answer does not fit the schema: {'; '.join(problems)}"
-    return Reply(request.failed("InvalidOutput", message, details=details, retryable=True), metadata)
+    return Reply(request.make_failure("InvalidOutput", message, details=details, retryable=True), metadata)
 
 
 def _failure(error: Failure) -> Failure:
-    """A refusal is one however the model's provider reports it."""
+    """Return a failure with the code of a refusal if a stop reason reports one."""
     match error.details:
         case {"stop_reason": "refusal" | "content_filter" | "safety"}:
             return msgspec.structs.replace(error, code="model.refused")

@@ -1,6 +1,6 @@
-"""Calls that hold something open: they are their own nodes, so that tools and their sessions last from turn to turn.
+"""Calls with sessions: they are their own nodes, so that tools stay open from turn to turn.
 
-A call that is one effect hangs on its place, which lets go of everything when that effect has its outcome.
+A call without a session belongs to its place, which closes everything when the effect has its outcome.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ Session = Callable[[Dispatch, Node], Awaitable[Reply]]
 
 
 async def in_session(request: Dispatch, name: str, work: Session) -> Reply:
-    """Do a provider's work in its own node, ``<path of the call>.<name>``, which is left however it ends."""
+    """Do a provider's work in its own node, ``<path of the call>.<name>``, and always leave the node."""
     node = request.stage.enter(aspect(request.node.path, name), "call", name=name)
     try:
         reply = await work(request, node)
@@ -31,16 +31,16 @@ async def in_session(request: Dispatch, name: str, work: Session) -> Reply:
 
 
 def tool_sources(written: list[dict[str, Any]]) -> list[ToolSource]:
-    """Read tool sources that fit `callboard.languages.flow.contracts.sources.TOOL_SOURCE`."""
+    """Convert tool sources that fit `callboard.languages.flow.contracts.sources.TOOL_SOURCE`."""
     return msgspec.convert(written, list[ToolSource], strict=False)
 
 
-def translated(
+def translate_failure(
     request: Dispatch, error: Failure, codes: Mapping[str, tuple[str, str]], otherwise: str = "Failed"
 ) -> Result:
-    """Write a worker's failure as one of the provider's own: ``codes`` has the code and the type of each."""
+    """Return a worker's failure as a failure of the provider; ``codes`` has the new code and type for each code."""
     code, type = codes.get(error.code, (otherwise, "error"))
     previous = UNSET if error.previous is None else as_envelope(error.previous)
-    return request.failed(
+    return request.make_failure(
         code, error.message, type=type, details=house_details(error), retryable=error.retryable, previous=previous
     )

@@ -1,4 +1,4 @@
-"""The ``signal`` provider: waiting for a signal whose data matches."""
+"""The ``signal`` provider: waits for a signal whose data matches."""
 
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
@@ -18,7 +18,7 @@ async def await_signal(request: Dispatch) -> Reply:
     if isinstance(raced, Ok):
         return _to_reply(raced.value)
     message = f"no signal {request.arguments['name']!r} within {timeout}"
-    return Reply(request.failed("Timeout", message, type="timeout"))
+    return Reply(request.make_failure("Timeout", message, type="timeout"))
 
 
 async def _signal(request: Dispatch, due: Instant | None) -> SignalArrived:

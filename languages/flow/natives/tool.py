@@ -1,4 +1,4 @@
-"""The ``tool`` provider: one call of a tool, opened for it and closed after it."""
+"""The ``tool`` provider: opens a tool, calls it once, and closes it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from callboard.bus.effects import PythonTools, ToolLimits, ToolSource
 from callboard.languages.flow.dispatches import Dispatch, Reply
 from callboard.languages.flow.frame import duration_of
-from callboard.languages.flow.natives.sessions import in_session, tool_sources, translated
+from callboard.languages.flow.natives.sessions import in_session, tool_sources, translate_failure
 from callboard.languages.flow.result import success
 from callboard.languages.language import Failed, Node
 
 TIMEOUT_MIN_S = 0.001
-"""A bound that has passed already is as good as none at all to a tool: it gets this instead."""
+"""The least timeout. Tools treat a timeout of zero as none, so a timeout that has passed becomes this."""
 
 _CODES: Mapping[str, tuple[str, str]] = {
     "tool.timeout": ("Timeout", "timeout"),
@@ -37,17 +37,17 @@ async def _call(request: Dispatch, node: Node) -> Reply:
     metadata: dict[str, Any] = {"tool": tool}
     async with node.toolbox([source]) as opened:
         if isinstance(opened, Failed):
-            return Reply(translated(request, opened.error, _CODES, "Unavailable"), metadata)
+            return Reply(translate_failure(request, opened.error, _CODES, "Unavailable"), metadata)
         metadata |= next(({"server": spec.server} for spec in opened.value if spec.name == tool), {})
         input = request.arguments.get("arguments", request.input)
         outcome = await node.tool("tool.0.0", tool, input)
     if isinstance(outcome, Failed):
-        return Reply(translated(request, outcome.error, _CODES), metadata)
+        return Reply(translate_failure(request, outcome.error, _CODES), metadata)
     return Reply(success(outcome.value), metadata)
 
 
 def _tool_source(arguments: dict[str, Any]) -> tuple[ToolSource, str]:
-    """Return who serves the tool, and its name there."""
+    """Return the source of the tool, and its name in the source."""
     timeout = arguments.get("timeout")
     timeout_s = None if timeout is None else max(TIMEOUT_MIN_S, duration_of(timeout).seconds())
     if "source" not in arguments:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from callboard.bus.effects import ModelReply, ModelRequest, user
-from callboard.languages.agent import json_in
+from callboard.languages.agent import find_json
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.decisions import Decided, Reading, Unfit, label_of_option, options_text
 from callboard.languages.graph.human.interaction import Interaction
@@ -78,7 +78,7 @@ async def classified(work: Work, interaction: Interaction, answered: Answered, a
 
 def read_decision(reply: ModelReply, options: list[JSON]) -> str | None:
     """Read the label that a classifier's reply says outright; None if it says none."""
-    data = reply.data if reply.data is not None else json_in(reply.text)
+    data = reply.data if reply.data is not None else find_json(reply.text)
     if not isinstance(data, Mapping):
         return None
     for name in _DECISION:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
-from callboard.languages.agent import json_in
+from callboard.languages.agent import find_json
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.languages.graph.human.labels import explicit, worded, words_of
@@ -117,7 +117,7 @@ def _score_without_model(
 
 def read_score(reply: ModelReply) -> float | None:
     """Read the score of a classifier's reply: a number, a word for one, or the mean of its factors."""
-    data = reply.data if reply.data is not None else json_in(reply.text)
+    data = reply.data if reply.data is not None else find_json(reply.text)
     match data:
         case bool():
             return None

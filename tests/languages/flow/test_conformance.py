@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from callboard.languages.flow.comparison import differences
+from callboard.languages.flow.conformance import find_differences
 from callboard.runtime.run.log import read_run
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog
@@ -20,7 +20,7 @@ def test_corpus(scenario: Scenario, always_replay: bool) -> None:
         theatre = FlowTheatre(always_replay=always_replay)
         ref = await theatre.begin(scenario.definition, scenario.input, scenario.arguments)
         events = await finish(theatre, ref, World())
-        assert not differences(scenario.expected, result_of(events))
+        assert not find_differences(scenario.expected, result_of(events))
         check_log(events)
         check_replay(theatre.language, ref, events)
 
@@ -41,7 +41,7 @@ def test_corpus_after_a_death_at_each_boundary(scenario: Scenario) -> None:
             await copied(recorded[:boundary], cast("CrashingLog", other.log))
             cast("VirtualClock", other.clock).set(recorded[boundary - 1].event.time)
             events = await finish(other, ref, World())
-            assert not differences(scenario.expected, result_of(events)), f"after {boundary} events"
+            assert not find_differences(scenario.expected, result_of(events)), f"after {boundary} events"
             check_log(events)
             check_replay(other.language, ref, events)
 

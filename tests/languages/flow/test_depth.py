@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.cel.budget import STEPS_MAX
-from callboard.languages.flow.depth import CHARS_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE, excess, too_deep
+from callboard.languages.flow.depth import CHARS_MAX, DEPTH_MAX, TOO_DEEP, TOO_LARGE, find_excess, too_deep
 from callboard.lib.step_limits import Steps, TooManySteps
 from tests.support.flows import call, caught, failing, flow, mock, perform, returned, subflow
 
@@ -24,12 +24,12 @@ def nested(depth: int) -> Any:
 def test_what_does_not_nest_too_deep(depth: int) -> None:
     assert not too_deep(nested(depth))
     assert too_deep([1, nested(depth), "x"], depth)
-    assert excess(nested(depth), Steps(1_000)) is None
+    assert find_excess(nested(depth), Steps(1_000)) is None
 
 
 def test_a_value_far_beyond_the_stack_of_python_is_measured() -> None:
     assert too_deep(nested(100_000))
-    assert excess(nested(100_000), Steps(1_000)) == TOO_DEEP
+    assert find_excess(nested(100_000), Steps(1_000)) == TOO_DEEP
 
 
 def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
@@ -41,19 +41,19 @@ def test_what_stands_in_a_value_many_times_is_looked_into_once() -> None:
 
 def test_what_stands_in_a_value_many_times_counts_as_often() -> None:
     text = "x" * 1_000
-    assert excess([[text, {"a": text}]] * 15_000, Steps(STEPS_MAX)) is None
-    assert excess([[text, {"a": text}]] * 16_000, Steps(STEPS_MAX)) == TOO_LARGE
-    assert excess([{text: 1}] * 32_000, Steps(STEPS_MAX)) == TOO_LARGE
-    assert excess("x" * (CHARS_MAX + 1), Steps(10)) is None
+    assert find_excess([[text, {"a": text}]] * 15_000, Steps(STEPS_MAX)) is None
+    assert find_excess([[text, {"a": text}]] * 16_000, Steps(STEPS_MAX)) == TOO_LARGE
+    assert find_excess([{text: 1}] * 32_000, Steps(STEPS_MAX)) == TOO_LARGE
+    assert find_excess("x" * (CHARS_MAX + 1), Steps(10)) is None
     value: Any = text
     for _ in range(100):
         value = [value, value]
-    assert excess(value, Steps(1_000)) == TOO_LARGE
+    assert find_excess(value, Steps(1_000)) == TOO_LARGE
 
 
 def test_measuring_counts_its_steps() -> None:
     with pytest.raises(TooManySteps):
-        excess([1] * 5_000, Steps(1_000))
+        find_excess([1] * 5_000, Steps(1_000))
 
 
 def test_a_value_that_would_be_written_out_without_end_fails() -> None:

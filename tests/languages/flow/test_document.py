@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.flow.name_scopes import FLOW_LEVELS_MAX
-from callboard.languages.flow.specified import FINALLY, MOCK, RETRY
+from callboard.languages.flow.specified_providers import FINALLY, MOCK, RETRY
 from callboard.languages.flow.structure import FLOW_SCHEMA
 from callboard.languages.json_text import read_json
 from tests.support.flow_documents import Json, called, caught, flow, found, inner, one, told, wrapped
@@ -78,11 +78,11 @@ def test_everything_is_told_at_once_in_the_order_of_the_text() -> None:
         ("UNKNOWN_STEP", "entrypoint", "entrypoint 'strat' does not exist, did you mean 'start'?", 3),
         ("SCHEMA", "steps.start.call", "is required; is 'cal' meant?", 7),
         ("SCHEMA", "steps.start.cal", "unknown field 'cal', did you mean 'call'?", 7),
-        ("SLEEP_FORM", "steps.wait", "says neither for nor until", 10),
+        ("SLEEP_FORM", "steps.wait", "has neither for nor until", 10),
         ("UNKNOWN_STEP", "steps.wait.next", "step 'don' does not exist, did you mean 'done'?", 12),
         ("SCHEMA", "steps.odd.action", "there is no action 'call', did you mean 'Call'?", 15),
         ("SCHEMA", "steps.done.result.code", "is required", 19),
-        ("SUCCESS_TYPE", "steps.done.result.type", "a success is no failure", 20),
+        ("SUCCESS_TYPE", "steps.done.result.type", "a success is not a failure", 20),
     ]
     assert reported[2].expected == "one of action, comment, call, input, middleware, output, assign, catch, next"
 
@@ -268,7 +268,7 @@ def test_flow_names_are_sought_outward_from_where_they_stand() -> None:
     assert told(called({"flow": "Inner"}, flows={"Outer": inner(), "Inner": nested})) == []
     reported = found(called({"flow": "Own"}, flows={"Outer": inner(), "Inner": nested}))
     assert [(one.code, one.where) for one in reported] == [("UNKNOWN_FLOW", "steps.a.call.flow")]
-    assert "the one in flows.Inner.flows is out of sight here" in reported[0].message
+    assert "the one in flows.Inner.flows is not visible here" in reported[0].message
 
 
 def test_a_step_of_another_flow_is_no_step_of_this_one() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callboard.languages.flow.specified import FINALLY
+from callboard.languages.flow.specified_providers import FINALLY
 from tests.support.flow_documents import OWN_CALL, Json, flow, found, inner, told
 
 

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.languages.flow.provider_document import PROVIDER_SCHEMA, provider_problems
+from callboard.languages.flow.provider_document import PROVIDER_SCHEMA, find_provider_problems
 from callboard.languages.flow.structure import FLOW_SCHEMA
-from callboard.languages.provider_contract import contract_of
+from callboard.languages.provider_contracts import contract_of
 from tests.support.flow_documents import SCHEMAS, VALUES, Json, published, read, walk
 
 
@@ -47,7 +47,7 @@ def _without(document: Json, *names: str) -> Json:
     "document", [call_provider(), middleware_provider(), call_provider(metadata={"type": "object"})]
 )
 def test_a_provider_document_that_is_right_makes_a_contract(document: Json) -> None:
-    assert provider_problems(document) == []
+    assert find_provider_problems(document) == []
     assert contract_of(document).uri == document["uri"]
 
 
@@ -107,7 +107,7 @@ PROVIDER_FAULTS: list[tuple[Any, list[tuple[str, str]]]] = [
 
 @pytest.mark.parametrize(("document", "expected"), PROVIDER_FAULTS)
 def test_provider_documents(document: Any, expected: list[tuple[str, str]]) -> None:
-    reported = provider_problems(document)
+    reported = find_provider_problems(document)
     assert [(one.code + ("?" if one.severity == "warning" else ""), one.where) for one in reported] == expected
 
 
@@ -140,9 +140,9 @@ def mutations() -> list[Json]:
 @published
 def test_the_published_provider_documents_are_valid_and_their_counter_examples_are_not() -> None:
     for path in SCHEMAS.glob("*.v1.json"):
-        assert provider_problems(read(path), reserved=()) == []
+        assert find_provider_problems(read(path), reserved=()) == []
     for path in SCHEMAS.glob("cases/invalid/provider/*.json"):
-        assert provider_problems(read(path), reserved=()) != []
+        assert find_provider_problems(read(path), reserved=()) != []
 
 
 @published
@@ -153,7 +153,7 @@ def test_verdicts_on_provider_documents_are_those_of_the_published_schema(
 ) -> None:
     schema = Draft202012Validator(read(SCHEMAS / "provider" / "schema.json"))
     document = data.draw(st.sampled_from(mutations))
-    errors = [one for one in provider_problems(document, reserved=()) if one.severity == "error"]
+    errors = [one for one in find_provider_problems(document, reserved=()) if one.severity == "error"]
     if schema.is_valid(document):
         assert [one for one in errors if one.code not in ("PARAMETERS", "RESERVED_MEMBER")] == []
     else:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from callboard.actors.providers import http, nats, process
-from callboard.languages.flow.environment_needs import variables
-from callboard.languages.flow.provider_document import provider_problems
+from callboard.languages.flow.needs import find_variables
+from callboard.languages.flow.provider_document import document_of, find_provider_problems
 from callboard.languages.flow.providers import NATIVE
-from callboard.languages.flow.published_contracts import document_of
-from callboard.languages.flow.shipped import CONTRACTS, FAILURES, OURS
-from callboard.languages.provider_contract import contract_of
+from callboard.languages.flow.shipped_providers import CONTRACTS, FAILURES, OURS
+from callboard.languages.provider_contracts import contract_of
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import ours
@@ -35,7 +34,7 @@ SOURCES = {
 @pytest.mark.parametrize("uri", list(CONTRACTS))
 def test_a_contract_is_a_document_of_the_specification(uri: str) -> None:
     document = document_of(CONTRACTS[uri])
-    assert provider_problems(document, reserved=()) == []
+    assert find_provider_problems(document, reserved=()) == []
     assert contract_of(document) == CONTRACTS[uri]
     assert json.loads(json.dumps(document)) == document
 
@@ -82,7 +81,7 @@ def test_every_provider_of_ours_is_carried_out_by_somebody() -> None:
     ],
 )
 def test_variables_that_tool_sources_borrow(document: Any, named: list[str]) -> None:
-    assert list(variables(document)) == named
+    assert list(find_variables(document)) == named
 
 
 # -- the command line -------------------------------------------------------------------------------------------------

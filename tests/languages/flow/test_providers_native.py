@@ -11,9 +11,9 @@ from callboard.bus.commands import StartRun
 from callboard.bus.effects import Failure
 from callboard.bus.events import Event, Problem
 from callboard.bus.subjects import RunRef
-from callboard.languages.flow.natives.human import understood
+from callboard.languages.flow.natives.human import read_answer
 from callboard.languages.flow.result import UNSET
-from callboard.languages.signals import has
+from callboard.runtime.interpreter.waits import has_members
 from callboard.runtime.run.activation import Command
 from callboard.runtime.run.log import RunLog
 from callboard.testing.checks import check_log, check_replay
@@ -56,7 +56,7 @@ def of_type(events: list[Event], payload: type[Any]) -> list[Any]:
     ],
 )
 def test_answers_are_understood(kind: str, options: list[Any], response: Any, value: Any) -> None:
-    found = understood(kind, options, response)
+    found = read_answer(kind, options, response)
     assert (found, type(found)) == (value, type(value))
 
 
@@ -140,7 +140,7 @@ def test_a_select_without_options_is_refused_by_the_contract() -> None:
     ],
 )
 def test_what_a_signal_must_have(data: Any, wanted: Any, matches: bool) -> None:
-    assert has(data, wanted) is matches
+    assert has_members(data, wanted) is matches
 
 
 def test_a_signal_wakes_a_run_that_waits_for_it() -> None:

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from callboard.bus.events import Problem
 from callboard.languages.flow.build import build
 from callboard.languages.flow.schema import flow_schema
-from callboard.languages.flow.specified import SPECIFIED
-from callboard.languages.flow.structure import problems
+from callboard.languages.flow.specified_providers import SPECIFIED
+from callboard.languages.flow.structure import find_problems
 from callboard.languages.problems import Tree
 from tests.support.flow_documents import SCHEMAS, VALUES, published, published_definitions, read, walk
 
@@ -34,7 +34,7 @@ STRICTER_BELOW = (".onAlways.with", ".onSuccess.when")
 
 
 def _errors(document: Any) -> list[Problem]:
-    return [problem for problem in problems(Tree(document), SPECIFIED) if problem.severity == "error"]
+    return [problem for problem in find_problems(Tree(document), SPECIFIED) if problem.severity == "error"]
 
 
 @published

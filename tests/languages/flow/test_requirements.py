@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from callboard.bus import events as ev
-from callboard.languages.flow import claim, result
+from callboard.languages.flow import result
+from callboard.languages.flow.conformance import CLAIM
 from callboard.languages.flow.language import LANGUAGE
-from callboard.languages.flow.specified import MOCK, SPECIFIED
+from callboard.languages.flow.specified_providers import MOCK, SPECIFIED
 from callboard.languages.language import Definition
 from tests.support.flow_cases import EXHAUSTED, INVALID, bad, ok, parameters, shown
 from tests.support.flows import (
@@ -551,12 +552,12 @@ def test_providers_the_five_of_the_specification_run() -> None:
 
 def test_conformance_a_claim_has_the_core_and_what_its_extensions_extend() -> None:
     base = "https://mwl.dev/v0.1/conformance/"
-    assert f"{base}core" in claim.CLAIM
-    assert len(set(claim.CLAIM)) == len(claim.CLAIM)
+    assert f"{base}core" in CLAIM
+    assert len(set(CLAIM)) == len(CLAIM)
     cel = f"{base}expressions/cel"
-    extensions = {uri for uri in claim.CLAIM if uri.startswith(f"{cel}/")}
+    extensions = {uri for uri in CLAIM if uri.startswith(f"{cel}/")}
     assert extensions == {f"{cel}/{name}" for name in ("strings", "lists", "sets", "encoders", "math")}
-    assert cel in claim.CLAIM
+    assert cel in CLAIM
 
 
 def test_the_run_is_told_with_the_version_it_is_written_in() -> None:

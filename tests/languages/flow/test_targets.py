@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, TIMEOUT
+from callboard.languages.flow.specified_providers import FINALLY, LOOP, MOCK, RETRY, TIMEOUT
 from tests.support.flow_documents import OWN_MIDDLEWARE, Json, called, flow, found, inner, told, wrapped
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.languages.flow import admit
-from callboard.languages.flow.gather import CODES_TOLD_MAX, INDICES_TOLD_MAX, tolerated
+from callboard.languages.flow.gather import CODES_TOLD_MAX, INDICES_TOLD_MAX, describe_tolerated
 from callboard.languages.flow.rules import TOLERATED_FAILURES
 from callboard.projections.lists.runs import Runs
 from callboard.projections.projection import fold
@@ -46,7 +46,7 @@ def test_what_the_gather_did_not_need_and_a_policy_that_is_not_met_are_not_warne
 
 def test_many_failures_are_told_in_one_line() -> None:
     failed = [{"type": "error", "code": f"Code{index // 20}"} for index in range(20 * (CODES_TOLD_MAX + 1))]
-    told = tolerated(failed)
+    told = describe_tolerated(failed)
     first = ", ".join(map(str, range(INDICES_TOLD_MAX)))
     assert told.startswith(f"{len(failed)} of {len(failed)} dispatches failed: [{first}, …] Code0, [20, ")
     assert told.endswith("Code4, and more")

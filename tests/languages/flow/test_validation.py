@@ -10,9 +10,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from callboard.languages.flow.specified import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
-from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, schema_faults
-from callboard.languages.provider_contract import Contract, PhaseContract, contract_of
+from callboard.languages.flow.specified_providers import FINALLY, LOOP, MOCK, RETRY, SPECIFIED, TIMEOUT
+from callboard.languages.flow.validation import VIOLATIONS_LISTED_MAX, Schema, Violation, find_schema_faults
+from callboard.languages.provider_contracts import Contract, PhaseContract, contract_of
 from callboard.lib.json_schema.check import ENDLESS
 from tests.support.places import ROOT
 
@@ -28,7 +28,7 @@ def one(properties: dict[str, Any], **more: Any) -> Schema:
 
 
 def violated(schema: Schema, value: Any) -> Violation:
-    violation = schema.violation(value)
+    violation = schema.find_violation(value)
     assert violation is not None
     return violation
 
@@ -37,19 +37,19 @@ def violated(schema: Schema, value: Any) -> Violation:
 
 
 def test_without_a_schema_only_no_arguments_fit() -> None:
-    assert Schema(None).violation({}) is None
+    assert Schema(None).find_violation({}) is None
     assert violated(Schema(None), {"a": 1}).schema_path == "/additionalProperties"
     assert violated(Schema(None), []).schema_path == "/type"
 
 
 def test_the_top_level_is_closed_unless_the_schema_says_otherwise() -> None:
     assert violated(one({}), {"a": 1}).message == "has 'a', which nothing declares"
-    assert one({}, additionalProperties=True).violation({"a": 1}) is None
-    assert one({}, additionalProperties={"type": "string"}).violation({"a": "x"}) is None
+    assert one({}, additionalProperties=True).find_violation({"a": 1}) is None
+    assert one({}, additionalProperties={"type": "string"}).find_violation({"a": "x"}) is None
     assert violated(one({}, additionalProperties={"type": "string"}), {"a": 1}).instance_path == "/a"
-    assert one({}, patternProperties={"^x-": {}}).violation({"x-a": 1}) is None
+    assert one({}, patternProperties={"^x-": {}}).find_violation({"x-a": 1}) is None
     inner = {"type": "object", "properties": {"b": {}}}
-    assert one({"a": inner}).violation({"a": {"anything": 1}}) is None
+    assert one({"a": inner}).find_violation({"a": {"anything": 1}}) is None
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_the_top_level_is_closed_unless_the_schema_says_otherwise() -> None:
 )
 def test_numbers_are_one_kind_and_booleans_are_none(schema: dict[str, Any], fits: list[Any], fails: list[Any]) -> None:
     compiled = one({"a": schema})
-    assert [value for value in fits if compiled.violation({"a": value})] == []
-    assert [value for value in fails if not compiled.violation({"a": value})] == []
+    assert [value for value in fits if compiled.find_violation({"a": value})] == []
+    assert [value for value in fails if not compiled.find_violation({"a": value})] == []
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_numbers_are_one_kind_and_booleans_are_none(schema: dict[str, Any], fits
 )
 def test_formats_are_asserted(name: str, fits: list[str], fails: list[str]) -> None:
     compiled = one({"a": {"format": name}})
-    assert [text for text in fits if compiled.violation({"a": text})] == []
-    assert [text for text in fails if not compiled.violation({"a": text})] == []
-    assert compiled.violation({"a": 12}) is None, "a format says nothing about what is no string"
+    assert [text for text in fits if compiled.find_violation({"a": text})] == []
+    assert [text for text in fails if not compiled.find_violation({"a": text})] == []
+    assert compiled.find_violation({"a": 12}) is None, "a format says nothing about what is no string"
 
 
 @given(text=st.text(max_size=20), name=st.sampled_from(["uri", "email", "hostname", "ipv6", "time", "regex", "iri"]))
 def test_no_text_makes_a_format_raise(text: str, name: str) -> None:
-    violation = one({"a": {"format": name}}).violation({"a": text})
+    violation = one({"a": {"format": name}}).find_violation({"a": text})
     assert violation is None or violation.schema_path == "/properties/a/format"
 
 
@@ -163,11 +163,11 @@ def test_a_long_schema_value_is_cut() -> None:
 
 def test_nothing_is_fetched() -> None:
     schema = one({"a": {"$ref": "https://example.com/schema.json"}})
-    assert schema.violation({}) is None
+    assert schema.find_violation({}) is None
     message = "the schema refers to 'https://example.com/schema.json', which is not part of it"
     assert violated(schema, {"a": 1}).message == message
     own = one({"a": {"$ref": "https://json-schema.org/draft/2020-12/schema"}})
-    assert own.violation({"a": {"type": "string"}}) is None
+    assert own.find_violation({"a": {"type": "string"}}) is None
     assert violated(own, {"a": {"type": "text"}}).instance_path == "/a/type"
 
 
@@ -179,7 +179,7 @@ def test_references_inside_are_followed() -> None:
             "$defs": {"tree": {"type": "object", "properties": {"below": {"$ref": "#/$defs/tree"}}}},
         }
     )
-    assert schema.violation({"tree": {"below": {"below": {}}}}) is None
+    assert schema.find_violation({"tree": {"below": {"below": {}}}}) is None
     assert violated(schema, {"tree": {"below": {"below": 1}}}).instance_path == "/tree/below/below"
 
 
@@ -210,19 +210,19 @@ def test_no_pattern_holds_an_interpreter_up(schema: dict[str, Any], value: Any, 
 
 
 def test_a_pattern_matches_anywhere_in_a_text() -> None:
-    assert one({"a": {"pattern": "b+"}}).violation({"a": "abc"}) is None
+    assert one({"a": {"pattern": "b+"}}).find_violation({"a": "abc"}) is None
     assert violated(one({"a": {"pattern": "b+"}}), {"a": "ac"}).message == 'violates pattern "b+"'
     assert violated(one({"a": {"pattern": "^a$"}}), {"a": "a\n"}).schema_path == "/properties/a/pattern"
     assert violated(one({"a": {"pattern": "."}}), {"a": "\ud800"}).schema_path == "/properties/a/pattern"
-    assert one({"a": {"pattern": "b"}}).violation({"a": 12}) is None
+    assert one({"a": {"pattern": "b"}}).find_violation({"a": 12}) is None
     named = one({"a": {"patternProperties": {"x": {"type": "string"}}}})
-    assert named.violation({"a": {"axe": "", "b": 1}}) is None
+    assert named.find_violation({"a": {"axe": "", "b": 1}}) is None
     assert violated(named, {"a": {"axe": 1}}).schema_path == "/properties/a/patternProperties/x/type"
 
 
 def test_a_pattern_that_cannot_be_read_is_a_violation() -> None:
     hidden = one({"a": {"$ref": "#/hidden"}}, hidden={"pattern": "(?=a"})
-    assert schema_faults(hidden.schema) == [], "only a reference leads there"
+    assert find_schema_faults(hidden.schema) == [], "only a reference leads there"
     assert violated(hidden, {"a": "a"}).message.startswith("the schema has a pattern that cannot be matched: ")
 
 
@@ -252,7 +252,7 @@ VALUES = st.dictionaries(st.sampled_from(["a", "b", "ab", "c"]), st.sampled_from
 @given(schema=SCHEMAS, defined=SCHEMAS, value=VALUES)
 def test_verdicts_with_patterns_are_those_of_the_library(schema: Any, defined: Any, value: Any) -> None:
     whole = {"$defs": {"one": defined}, "allOf": [schema], "additionalProperties": True}
-    violation = Schema(whole).violation(value)
+    violation = Schema(whole).find_violation(value)
     if violation is None or violation.message != ENDLESS:
         try:
             valid = Draft202012Validator(whole).is_valid(value)
@@ -298,7 +298,7 @@ def test_defaults_and_names() -> None:
     ],
 )
 def test_what_keeps_a_value_from_being_a_schema(schema: Any, location: tuple[str | int, ...], fault: str) -> None:
-    [(where, message)] = schema_faults(schema)
+    [(where, message)] = find_schema_faults(schema)
     assert where == location
     assert message.startswith(fault)
 
@@ -316,7 +316,7 @@ def test_what_keeps_a_value_from_being_a_schema(schema: Any, location: tuple[str
     ],
 )
 def test_what_is_a_schema(schema: Any) -> None:
-    assert schema_faults(schema) == []
+    assert find_schema_faults(schema) == []
 
 
 # -- the specified contracts ------------------------------------------------------------------------------------------
@@ -400,4 +400,4 @@ def test_verdicts_on_arguments_are_those_of_the_published_schemas(value: Any, na
     pairs = [(ours.parameters, theirs.parameters)]
     pairs += [(ours.phases[phase].parameters, theirs.phases[phase].parameters) for phase in ours.phases]
     for mine, published_schema in pairs:
-        assert bool(Schema(mine).violation(value)) == bool(Schema(published_schema).violation(value))
+        assert bool(Schema(mine).find_violation(value)) == bool(Schema(published_schema).find_violation(value))

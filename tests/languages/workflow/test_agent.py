@@ -7,10 +7,10 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.effects import ModelReply, ModelRequest, ScriptedTools, ToolOutput, ToolSpec, user
-from callboard.languages.agent import Conversation, Policy, converse, is_json, json_in, structured
+from callboard.languages.agent import Conversation, Policy, converse, find_json, is_json, read_structured_answer
 from callboard.languages.kit import kits
 from callboard.languages.language import End, Stage
-from callboard.languages.questions import chosen, read_verdict
+from callboard.languages.questions import find_choice, read_verdict
 from callboard.languages.registry import detect, language
 from tests.support.run_harness import Theatre
 from tests.support.workflows import Ran, document, run, scripted_skill
@@ -120,13 +120,13 @@ def test_a_failed_turn_ends_the_conversation_and_keeps_what_was_done() -> None:
     ],
 )
 def test_json_in_a_text(text: str, value: Any) -> None:
-    assert json_in(text) == value
+    assert find_json(text) == value
 
 
 def test_structured_answers() -> None:
-    assert structured(ModelReply(text="[1]"), asked=True) == [1]
-    assert structured(ModelReply(text="[1]"), asked=False) is None
-    assert structured(ModelReply(text='{"a": 1}', data={"b": 2}), asked=False) == {"b": 2}
+    assert read_structured_answer(ModelReply(text="[1]"), asked=True) == [1]
+    assert read_structured_answer(ModelReply(text="[1]"), asked=False) is None
+    assert read_structured_answer(ModelReply(text='{"a": 1}', data={"b": 2}), asked=False) == {"b": 2}
     assert (is_json("12"), is_json("x")) == (True, False)
 
 
@@ -146,7 +146,7 @@ def test_structured_answers() -> None:
     ],
 )
 def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> None:
-    assert chosen(reply, ["open_pr", "open-pr", "open", "a b"]) == id
+    assert find_choice(reply, ["open_pr", "open-pr", "open", "a b"]) == id
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_the_choice_that_an_answer_names(reply: ModelReply, id: str | None) -> N
 )
 def test_an_id_within_another_and_other_letters(text: str, now: str | None, before: str | None) -> None:
     ids = ["b", "order", "new order"]
-    assert chosen(ModelReply(text=text), ids) == now
-    assert chosen(ModelReply(text=text), ids, apart=False) == before
+    assert find_choice(ModelReply(text=text), ids) == now
+    assert find_choice(ModelReply(text=text), ids, apart=False) == before
 
 
 def test_a_verdict_of_many_words_is_none() -> None:

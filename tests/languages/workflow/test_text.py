@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.languages.json_text import DEPTH_MAX, read_json
-from callboard.languages.problems import Place, Tree, dotted
-from callboard.languages.source_text import read
+from callboard.languages.problems import Place, Tree, format_location
+from callboard.languages.source_text import read_document
 from callboard.languages.yaml12 import NODES_MAX, read_yaml
 
 
 def value_of(text: str) -> Any:
-    tree = read(text)
+    tree = read_document(text)
     assert isinstance(tree, Tree), tree
     return tree.value
 
@@ -62,7 +62,7 @@ def test_unquoted_texts_within_brackets(text: str, value: Any) -> None:
 
 
 def test_places_of_members_and_items() -> None:
-    tree = read("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
+    tree = read_document("a: 1\nb:\n  - x\n  - {c: 2, d: [3]}\n")
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 1)
     assert tree.places["b", 1] == Place(4, 5)
@@ -71,7 +71,7 @@ def test_places_of_members_and_items() -> None:
 
 
 def test_the_same_places_in_json() -> None:
-    tree = read('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
+    tree = read_document('{"a": 1,\n "b": ["x",\n  {"c": 2}]}')
     assert isinstance(tree, Tree)
     assert tree.places["a",] == Place(1, 2)
     assert tree.places["b", 1] == Place(3, 3)
@@ -107,13 +107,13 @@ def test_aliases_are_copied_and_anchors_shared() -> None:
         ('{"a": 1,}', 1, 9, "double quotes"),
         ('{"a": [1 2]}', 1, 10, "without comma"),
         ('{"a": [1', 1, 9, "without comma"),
-        ('{"a": 1} x', 1, 10, "behind the end"),
+        ('{"a": 1} x', 1, 10, "after the end"),
         ('{"a": }', 1, 7, "expecting value"),
         ('{"a": "x', 1, 7, "unterminated string"),
     ],
 )
 def test_what_is_refused_and_where(text: str, line: int, column: int, words: str) -> None:
-    problems = read(text)
+    problems = read_document(text)
     assert isinstance(problems, list)
     assert [problem.code for problem in problems] == ["PARSE"]
     assert words in problems[0].message
@@ -164,20 +164,20 @@ def test_json_is_read_as_the_standard_library_reads_it(document: dict[str, Any])
 
 
 def test_locations_read_as_people_write_them() -> None:
-    assert dotted(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
-    assert dotted(("nodes", "a b", "name")) == 'nodes["a b"].name'
+    assert format_location(("nodes", "a", "rules", 0)) == "nodes.a.rules[0]"
+    assert format_location(("nodes", "a b", "name")) == 'nodes["a b"].name'
 
 
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
         ("a: b: c\n", "quotes around a text with ': ' in it"),
-        ("a:\n\tb: 1\n", "blanks, and no tabs"),
+        ("a:\n\tb: 1\n", "blanks, not tabs"),
         ("a: `b`\n", "quotes around a text that begins with this character"),
         ("a: 1\n- b\n", "begin in the same column"),
     ],
 )
 def test_common_slips_of_yaml_are_told_with_what_to_do(text: str, hint: str) -> None:
-    found = read(text)
+    found = read_document(text)
     assert isinstance(found, list)
     assert hint in (found[0].expected or "")

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.flow.claim import CLAIM
-from callboard.languages.flow.comparison import differences, same
-from callboard.languages.registry import about, parsed
-from callboard.languages.titles import TITLE_CHARS_MAX
+from callboard.languages.flow.conformance import CLAIM, find_differences, same
+from callboard.languages.registry import TITLE_CHARS_MAX, about, parse_definition
 from callboard.surfaces.cli import exits
 from tests.support.cli_stage import Place, next_event
 from tests.support.flows import (
@@ -199,15 +197,15 @@ def test_the_public_corpus_is_run(place: Place) -> None:
 
 def test_results_are_compared_by_the_rules_of_the_corpus() -> None:
     found = {"type": "error", "code": "A", "message": "m", "previous": {"type": "timeout", "code": "B"}}
-    assert differences({"type": "error", "code": "A"}, found) == []
-    assert differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "B"}}, found) == []
-    deep = differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "C"}}, found)
+    assert find_differences({"type": "error", "code": "A"}, found) == []
+    assert find_differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "B"}}, found) == []
+    deep = find_differences({"type": "error", "code": "A", "previous": {"type": "timeout", "code": "C"}}, found)
     assert deep == ['previous.code: expected "C", found "B"']
-    assert differences({"type": "error", "code": "A", "previous": None}, found) != []
-    assert differences({"type": "error", "code": "A", "details": None}, found) == []
-    assert differences({"type": "error", "code": "A", "retryable": False}, found) != []
-    assert differences({"type": "success", "value": None}, {"type": "success", "value": None}) == []
-    assert differences({"type": "success", "value": None}, found)[0].startswith("type: expected success")
+    assert find_differences({"type": "error", "code": "A", "previous": None}, found) != []
+    assert find_differences({"type": "error", "code": "A", "details": None}, found) == []
+    assert find_differences({"type": "error", "code": "A", "retryable": False}, found) != []
+    assert find_differences({"type": "success", "value": None}, {"type": "success", "value": None}) == []
+    assert find_differences({"type": "success", "value": None}, found)[0].startswith("type: expected success")
     assert same([1, {"a": 5}], [1.0, {"a": 5.0}])
     assert not same(True, 1)
     assert not same([1], [1, 2])
@@ -390,7 +388,7 @@ def _titled() -> dict[str, Any]:
 
 def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> None:
     file = place.write("titled.json", _titled())
-    definition = parsed((place.folder / file).read_text(encoding="utf-8"))
+    definition = parse_definition((place.folder / file).read_text(encoding="utf-8"))
     assert not isinstance(definition, list)
     told = about(definition)
     assert (told.title, told.description) == ("Waits for parcels", TITLED)
@@ -409,7 +407,7 @@ def test_a_flow_is_called_by_the_first_sentence_of_its_comment(place: Place) -> 
     ],
 )
 def test_a_title_is_short(comment: str, title: str) -> None:
-    definition = parsed(json.dumps(flow({"done": returned()}, comment=comment)))
+    definition = parse_definition(json.dumps(flow({"done": returned()}, comment=comment)))
     assert not isinstance(definition, list)
     assert about(definition).title == title
 

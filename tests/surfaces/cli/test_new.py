@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from callboard.languages.kit import kits
-from callboard.languages.registry import parsed
+from callboard.languages.registry import parse_definition
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.template_files import ABOUT, Template, templates
 from tests.support.cli_stage import Place
@@ -43,7 +43,7 @@ def test_a_template_says_what_it_is(template: Template) -> None:
     content = template.content("mine")
     assert ABOUT not in content
     assert {about[file] for file in ("definition", "script", "input") if file in about} <= set(content)
-    definition = parsed(content[template.definition])
+    definition = parse_definition(content[template.definition])
     assert not isinstance(definition, list)
     assert (definition.language, definition.warnings) == (template.language, ())
     # Only where the language gives definitions a name can they be called like their folder.
@@ -144,7 +144,7 @@ def test_a_file_where_the_folder_would_be_stays(place: Place) -> None:
 @pytest.mark.parametrize("name", ["12", "true", "Null", "1e3", "a.b", "x-1"])
 def test_any_name_stays_a_name(place: Place, name: str) -> None:
     place.told("new", name)
-    definition = parsed((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
+    definition = parse_definition((place.folder / name / "workflow.yaml").read_text(encoding="utf-8"))
     assert not isinstance(definition, list), definition
     assert definition.name == name
 

@@ -1,4 +1,4 @@
-"""The dealers that the flow asks: a plain function. Nothing of Callboard is imported here."""
+"""The dealers that the flow asks: a plain function, which imports nothing from Callboard."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ PRICES: dict[str, dict[str, float]] = {
     "cleo": {"lamp": 95.0, "desk": 310.0},
 }
 BUSY = "bert"
-"""Who is always busy when asked for the first time."""
+"""The dealer who is always busy at the first request."""
 
 
 def quote(dealer: str, item: str, asked: float) -> dict[str, Any]:
-    """Ask a dealer for the price of an item, null if it is not sold; ``asked`` counts how often that has been done."""
+    """Ask a dealer for the price of an item, null if the dealer does not sell it; ``asked`` counts the requests."""
     if dealer == BUSY and asked < 2:
         raise RuntimeError(f"{dealer} is busy")
     return {"dealer": dealer, "price": PRICES.get(dealer, {}).get(item)}

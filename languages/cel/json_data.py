@@ -1,4 +1,5 @@
-"""The way out: a CEL value as JSON data, or why it has no such form (MWL, expressions, "Result values")."""
+"""Conversion of CEL values to JSON data, or the reason why a value cannot be data (MWL, expressions, "Result
+values")."""
 
 from math import copysign, isfinite
 
@@ -9,7 +10,7 @@ from callboard.languages.cel.values import EXACT_MAX, CelList, CelMap, UInt, Val
 from callboard.lib.json_types import JSON
 
 ITEM_STEPS = 2
-"""Steps for each item that is made; what is in a value several times is made once for each place."""
+"""Steps for each converted item; a part that occurs several times is converted each time."""
 
 _INSTEAD = {
     "bytes": "base64.encode() makes text of it",
@@ -20,15 +21,15 @@ _INSTEAD = {
 
 
 def to_data(value: Value, budget: Budget) -> JSON:
-    """Return a value as JSON data. Data that only passed through is returned as it is, not copied.
+    """Return a value as JSON data. Data that the expression passes through is not copied.
 
-    A whole double within 2^53 becomes an int, so that it is written 5 and not 5.0; minus zero stays what it is.
+    A whole double within 2^53 becomes an int, so that it is written 5 and not 5.0; minus zero stays a double.
 
-    :raises Unrepresentable: if it has no such form, or something in it has none
-    :raises TooManySteps: if it takes too many
+    :raises Unrepresentable: if the value, or a part of it, cannot be data
+    :raises TooManySteps: if the steps are used up
     """
     try:
-        return _Way(budget).out(value)
+        return _Conversion(budget).convert(value)
     except _Refused as refused:
         place = "".join(reversed(refused.path)).lstrip(".")
         said = f"{refused.reason} at {place}" if place else refused.reason
@@ -36,7 +37,7 @@ def to_data(value: Value, budget: Budget) -> JSON:
 
 
 class _Refused(Exception):
-    """Something has no form as data. Its path is collected on the way up, innermost part first."""
+    """A value cannot be data. Callers append its path, innermost part first."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -45,13 +46,13 @@ class _Refused(Exception):
         self.path: list[str] = []
 
 
-class _Way:
-    """One value's way out."""
+class _Conversion:
+    """The conversion of one value."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
 
-    def out(self, value: Value) -> JSON:
+    def convert(self, value: Value) -> JSON:
         kept = type(value)
         if kept is str or kept is bool or value is None or kept is dict or kept is list:
             return value
@@ -70,7 +71,7 @@ class _Way:
         made: list[JSON] = []
         try:
             for item in items:
-                made.append(self.out(item))
+                made.append(self.convert(item))
         except _Refused as refused:
             refused.path.append(f"[{len(made)}]")
             raise
@@ -84,7 +85,7 @@ class _Way:
                 told = key_value(key)
                 raise _Refused(f"the key {told!r} of a map is {key_kind(told)}", "the keys of data are strings")
             try:
-                made[key] = self.out(member)
+                made[key] = self.convert(member)
             except _Refused as refused:
                 refused.path.append(f".{key}")
                 raise

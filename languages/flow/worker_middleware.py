@@ -1,25 +1,25 @@
-"""Middlewares whose actions a worker carries out: those that users bring themselves.
+"""Middlewares of users, whose actions a worker carries out.
 
-Each action is one effect, in its own node, and is accepted when its outcome is in the log: a Timeout further out
-that elapses before that cancels it, one that elapses later comes too late. What an answer means is the kind's affair:
+Each action is one effect in its own node. It is accepted when its outcome is in the log; an outer Timeout that elapses
+earlier cancels it. The kind of the action decides the meaning of its answer:
 
-* a *side-effect* leaves what is in flight alone;
-* a *transform* puts another value in flight before the author's shaping: at ``onEntry`` what goes down, at
-  ``onSuccess`` the value that rises, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
-* a *control* puts another Result in flight. At ``onEntry`` it represents what is inside, which then does not run, and
-  rises through the entry's own phases. At ``onSuccess`` a failure is emitted as it is, without shaping; at
-  ``onFailure`` it must be a failure too.
+* a *side-effect* changes nothing;
+* a *transform* replaces the value before the author's shaping: at ``onEntry`` the input, at ``onSuccess`` the value of
+  the Result, at ``onFailure`` the failure envelope, with the former one as its ``previous``;
+* a *control* replaces the Result. At ``onEntry`` it replaces the wrapped operation, which then does not run, and passes
+  through the entry's own phases. At ``onSuccess`` a failure is emitted without shaping; at ``onFailure`` the new Result
+  must be a failure too.
 
-An action that fails fails its phase. The others of this specification (Retry, Loop …), which run what is inside again,
-are the interpreter's own.
+An action that fails makes its phase fail. `specified_middleware` has the middlewares that the interpreter implements.
 """
 
 from msgspec import Struct
 
-from callboard.languages.computation import computed
+from callboard.languages.computation import compute
 from callboard.languages.flow.depth import DEPTH_MAX, TOO_DEEP, too_deep
-from callboard.languages.flow.dispatches import MALFORMED, TIMING, exposed
+from callboard.languages.flow.dispatches import MALFORMED, TIMING, expose_metadata
 from callboard.languages.flow.frame import aspect, outcome_of
+from callboard.languages.flow.middleware import Around, Inner, PlainMiddleware
 from callboard.languages.flow.result import (
     CHAIN_DEPTH_MAX,
     Fault,
@@ -29,23 +29,22 @@ from callboard.languages.flow.result import (
     failure,
     is_success,
     success,
-    superseding,
+    supersede,
 )
-from callboard.languages.flow.stack import Around, Inner, Plain
 from callboard.languages.flow.template import Scope
 from callboard.languages.language import Cancelled, Node, Ok
-from callboard.languages.provider_contract import Contract, Phase
+from callboard.languages.provider_contracts import Contract, Phase
 from callboard.lib.json_types import JSON
 
 
 class Action(Struct, frozen=True):
-    """What an action of a middleware came to: a Result, or None to let pass what is in flight."""
+    """The result of a middleware's action: a new Result, or None to keep the present one."""
 
     result: Result | None
 
 
-class Carried(Plain):
-    """One participation of a middleware whose actions a worker carries out."""
+class WorkerMiddleware(PlainMiddleware):
+    """One participation of a user's middleware."""
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
@@ -74,12 +73,12 @@ class Carried(Plain):
             risen = rising
             if arguments is not None and name in self._contract.phases:
                 risen = await self._act_on_way_up(around, name, arguments, rising)
-                scope = around.contributing(around.with_result(scope, risen))
+                scope = around.with_metadata(around.with_result(scope, risen))
             if is_success(risen) == is_success(rising):
-                risen = await around.shaped(name, scope, risen)
+                risen = await around.shape_result(name, scope, risen)
             await around.frame.assign(around.phase(name).assign, scope)
         except Fault as fault:
-            return superseding(fault.result, rising)
+            return supersede(fault.result, rising)
         return risen
 
     async def leave(self, around: Around, scope: Scope, arguments: dict[str, JSON]) -> None:
@@ -91,7 +90,7 @@ class Carried(Plain):
     # -- actions ------------------------------------------------------------------------------------------------------
 
     async def _act_on_way_up(self, around: Around, name: Phase, arguments: dict[str, JSON], rising: Result) -> Result:
-        """Act on the way up; return the Result that is in flight then.
+        """Act at ``onSuccess`` or ``onFailure``; return the Result after the action.
 
         :raises Fault: if the action fails
         """
@@ -102,14 +101,14 @@ class Carried(Plain):
         if kind == "control":
             if name == "onFailure" and is_success(given):
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} cannot make a success of a failure"))
-            return superseding(given, rising)
+            return supersede(given, rising)
         if not is_success(given):
             raise Fault(given)
         if kind == "side-effect":
             return rising
         if name == "onSuccess":
             return success(given["value"])
-        return superseding(self._envelope(given["value"]), rising)
+        return supersede(self._envelope(given["value"]), rising)
 
     def _envelope(self, value: JSON) -> Result:
         match value:
@@ -119,7 +118,7 @@ class Carried(Plain):
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} made no failure of one: {value!r:.200}"))
 
     async def _act(self, around: Around, name: Phase, arguments: dict[str, JSON], in_flight: Result | None) -> Action:
-        """Have a worker carry an action out; keep what the middleware contributes.
+        """Have a worker carry an action out, and keep the metadata that the middleware contributes.
 
         :raises Fault: if the action failed, or could not be carried out
         """
@@ -151,7 +150,7 @@ class Carried(Plain):
         if not isinstance(outcome, Ok):
             raise Fault(as_envelope(outcome.error))
         depth_max = DEPTH_MAX + CHAIN_DEPTH_MAX
-        if await computed(around.frame.stage, lambda: too_deep(outcome.value, depth_max)):
+        if await compute(around.frame.stage, lambda: too_deep(outcome.value, depth_max)):
             raise Fault(failure(MALFORMED, f"the answer of {self._contract.uri} {TOO_DEEP}"))
         match outcome.value:
             case {"failed": {"type": str(type), "code": str()} as failed} if type != "success":
@@ -166,7 +165,7 @@ class Carried(Plain):
                 action = Action(result)
             case other:
                 raise Fault(failure(MALFORMED, f"{self._contract.uri} answered with no Result: {other!r:.200}"))
-        shown = exposed(self._contract, metadata)
+        shown = expose_metadata(self._contract, metadata)
         around.contributed = {
             **around.contributed,
             **{member: value for member, value in shown.items() if member not in TIMING},

@@ -1,4 +1,4 @@
-"""The contracts of all providers that Callboard ships, the specification's own among them."""
+"""The contracts of all providers that Callboard ships, including those of the specification."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,8 +12,8 @@ from callboard.languages.flow.contracts.nats import NATS
 from callboard.languages.flow.contracts.process import PROCESS
 from callboard.languages.flow.contracts.signal import SIGNAL
 from callboard.languages.flow.contracts.tool import TOOL
-from callboard.languages.flow.specified import SPECIFIED
-from callboard.languages.provider_contract import Contract
+from callboard.languages.flow.specified_providers import SPECIFIED
+from callboard.languages.provider_contracts import Contract
 
 OURS: tuple[Shipped, ...] = (HTTP, MODEL, TOOL, NATS, DEFINITION, HUMAN, SIGNAL, PROCESS)
 
@@ -26,10 +26,10 @@ FAILURES: Mapping[str, str] = MappingProxyType(
         **{code: when for one in OURS for code, when in one.failures.items()},
     }
 )
-"""When each failure of these providers occurs, by its code."""
+"""Descriptions of when each failure of these providers occurs, by code."""
 
 FINAL: Mapping[str, tuple[str, ...]] = MappingProxyType({one.contract.uri: one.final for one in OURS})
-"""The codes of failures that no other run mends, by the provider's URI."""
+"""The codes of failures after which a retry cannot succeed, by the provider's URI."""
 
 NEED_A_MODEL = frozenset({MODEL.contract.uri})
-"""Providers whose work may need the run's default model."""
+"""Providers that may need the run's default model."""

@@ -1,8 +1,8 @@
-"""Middleware: entries around an operation, entered from the outside in and left from the inside out.
+"""Middleware: entries that wrap an operation, entered from the outermost to the innermost and left in reverse order.
 
-An `Around` is one entry's participation: it enters (``onEntry``), lets its behaviour run what is inside, shapes the
-Result on its way up (``onSuccess`` or ``onFailure``) and cleans up (``onAlways``), which happens exactly once however
-the entry is left (specification: *Middleware mechanics*).
+An `Around` is one participation of an entry. It enters (``onEntry``), lets its behaviour run the inner operation,
+shapes the Result (``onSuccess`` or ``onFailure``) and cleans up (``onAlways``) exactly once, however the operation ends
+(specification: *Middleware mechanics*).
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,33 +13,42 @@ from callboard.languages.flow.frame import (
     Frame,
     Place,
     aspect,
-    calculated,
+    calculate,
     chain_of,
     check_arguments,
-    checked_envelope,
-    evaluated,
-    object_of,
-    predicate,
+    evaluate_envelope,
+    evaluate_field,
+    evaluate_object,
+    evaluate_predicate,
 )
-from callboard.languages.flow.result import UNSET, Fault, Result, as_failure, bounded, is_success, success, superseding
+from callboard.languages.flow.result import (
+    UNSET,
+    Fault,
+    Result,
+    as_failure,
+    bound_chain,
+    is_success,
+    success,
+    supersede,
+)
 from callboard.languages.flow.template import Scope
 from callboard.languages.flow.temporal import format_instant
 from callboard.languages.language import Cancelled
 from callboard.lib.json_types import JSON
 
 Inner = Callable[[JSON], Awaitable[Result]]
-"""Runs what is inside an entry with the value that is passed down, to its Result."""
+"""Runs the operation inside an entry with an input, and returns its Result."""
 
 
 class Behaviour(Protocol):
-    """What a middleware does, in one participation. Its methods may raise `Fault`."""
+    """The behaviour of a middleware in one participation. Its methods may raise `Fault`."""
 
     async def enter(self, around: "Around", arguments: dict[str, JSON] | None) -> None:
-        """Act at ``onEntry``; ``arguments`` is None if the phase is gated off."""
+        """Act at ``onEntry``; ``arguments`` is None if the phase's ``when`` is false."""
         ...
 
     async def run(self, around: "Around", down: JSON, inner: Inner) -> Result:
-        """Run what is inside, as often as it takes, and bring its Result up through the entry's own phase."""
+        """Run the inner operation as often as needed, and pass its Result through ``onSuccess`` or ``onFailure``."""
         ...
 
     async def leave(self, around: "Around", scope: Scope, arguments: dict[str, JSON]) -> None:
@@ -48,7 +57,7 @@ class Behaviour(Protocol):
 
 
 class Around:
-    """One entry's participation in one descent and ascent."""
+    """One participation of an entry: one pass through its phases."""
 
     def __init__(self, frame: Frame, entry: Entry, path: str, input: JSON, roots: dict[str, JSON]) -> None:
         self.frame = frame
@@ -56,17 +65,17 @@ class Around:
         self.path = path
         self.input = input
         self.descending = input
-        """The value on its way down, before the author shapes it; an action may put another in its place."""
+        """The input of the inner operation before the author's shaping; an action may replace it."""
         self.contributed: dict[str, JSON] = {}
-        """Members that the middleware adds to ``middleware.metadata``, in every phase from now on."""
+        """Members that the middleware adds to ``middleware.metadata`` in all following phases."""
         self.roots = roots
         self.place = Place(frame.stage, path)
         self._contract = frame.execution.contract(entry.provider)
 
-    # -- what behaviours build on -------------------------------------------------------------------------------------
+    # -- operations for behaviours ------------------------------------------------------------------------------------
 
     def scope(self, phase: str, result: JSON = UNSET) -> Scope:
-        """Begin a phase: its bindings, pinned to this instant."""
+        """Return the scope of a phase that begins now."""
         pin = self.frame.stage.now()
         middleware: dict[str, JSON] = {
             "input": self.input,
@@ -78,28 +87,28 @@ class Around:
         return Scope({**self.frame.roots(), **self.roots, "middleware": middleware}, pin, place.wall_time)
 
     def with_result(self, scope: Scope, result: Result) -> Scope:
-        """The same phase, after its action has put another Result in place."""
+        """Return the scope of the same phase with another Result."""
         return scope.having(middleware={**scope.roots["middleware"], "result": result})
 
-    def contributing(self, scope: Scope) -> Scope:
-        """The same phase, after its action has contributed metadata."""
+    def with_metadata(self, scope: Scope) -> Scope:
+        """Return the scope of the same phase with the metadata that the middleware has contributed."""
         middleware = scope.roots["middleware"]
         return scope.having(middleware={**middleware, "metadata": {**middleware["metadata"], **self.contributed}})
 
     async def acts(self, name: str, scope: Scope) -> dict[str, JSON] | None:
-        """Decide whether the phase's action runs; return its arguments, or None if it is gated off.
+        """Return the arguments of the phase's action, or None if its ``when`` is false.
 
-        :raises Fault: of ``when``, or of ``with``
+        :raises Fault: if ``when`` or ``with`` fails, or the arguments do not fit
         """
         phase, stage = self.phase(name), self.frame.stage
         await stage.breathe()
-        if not await predicate(stage, phase.when, scope):
+        if not await evaluate_predicate(stage, phase.when, scope):
             return None
         declared = self._contract.phases.get(name)
         if declared is not None and declared.structural:
             return {}
         await stage.breathe()
-        arguments = await object_of(stage, phase.arguments, scope)
+        arguments = await evaluate_object(stage, phase.arguments, scope)
         schema = self.frame.execution.schema(self.entry.provider, name)
         await check_arguments(stage, schema, arguments, f"{name}.with")
         return arguments
@@ -107,37 +116,37 @@ class Around:
     def phase(self, name: str) -> Phase:
         return self.entry.phase(name)
 
-    async def shaped(self, name: str, scope: Scope, rising: Result) -> Result:
-        """Apply what the author wrote at an ascending phase to the Result that leaves it."""
+    async def shape_result(self, name: str, scope: Scope, rising: Result) -> Result:
+        """Return the Result after the author's shaping at ``onSuccess`` or ``onFailure``."""
         shape = self.phase(name).shape
         if not shape:
             return rising
         if name == "onSuccess":
-            return success(await evaluated(self.frame.stage, shape["value"], scope, None))
-        written = await calculated(self.frame.stage, scope, lambda: checked_envelope(shape, scope))
-        return bounded({**rising, "previous": rising, **written})
+            return success(await evaluate_field(self.frame.stage, shape["value"], scope, None))
+        written = await calculate(self.frame.stage, scope, lambda: evaluate_envelope(shape, scope))
+        return bound_chain({**rising, "previous": rising, **written})
 
     async def ascend(self, rising: Result) -> Result:
-        """Bring a Result up through ``onSuccess`` or ``onFailure``, for a middleware that does not act there."""
+        """Pass a Result through ``onSuccess`` or ``onFailure``, for a middleware without an action there."""
         name = "onSuccess" if is_success(rising) else "onFailure"
         try:
             scope = self.scope(name, rising)
             await self.acts(name, scope)
             await self.frame.stage.breathe()
-            risen = await self.shaped(name, scope, rising)
+            risen = await self.shape_result(name, scope, rising)
             await self.frame.assign(self.phase(name).assign, scope)
         except Fault as fault:
-            return superseding(fault.result, rising)
+            return supersede(fault.result, rising)
         return risen
 
-    # -- the passage --------------------------------------------------------------------------------------------------
+    # -- the pass through the phases ----------------------------------------------------------------------------------
 
     async def pass_through(self, behaviour: Behaviour, inner: Inner) -> Result:
-        """Enter, run, and leave."""
+        """Enter, run the inner operation, and leave; return the Result."""
         try:
             down = await self._enter(behaviour)
         except Fault as fault:
-            # Never established: nothing below begins, and there is nothing to clean up.
+            # The entry was not entered: the inner operation does not begin, and nothing needs a clean-up.
             return fault.result
         try:
             result = await behaviour.run(self, down, inner)
@@ -152,7 +161,7 @@ class Around:
             return result
         async with self.frame.stage.shield():
             result = await self._always(behaviour, result)
-        # What came while the clean-up ran takes effect now, and this entry has done its part.
+        # A cancellation that arrived during the clean-up takes effect now, after this entry has finished.
         await self.frame.stage.checkpoint()
         return result
 
@@ -160,11 +169,11 @@ class Around:
         scope = self.scope("onEntry")
         await behaviour.enter(self, await self.acts("onEntry", scope))
         await self.frame.stage.breathe()
-        scope = self.contributing(scope)
+        scope = self.with_metadata(scope)
         if self.descending is not self.input:
             scope = scope.having(middleware={**scope.roots["middleware"], "input": self.descending})
         phase = self.phase("onEntry")
-        down = await evaluated(self.frame.stage, phase.shape.get("output"), scope, self.descending)
+        down = await evaluate_field(self.frame.stage, phase.shape.get("output"), scope, self.descending)
         await self.frame.stage.breathe()
         await self.frame.assign(phase.assign, scope)
         return down
@@ -175,16 +184,16 @@ class Around:
             arguments = await self.acts("onAlways", scope)
             if arguments is not None:
                 await behaviour.leave(self, scope, arguments)
-                # A clean-up's arms may have assigned, and the block reads the variables as they are before it.
-                scope = self.contributing(scope).having(vars=self.frame.vars)
+                # The arms of a clean-up call may have assigned variables, which the block must read.
+                scope = self.with_metadata(scope).having(vars=self.frame.vars)
             await self.frame.assign(self.phase("onAlways").assign, scope)
         except Fault as fault:
-            return superseding(fault.result, in_flight)
+            return supersede(fault.result, in_flight)
         return in_flight
 
 
-class Plain:
-    """A middleware that does nothing of its own at a phase, beyond letting the author shape."""
+class PlainMiddleware:
+    """A middleware without actions: at each phase it only applies the author's shaping."""
 
     async def enter(self, around: Around, arguments: dict[str, JSON] | None) -> None:
         return None

@@ -1,13 +1,13 @@
-"""The providers that the specification itself defines, as contracts: mock, Retry, Timeout, Loop and Finally.
+"""The contracts of the providers that the specification defines: mock, Retry, Timeout, Loop and Finally.
 
-Source: pages *Call providers* and *Middleware providers*. Equal in meaning to the documents published there.
+Source: pages *Call providers* and *Middleware providers*. The contracts have the meaning of the documents there.
 """
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from callboard.languages.provider_contract import CALL, MIDDLEWARE, Contract, PhaseContract
+from callboard.languages.provider_contracts import CALL, MIDDLEWARE, Contract, PhaseContract
 from callboard.lib.json_types import JsonSchema
 
 MOCK = f"{CALL}mwl/mock/v1"
@@ -30,7 +30,7 @@ _DURATION = {"type": "string", "format": "duration"}
 _FAILURE = _object(
     {
         "type": {**_NO_SUCCESS, "default": "error"},
-        "code": {"type": "string", "description": "Any code: to stand in for others is what this provider is for."},
+        "code": {"type": "string", "description": "Any code, because this provider takes the place of others."},
         "message": {"type": "string"},
         "details": {},
         "retryable": {"type": ["boolean", "null"]},
@@ -44,7 +44,7 @@ _FAILURE = _object(
 _MOCK = Contract(
     uri=MOCK,
     code_prefix="Mock",
-    description="Stands in for any call provider: its Result follows from its arguments alone.",
+    description="Takes the place of any call provider: its Result depends only on its arguments.",
     parameters=_object(
         {
             "value": {"description": "The value of the success; by default the call's input."},
