@@ -53,7 +53,7 @@ class Wait:
         self._task = task
 
     def over(self) -> None:
-        """Forget the task and ``abandon``. Open effects refer to the wait, and the cycle would keep the run in memory."""
+        """Forget task and ``abandon``: open effects refer to the wait, and the cycle would keep the run in memory."""
         self._task = self._abandon = None
 
     def give_up(self, cause: Failure) -> None:
