@@ -14,7 +14,7 @@ REMEDIES = ROOT / "surfaces" / "page" / "static" / "remedies.json"
 
 ROW = re.compile(r"^\| (`[a-z].*?) \| .* \| (.*) \|$", re.MULTILINE)
 LINK = re.compile(r"\[([^]]*)]\([^)]*\)")
-EMPTY = re.compile(r"(as|what) (it|they|that) says?|nothing")
+EMPTY = re.compile(r"see the (message|problems)|nothing")
 
 
 def remedies() -> dict[str, str]:
