@@ -9,7 +9,7 @@ from callboard.bus.events import Problem
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.runners.agent import OF_TRIGGER
-from callboard.languages.graph.tools import variables
+from callboard.languages.graph.tools import referenced_variables
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
 from callboard.languages.language import RULES, Definition, Needs, Plan
@@ -82,14 +82,14 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
         outline=outline(graph),
         needs=Needs(
             model=False,
-            environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()])),
+            environment=sorted(referenced_variables([*graph.nodes.values(), *graph.attached.values()])),
             parameters=wanted_parameters(graph.nodes.values()),
         ),
-        warnings=(*definition.warnings, *_odd_request(graph, options, given)),
+        warnings=(*definition.warnings, *_warn_of_plain_input(graph, options, given)),
     )
 
 
-def _odd_request(graph: Graph, options: Options, given: JSON) -> list[Problem]:
+def _warn_of_plain_input(graph: Graph, options: Options, given: JSON) -> list[Problem]:
     """Warn of an input that is not what a request from outside would bring to the trigger that it starts."""
     first = graph.nodes[options.start_from_node or graph.starts()[0]]
     if (first.type, first.subtype) != ("TRIGGER", "WEBHOOK") or not isinstance(given, dict) or first.spec is None:

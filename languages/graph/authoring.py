@@ -8,7 +8,7 @@ from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
 from callboard.languages.graph.outline import outline
 from callboard.languages.graph.topology import Graph
-from callboard.languages.graph.triggers import begun
+from callboard.languages.graph.triggers import match_triggers
 from callboard.languages.node_types import NodeTypes
 
 
@@ -34,7 +34,7 @@ AUTHORING = Authoring(
     about=_about,
     node_types=NODES,
     times=_times,
-    begun=begun,
+    begun=match_triggers,
     entrances=entrances,
     schema=Workflow.model_json_schema,
     descriptions=DESCRIPTIONS,

@@ -58,7 +58,7 @@ async def run_code(
     """Have code run over inputs; a failure of the whole is one of each."""
     request: dict[str, Any] = {
         "language": language,
-        **called(source, language),
+        **prepare_source(source, language),
         "inputs": list(inputs),
         "wrap": wrap,
         "limits": LIMITS,
@@ -84,7 +84,7 @@ def _to_returned(result: Any) -> Returned:
             return Returned(error="the sandbox gave no result")
 
 
-def called(source: str, language: str = PYTHON) -> dict[str, JSON]:
+def prepare_source(source: str, language: str = PYTHON) -> dict[str, JSON]:
     """Return source and function as the sandbox wants them; statements without a function become the body of one."""
     if language != PYTHON or _LAMBDA.match(source):
         return {"source": source, "function": None}

@@ -12,7 +12,7 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 
 UNFIT: Any = object()
-"""What `coerced` returns for a value that cannot be converted."""
+"""What `coerce` returns for a value that cannot be converted."""
 
 _TYPE_NAMES = frozenset({"string", "integer", "number", "float", "boolean", "array", "object", "list", "dict", "json"})
 
@@ -41,26 +41,26 @@ _DIGITS_MAX = 300
 """A text with more digits is taken for no number."""
 
 
-def plain(value: JSON, type: ValueType | None = None) -> JSON:
+def unwrap(value: JSON, type: ValueType | None = None) -> JSON:
     """Return the value that is in a schema object ``{type, value | default}``; any other value is itself.
 
     An object with other members than a schema's is a value, as is one of another type where an object is wanted.
     """
     if not isinstance(value, dict) or not value.keys() <= _SCHEMA_MEMBERS:
         return value
-    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else plain_by_type(value)
+    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else unwrap_by_type(value)
 
 
-def plain_or_empty(value: JSON) -> JSON:
+def unwrap_or_empty(value: JSON) -> JSON:
     """The same; a schema without a value represents the empty one of its type."""
     match value:
         case {"type": str(name), **others} if others.keys() <= _SCHEMA_MEMBERS - {"value", "default"}:
             return next((make() for names, make in _EMPTY if name in names), value)
         case _:
-            return plain(value)
+            return unwrap(value)
 
 
-def plain_by_type(value: JSON) -> JSON:
+def unwrap_by_type(value: JSON) -> JSON:
     """The same where whatever has a type and a value is a schema object."""
     match value:
         case {"type": str(name), "value": given} if name in _TYPE_NAMES:
@@ -71,7 +71,7 @@ def plain_by_type(value: JSON) -> JSON:
             return value
 
 
-def coerced(value: JSON, type: ValueType) -> JSON:
+def coerce(value: JSON, type: ValueType) -> JSON:
     """Make a value fit a type; `UNFIT` if it cannot be. Null, and texts with templates, are left as they are."""
     if value is None or (isinstance(value, str) and "{{" in value):
         return value
@@ -91,14 +91,14 @@ def coerced(value: JSON, type: ValueType) -> JSON:
             return _parse_value(value, dict)
 
 
-def fitted(payload: JSON, declared: dict[str, Field]) -> JSON:
+def coerce_members(payload: JSON, declared: dict[str, Field]) -> JSON:
     """Coerce the declared members of an object as far as they can be; anything else is returned as it is."""
     if not isinstance(payload, dict) or not declared:
         return payload
     changed: dict[str, JSON] = {}
     for name, field in declared.items():
         value = payload.get(name)
-        made = coerced(value, field.type) if value is not None else UNFIT
+        made = coerce(value, field.type) if value is not None else UNFIT
         if made is not UNFIT and made is not value:
             changed[name] = made
     return {**payload, **changed} if changed else payload

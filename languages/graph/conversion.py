@@ -11,7 +11,7 @@ FAILED = "graph.conversion_failed"
 """The code of the warning."""
 
 
-async def converted(node: Node, wire: Wire, values: Sequence[JSON]) -> list[JSON]:
+async def convert(node: Node, wire: Wire, values: Sequence[JSON]) -> list[JSON]:
     """Return values as a connection's conversion function makes them, each by itself; one effect for all."""
     if wire.conversion is None or not values:
         return list(values)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.languages.graph.budget import SCANNED_MAX, Budget
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
 from callboard.languages.json_text import plain_number
 from callboard.lib.json_types import JSON
@@ -34,7 +34,7 @@ __all__ = [
     "parse",
     "step_into",
     "text_of",
-    "written",
+    "write_value",
 ]
 
 ITEMS_MAX = 100_000
@@ -170,7 +170,7 @@ def _every(value: JSON, steps: Sequence[Any], scope: Scope) -> JSON:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def written(value: JSON, budget: Budget) -> str:
+def write_value(value: JSON, budget: Budget) -> str:
     """Write a value as `text_of` does, and count that."""
     text = text_of(value)
     budget.take_written(len(text))
@@ -219,12 +219,12 @@ def less(left: JSON, right: JSON, budget: Budget) -> bool | None:
 
 
 def _to_number(value: JSON) -> Any:
-    made = None if isinstance(value, str) and "{{" in value else coerced(value, "number")
+    made = None if isinstance(value, str) and "{{" in value else coerce(value, "number")
     return None if made is UNFIT else made
 
 
 def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
-    def calculated(_budget: Budget, *values: JSON) -> JSON:
+    def apply(_budget: Budget, *values: JSON) -> JSON:
         numbers = [_to_number(value) for value in values]
         if any(number is None for number in numbers):
             return None
@@ -234,7 +234,7 @@ def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
             return None
         return plain_number(made) if math.isfinite(made) else None
 
-    return calculated
+    return apply
 
 
 def _length(_budget: Budget, value: JSON) -> JSON:
@@ -253,7 +253,7 @@ def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
     match value:
         case str():
             budget.take_text(len(value))
-            return written(wanted, budget) in value
+            return write_value(wanted, budget) in value
         case list():
             return among(wanted, value, budget)
         case Mapping():
@@ -269,7 +269,7 @@ def matches(budget: Budget, value: JSON, pattern: JSON, ignore_case: JSON = Fals
     """
     text = text_of(pattern)
     try:
-        return budget.patterns.found(f"(?i){text}" if ignore_case else text, written(value, budget))
+        return budget.patterns.found(f"(?i){text}" if ignore_case else text, write_value(value, budget))
     except (BadPattern, UnicodeEncodeError) as bad:
         raise ExpressionInvalid(f"the pattern {text!r:.100} is none: {bad}") from None
 
@@ -284,7 +284,7 @@ def _equal(budget: Budget, left: JSON, right: JSON) -> bool:
 
 def _texts(calculate: Callable[..., JSON], budget: Budget, *values: JSON) -> JSON:
     """Call a function of texts with values as text."""
-    return calculate(*[written(value, budget) for value in values])
+    return calculate(*[write_value(value, budget) for value in values])
 
 
 def _not(_budget: Budget, value: JSON) -> bool:

@@ -14,7 +14,7 @@ from callboard.languages.graph.records import EXECUTION_FAILED, Execution
 from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.topology import Graph
-from callboard.languages.graph.validate import configured_before
+from callboard.languages.graph.validate import apply_earlier_coercion
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.work import Context
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
@@ -42,13 +42,15 @@ async def interpret(plan: Plan[Graph], stage: Stage) -> End:
     try:
         failed = await (walk.side_by_side() if plan.options["parallel"] else walk.one_by_one())
     except Cancelled as cancelled:
-        return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
+        return End("cancelled", walk.execution.output(), walk.describe("CANCELED"), cancelled.cause)
     if failed is None:
-        return await computed(stage, lambda: End("completed", walk.execution.output(), walk.told("SUCCESS")))
+        return await computed(stage, lambda: End("completed", walk.execution.output(), walk.describe("SUCCESS")))
     node, failure = failed
     message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
     error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
-    return await computed(stage, lambda: End("failed", walk.execution.output(), walk.told("ERROR", node, error), error))
+    return await computed(
+        stage, lambda: End("failed", walk.execution.output(), walk.describe("ERROR", node, error), error)
+    )
 
 
 FailedNode = tuple[str, Failure]
@@ -60,7 +62,7 @@ class _Walk:
     def __init__(self, plan: Plan[Graph], stage: Stage) -> None:
         graph, options = plan.definition.document, plan.options
         if stage.info.rules < PLAIN_OBJECTS:
-            graph = configured_before(graph)
+            graph = apply_earlier_coercion(graph)
         trigger = _trigger_info(plan, stage.now())
         named: str | None = options["start_from_node"]
         starts = graph.starts() if named is None else [named]
@@ -80,10 +82,10 @@ class _Walk:
         self._tasks_in_turn = 0
         self._breaths = 0
 
-    def told(self, status: str, node: str | None = None, error: Failure | None = None) -> dict[str, JSON]:
+    def describe(self, status: str, node: str | None = None, error: Failure | None = None) -> dict[str, JSON]:
         """Return the Execution as it stands."""
         now = self._stage.now()
-        return self.execution.told(status, now, _error(error, node, now))
+        return self.execution.describe(status, now, _error(error, node, now))
 
     async def one_by_one(self) -> FailedNode | None:
         """Run the tasks one after the other; return the node that failed, if one did."""

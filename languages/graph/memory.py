@@ -113,7 +113,7 @@ async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], 
     before = text_of(rest.get("summary"))
     told = "\n".join([f"The summary so far: {before}", *lines] if before else lines)
     asked = ModelRequest(purpose="summarize", model=model_of(work), system=_SUMMARIZE, messages=[user(told)])
-    _slot, outcome = await patient_turn(work.metered, f"summarize.{index}", asked)
+    _slot, outcome = await patient_turn(work.metered_node, f"summarize.{index}", asked)
     if isinstance(outcome, Failed):
         work.node.warn(UNREACHED, f"no summary for {memory.id}: {outcome.error.message}", [memory.id])
         return

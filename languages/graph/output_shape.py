@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
+from callboard.languages.graph.coercion import UNFIT, coerce, unwrap_by_type, unwrap_or_empty
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
 from callboard.languages.graph.topology import GraphNode, Wire
@@ -17,7 +17,7 @@ UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
 """Types whose output has what the outside brought, whatever is declared."""
 
 
-def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
+def shape_ports(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
     """Shape each port's payload; names that begin with an underscore are not ports.
 
     :raises TooManySteps: if it takes too many
@@ -26,10 +26,10 @@ def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
         members = payload.values() if isinstance(payload, dict) else ()
         # A text may be read as the JSON of what is declared.
         steps.take(sum([1 + len(one) // CHARS_PER_STEP if isinstance(one, str) else 1 for one in members]))
-    return {port: shaped_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
+    return {port: shape_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
 
 
-def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
+def shape_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
     """Drop what is not declared, except what a start brings, and fill in what is missing; lists, scalars and null pass
     as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
@@ -57,15 +57,15 @@ def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
 
 def _default(declared: JSON, rules: int) -> JSON:
     """Return what represents a missing member: the value it is declared with, or the empty one of its type."""
-    return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
+    return unwrap_by_type(declared) if rules < PLAIN_OBJECTS else unwrap_or_empty(declared)
 
 
 def _fit_value(value: JSON, type: Any) -> JSON:
-    made = coerced(value, type)
+    made = coerce(value, type)
     return value if made is UNFIT else made
 
 
-def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
+def find_refusal(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
     """Return the first port, and its payload, that says ``success: false``; None if none exists."""
     for port, payload in ports.items():
         if isinstance(payload, dict) and payload.get("success") is False:
@@ -73,7 +73,7 @@ def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
     return None
 
 
-def travelling(ports: Ports, wire: Wire) -> JSON:
+def payload_along(ports: Ports, wire: Wire) -> JSON:
     """Return what travels along a connection; null if its port was not taken.
 
     Along ``result``, where a node has no such port, all its ports travel.

@@ -7,7 +7,7 @@ from callboard.languages.graph.document import RESULT, Node, Workflow
 from callboard.languages.graph.first_version import problem_of_first_version
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
-from callboard.languages.graph.validate import beyond_shape, configured
+from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations
 from callboard.languages.language import Definition
 from callboard.languages.problems import Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read
@@ -27,7 +27,7 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
         return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
     if (first_version := problem_of_first_version(tree)) is not None:
         return [first_version]
-    problems = beyond_shape(tree)
+    problems = check_beyond_shape(tree)
     try:
         document = Workflow.model_validate(tree.value)
     except ValidationError as error:
@@ -71,7 +71,7 @@ def _node(node: Node) -> GraphNode:
         name=node.name,
         type=node.type,
         subtype=node.subtype,
-        configurations=configured(spec, node.configurations),
+        configurations=coerce_configurations(spec, node.configurations),
         spec=spec,
         output_params=node.output_params,
         attached=tuple(dict.fromkeys(node.attached_nodes)),

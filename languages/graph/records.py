@@ -50,7 +50,7 @@ class Record(Struct):
     retries_max: int = 0
     credits: int = 0
 
-    def told(self, run: str) -> dict[str, JSON]:
+    def describe(self, run: str) -> dict[str, JSON]:
         """Return it as a NodeExecution."""
         task = self.task
         return {
@@ -140,7 +140,7 @@ class Execution:
         sequence = self.sequence()
         return sequence[-1].output_data if sequence else None
 
-    def told(self, status: str, ended: Instant, error: JSON = None, current: str | None = None) -> dict[str, JSON]:
+    def describe(self, status: str, ended: Instant, error: JSON = None, current: str | None = None) -> dict[str, JSON]:
         """Return the whole as an Execution; it ends no sooner than its nodes."""
         Steps(sys.maxsize).take(RECORD_STEPS * (len(self._latest) + sum(map(len, self._runs.values()))))
         ended = max([ended, *(record.ended for record in self._latest.values() if record.ended)])
@@ -152,8 +152,8 @@ class Execution:
             "status": status,
             **span(self._started, ended),
             "trigger_info": self._trigger,
-            "node_executions": {name: record.told(self.run) for name, record in self._latest.items()},
-            "node_runs": {name: [record.told(self.run) for record in runs] for name, runs in self._runs.items()},
+            "node_executions": {name: record.describe(self.run) for name, record in self._latest.items()},
+            "node_runs": {name: [record.describe(self.run) for record in runs] for name, runs in self._runs.items()},
             "execution_sequence": [record.node.id for record in self.sequence()],
             "current_node_id": current,
             "next_nodes": None,

@@ -6,7 +6,7 @@ value that is still to be filled in. One pass over a text fills it in: what it c
 
 from collections.abc import Iterator
 
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, written
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, write_value
 from callboard.lib.json_types import JSON
 
 PLACEHOLDER = "{{$placeholder}}"
@@ -14,21 +14,21 @@ PLACEHOLDER = "{{$placeholder}}"
 _OPENING, _CLOSING = "{{", "}}"
 
 
-def rendered(value: JSON, scope: Scope) -> JSON:
+def render(value: JSON, scope: Scope) -> JSON:
     """Return a value with all templates in it filled in; names of members are left alone."""
     scope.budget.take(1)
     match value:
         case str():
-            return rendered_text(value, scope)
+            return render_text(value, scope)
         case list():
-            return [rendered(item, scope) for item in value]
+            return [render(item, scope) for item in value]
         case dict():
-            return {name: rendered(member, scope) for name, member in value.items()}
+            return {name: render(member, scope) for name, member in value.items()}
         case _:
             return value
 
 
-def rendered_text(text: str, scope: Scope) -> str:
+def render_text(text: str, scope: Scope) -> str:
     """Fill a text in; null is empty."""
     scope.budget.take_text(len(text))
     return "".join(_pieces(text, scope)) if _OPENING in text else text
@@ -52,7 +52,7 @@ def _fill_place(place: str, scope: Scope) -> str:
     """Return the value of a place, or the place itself if what is in it is not an expression."""
     scope.budget.take_parsed(place)
     try:
-        return written(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)
+        return write_value(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)
     except ExpressionInvalid:
         return place
 

@@ -33,13 +33,13 @@ class Served(Struct, frozen=True):
     names: tuple[str, ...]
     sources: list[ToolSource]
 
-    def offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
+    def select_offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
         """Return those of a server's tools that the node lists; all if it knows none of them."""
         known = [tool for tool in listing if tool.name in self.names]
         return known or listing
 
 
-def served(node: GraphNode, context: Context) -> Served:
+def resolve_tools(node: GraphNode, context: Context) -> Served:
     """Return who serves a node's tools."""
     listed = node.setting("available_tools")
     names = tuple(text_of(name) for name in listed) if isinstance(listed, list) else ()
@@ -54,7 +54,7 @@ def served(node: GraphNode, context: Context) -> Served:
     return Served(node, names, sources)
 
 
-def variables(nodes: Iterable[GraphNode]) -> set[str]:
+def referenced_variables(nodes: Iterable[GraphNode]) -> set[str]:
     """Return the worker's variables that the tokens of TOOL nodes are drawn from."""
     tokens = [text_of(node.configurations.get(name)) for node in nodes if node.type == "TOOL" for name in CREDENTIALS]
     return {name for token in tokens for name in _VARIABLE.findall(token)}

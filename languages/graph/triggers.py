@@ -20,14 +20,14 @@ class _NotMeant(Exception):
     """Raised where a trigger does not begin anything with what came in; its text says why."""
 
 
-def begun(graph: Graph, received: Received, trigger: str | None = None) -> list[Begun | PassedOver]:
+def match_triggers(graph: Graph, received: Received, trigger: str | None = None) -> list[Begun | PassedOver]:
     """Return what each trigger, or the one of this id or subtype, makes of what came in."""
     found = [node for name, node in graph.nodes.items() if node.type == "TRIGGER" and name in graph.starts()]
     chosen = [node for node in found if trigger is None or trigger in (node.id, node.subtype)]
-    return [_begun(node, received, alone=len(found) == 1) for node in chosen]
+    return [_match_trigger(node, received, alone=len(found) == 1) for node in chosen]
 
 
-def _begun(node: GraphNode, received: Received, *, alone: bool) -> Begun | PassedOver:
+def _match_trigger(node: GraphNode, received: Received, *, alone: bool) -> Begun | PassedOver:
     try:
         data, id = _MAKERS[node.subtype](node, received)
     except _NotMeant as reason:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from callboard.bus.model_parameters import given_parameters
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.language import TurnParameters
 from callboard.lib.json_types import JSON
@@ -57,7 +57,7 @@ def _fit_parameter(name: str, value: JSON) -> JSON:
         case "safety_settings":
             return value if isinstance(value, dict | list) else None
         case _:
-            made = coerced(value, "number")
+            made = coerce(value, "number")
             if made is UNFIT or not isinstance(made, int | float) or isinstance(made, bool):
                 return None
             return int(made) if name in _WHOLE else made

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from callboard.bus.effects import Failure
 from callboard.languages.computation import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
-from callboard.languages.graph.conversion import converted
-from callboard.languages.graph.output_shape import Ports, refused, shaped, travelling
+from callboard.languages.graph.conversion import convert
+from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
 from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
@@ -136,7 +136,7 @@ class _Run(Struct):
             )
         except NodeFailed as failed:
             return self._exception(failed)
-        if refusal := refused(outcome.ports):
+        if refusal := find_refusal(outcome.ports):
             return self._refusal(*refusal)
         return await self._deliver_ports(ports)
 
@@ -150,7 +150,7 @@ class _Run(Struct):
         if rules >= BOUNDED_WORK and nests_deeper(made, VALUE_DEPTH_MAX + 1, steps):
             message = f"the node's output nests deeper than {VALUE_DEPTH_MAX} levels; pass on less of what it got"
             raise NodeFailed(TOO_DEEP, message, final=True)
-        return shaped(self.spec, made, rules, steps)
+        return shape_ports(self.spec, made, rules, steps)
 
     async def _attempts(self) -> Outcome | Failure:
         for attempt in range(self.record.retries_max + 1):
@@ -182,7 +182,7 @@ class _Run(Struct):
             return await runner(work)
         stage = self.visitor.stage
         due = after(stage.now(), seconds)
-        raced = await stage.within(due, _caught(runner(work)), node=self.node, slot="timeout")
+        raced = await stage.within(due, _catch_failure(runner(work)), node=self.node, slot="timeout")
         if isinstance(raced, Expired):
             raise NodeFailed("graph.timeout", f"no result within {seconds:g} seconds")
         if isinstance(raced.value, NodeFailed):
@@ -240,7 +240,7 @@ class _Run(Struct):
             previous=failed.failure,
         )
         match failure.details:
-            case {"error_code": str() as code, **details} if self._tells_own_codes:
+            case {"error_code": str() as code, **details} if self._keeps_own_codes:
                 return replace(failure, code=code, details=details or None)
             case _:
                 return failure
@@ -250,7 +250,7 @@ class _Run(Struct):
         text = payload.get("error_message") or payload.get("error")
         message = text if isinstance(text, str) and text else "the node's output says success: false"
         code, told = payload.get("error_code"), payload.get("error_details")
-        if self._tells_own_codes and isinstance(code, str) and code:
+        if self._keeps_own_codes and isinstance(code, str) and code:
             details = told if isinstance(told, dict) else {"port": port, **({"error_details": told} if told else {})}
             return Failure(code, message, details=details, retryable=False)
         details = {
@@ -260,24 +260,24 @@ class _Run(Struct):
         return Failure(REFUSAL, message, details=details, retryable=False)
 
     @property
-    def _tells_own_codes(self) -> bool:
+    def _keeps_own_codes(self) -> bool:
         return self.visitor.stage.info.rules >= OWN_ERROR_CODES
 
     async def _deliver_ports(self, ports: Ports) -> dict[int, Delivery]:
         deliveries: dict[int, Delivery] = {}
         for wire in self.visitor.graph.outgoing[self.spec.id]:
-            value = travelling(ports, wire)
+            value = payload_along(ports, wire)
             if value is None:
                 deliveries[wire.index] = None
             elif wire.fans_out and isinstance(value, list):
-                deliveries[wire.index] = Items(await converted(self.node, wire, value))
+                deliveries[wire.index] = Items(await convert(self.node, wire, value))
             else:
-                [made] = await converted(self.node, wire, [value])
+                [made] = await convert(self.node, wire, [value])
                 deliveries[wire.index] = Value(made)
         return deliveries
 
 
-async def _caught(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
+async def _catch_failure(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
     """Return a runner's failure: a task that ends by raising ends the run."""
     try:
         return await working

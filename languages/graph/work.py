@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.computation import computed
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
-from callboard.languages.graph.coercion import UNFIT, coerced, fitted
+from callboard.languages.graph.coercion import UNFIT, coerce, coerce_members
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
 from callboard.languages.graph.member_paths import member_at
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import BOUNDED_WORK
-from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.templates import render
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
@@ -143,14 +143,14 @@ class Meter(Struct):
 
     usage: Usage = field(default_factory=Usage)
 
-    def also(self, spend: Callable[[Usage], None]) -> Callable[[Usage], None]:
+    def wrap(self, spend: Callable[[Usage], None]) -> Callable[[Usage], None]:
         """Count here too what is spent there."""
 
-        def counted(usage: Usage) -> None:
+        def count(usage: Usage) -> None:
             self.usage += usage
             spend(usage)
 
-        return counted
+        return count
 
 
 class Work(Struct, frozen=True):
@@ -172,7 +172,7 @@ class Work(Struct, frozen=True):
         """Which generation of rules the execution goes by."""
         return self.stage.info.rules
 
-    async def computed(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
+    async def compute(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
         """Return what a pure function makes of this work; what takes long is done beside the worker's loop.
 
         :raises NodeFailed: if the function raises it, or takes more than a node may
@@ -191,7 +191,7 @@ class Work(Struct, frozen=True):
         return Budget() if self.rules >= BOUNDED_WORK else Budget(sys.maxsize, sys.maxsize)
 
     @property
-    def metered(self) -> Node:
+    def metered_node(self) -> Node:
         """The node, counting what turns on it cost."""
         return cast(Node, Metered(self.node, self.spend))
 
@@ -199,9 +199,9 @@ class Work(Struct, frozen=True):
     def data(self) -> JSON:
         """What is on the port ``result``, its declared members coerced."""
         declared = self.spec.spec.input_params if self.spec.spec is not None else {}
-        return fitted(self.inputs.get(RESULT), declared)
+        return coerce_members(self.inputs.get(RESULT), declared)
 
-    def given(self, name: str) -> JSON:
+    def input_member(self, name: str) -> JSON:
         """A member of the input, if that is an object and has it."""
         data = self.data
         return data.get(name) if isinstance(data, dict) else None
@@ -224,19 +224,19 @@ class Work(Struct, frozen=True):
 
     def text(self, *names: str) -> str:
         """A configuration that is a text, with its templates filled in; empty if none exists."""
-        return text_of(self.rendered(self.setting(*names)))
+        return text_of(self.render(self.setting(*names)))
 
     def number(self, *names: str, otherwise: float = 0) -> float:
         """A configuration that is a number."""
         return number(self.setting(*names), otherwise)
 
-    def rendered(self, value: JSON) -> JSON:
+    def render(self, value: JSON) -> JSON:
         """A value with its templates filled in."""
-        return rendered(value, self.scope())
+        return render(value, self.scope())
 
-    def rendered_with(self, value: JSON, names: JSON) -> JSON:
+    def render_with(self, value: JSON, names: JSON) -> JSON:
         """A value with its templates filled in, which find further names in an object."""
-        return rendered(value, self.scope(**names) if isinstance(names, dict) else self.scope())
+        return render(value, self.scope(**names) if isinstance(names, dict) else self.scope())
 
     def scope(self, data: JSON = _OWN, /, **local: JSON) -> Scope:
         """What an expression of this node sees; ``data`` takes the place of the input."""
@@ -268,11 +268,11 @@ class Work(Struct, frozen=True):
         :raises NodeFailed: if it is none
         """
         try:
-            return self.found_in(item, path, **local)
+            return self.find_in(item, path, **local)
         except ExpressionInvalid as invalid:
             raise NodeFailed("graph.expression", str(invalid)) from None
 
-    def found_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
+    def find_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
         """The same.
 
         :raises ExpressionInvalid: if it is none
@@ -291,5 +291,5 @@ def result(payload: JSON, **details: JSON) -> Outputs:
 
 def number(value: Any, otherwise: float = 0) -> float:
     """Return a number, also one that is written as text."""
-    made = coerced(value, "number")
+    made = coerce(value, "number")
     return otherwise if made is UNFIT or made is None or isinstance(made, str) else made

@@ -15,11 +15,11 @@ from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
-from callboard.languages.playbook.connection_needs import borrowed
+from callboard.languages.playbook.connection_needs import borrowed_variables
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
-from callboard.languages.playbook.given import inputs, overridden
+from callboard.languages.playbook.given import check_overrides, inputs
 from callboard.languages.playbook.near_misses import near_connections, near_misses
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outline import outline
@@ -66,7 +66,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         outline=outline(playbook),
         needs=Needs(
             model=any(map(_needs_model, playbook.steps)),
-            environment=borrowed(options.connections),
+            environment=borrowed_variables(options.connections),
             subjects=list(_subjects(options)),
             parameters=[TurnParameters("options", list(options.parameters))] if options.parameters else [],
         ),
@@ -80,7 +80,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         ),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
         objections=tuple(objections),
-        check_variables=partial(overridden, playbook),
+        check_variables=partial(check_overrides, playbook),
     )
 
 

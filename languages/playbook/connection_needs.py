@@ -8,7 +8,7 @@ from callboard.lib.json_types import JSON
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def borrowed(connections: dict[str, JSON]) -> list[str]:
+def borrowed_variables(connections: dict[str, JSON]) -> list[str]:
     """Return the names of the variables that tool sources mention, each once."""
     return sorted({name for source in connections.values() for name in _variables(source)})
 

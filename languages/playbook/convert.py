@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from callboard.bus.events import Problem
 from callboard.languages.json_text import read_json
-from callboard.languages.playbook.document import Playbook, told
-from callboard.languages.playbook.markdown_writer import written
+from callboard.languages.playbook.document import Playbook, to_vector_form
+from callboard.languages.playbook.markdown_writer import write_markdown
 from callboard.languages.playbook.parse import parse
 from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 
@@ -18,7 +18,9 @@ def to_json(source: str) -> str | list[Problem]:
     parsed = parse(source)
     if parsed.playbook is None:
         return parsed.problems
-    return msgspec.json.format(msgspec.json.encode(told(parsed.playbook, lines=False)), indent=2).decode() + "\n"
+    return (
+        msgspec.json.format(msgspec.json.encode(to_vector_form(parsed.playbook, lines=False)), indent=2).decode() + "\n"
+    )
 
 
 def to_markdown(source: str) -> str | list[Problem]:
@@ -38,11 +40,11 @@ def to_markdown(source: str) -> str | list[Problem]:
         playbook = Playbook.model_validate(_drop_nulls(bare))
     except ValidationError as error:
         return from_pydantic(error, Playbook, tree, inside)
-    text = written(playbook)
+    text = write_markdown(playbook)
     parsed = parse(text)
     if parsed.playbook is None:
         return parsed.problems
-    lost = _difference(told(playbook, lines=False), told(parsed.playbook, lines=False), ())
+    lost = _difference(to_vector_form(playbook, lines=False), to_vector_form(parsed.playbook, lines=False), ())
     if lost is not None:
         expected = "what the patterns of the specification can hold at this place"
         return [tree.problem("NOT_MARKDOWN", "cannot be written as markdown", (*inside, *lost), expected=expected)]

@@ -152,7 +152,7 @@ _SHOWN = {
 """Members that an object of the vectors has even where they are empty."""
 
 
-def told(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
+def to_vector_form(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
     """Return a playbook as JSON has it in the specification's vectors; without ``lines`` only what it means."""
     return _add_lines(playbook.model_dump(mode="json"), lines)
 

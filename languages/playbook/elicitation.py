@@ -11,7 +11,7 @@ _YES = frozenset({"yes", "y", "true"})
 _NO = frozenset({"no", "n", "false"})
 
 
-def understood(asked: Elicitation, response: JSON) -> str | None:
+def read_response(asked: Elicitation, response: JSON) -> str | None:
     """Read a response; None if it is none to this question.
 
     ``confirm`` is answered ``yes`` or ``no``, also by true and false; ``select`` by one of its options, as written;
@@ -32,7 +32,7 @@ def understood(asked: Elicitation, response: JSON) -> str | None:
 
 def refusal(asked: Elicitation, response: JSON) -> str | None:
     """Say why a response is none to a question; None if it is one."""
-    if understood(asked, response) is not None:
+    if read_response(asked, response) is not None:
         return None
     shown = "nothing" if response is None else text_of(response)[:200]
     match asked.type:
@@ -55,7 +55,7 @@ def schema_of(asked: Elicitation) -> JSON:
             return TEXT
 
 
-def default(asked: Elicitation) -> str:
+def default_response(asked: Elicitation) -> str:
     """Return the response of a run that asks no one."""
     match asked.type:
         case "confirm":

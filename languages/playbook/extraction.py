@@ -37,7 +37,7 @@ class Extracted(Struct, frozen=True):
     takes_long: bool = False
 
 
-def extracted(answer: str, field: str, rules: int = LATEST) -> Extracted:
+def extract_field(answer: str, field: str, rules: int = LATEST) -> Extracted:
     """Return the field of the last object that has it.
 
     An object counts before those that stand inside of it, and these before the ones in front of it.

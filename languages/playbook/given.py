@@ -39,7 +39,7 @@ def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str
     return values, problems, list(_strangers(playbook, given or {}))
 
 
-def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
+def check_overrides(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
     """Check the variables of a resume or a fork: inputs among them have to fit as inputs of a start do."""
     problems: list[Problem] = []
     for one in playbook.inputs:

@@ -10,7 +10,7 @@ from callboard.languages.playbook.patterns import INPUT
 from callboard.languages.playbook.sections import Line
 
 
-def declared(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
+def read_inputs(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
     """Read the lines of a section of inputs; return what they declare, and what is wrong or odd with them."""
     inputs: dict[str, Input] = {}
     found: list[Problem] = []

@@ -51,7 +51,7 @@ class Rendered(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-def rendered(text: str, find: Find, rules: int = LATEST) -> Rendered:
+def render(text: str, find: Find, rules: int = LATEST) -> Rendered:
     """Put values into a text.
 
     :raises TooMuchText: if it becomes too long
@@ -70,7 +70,7 @@ def rendered(text: str, find: Find, rules: int = LATEST) -> Rendered:
     return Rendered(PLACEHOLDER.sub(value, text), tuple(missing))
 
 
-def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
+def render_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
     """Put values into the text of a JSON value: inside of a string escaped, elsewhere as JSON or else as a string.
 
     :raises TooMuchText: if it becomes too long
@@ -82,7 +82,7 @@ def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
     quoted, at = False, 0
     for match in PLACEHOLDER.finditer(text):
         between = text[at : match.start()]
-        quoted = _quoted_behind(between, quoted)
+        quoted = _ends_quoted(between, quoted)
         found = _value(match, find)
         if found is None:
             missing[match[1]] = None
@@ -99,7 +99,7 @@ def _value(match: Match[str], find: Find) -> str | None:
     return match[2] if found is None else found
 
 
-def _quoted_behind(text: str, quoted: bool) -> bool:
+def _ends_quoted(text: str, quoted: bool) -> bool:
     """Whether a piece of JSON, which begins inside of a string or not, ends inside of one."""
     escaped = False
     for character in text:

@@ -16,7 +16,7 @@ from callboard.languages.playbook.admit import plan_options
 from callboard.languages.playbook.branch_choice import branch_of
 from callboard.languages.playbook.context import Entry
 from callboard.languages.playbook.document import ARTIFACT_TYPES, Playbook, Step
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
+from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
 from callboard.languages.playbook.outline import condition_text
@@ -46,12 +46,12 @@ class _Run:
         self._expires = dt.timedelta(seconds=options.expires_after)
         self._state = State.model_validate(stage.info.state or {})
         self._first: int = plan.options["first_step"]
-        self._names = Names(plan.input, self._state.named())
+        self._names = Names(plan.input, self._state.named_texts())
         self._record = Record(playbook, self._state, self._first)
         before = zip(playbook.steps, self._record.steps, strict=True)
         context = [Entry(step, standing.output) for step, standing in before if standing.output is not None]
         self._setting = Setting(stage, self._names, context, options, plan.options["system_prompt"])
-        self._stands = 0
+        self._gates = 0
 
     async def end(self) -> End:
         try:
@@ -71,42 +71,42 @@ class _Run:
         """Carry a step out, and stand still after it if it is a breakpoint, or the run goes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
         await self._stage.breathe()
-        if lapsed := await self._stand():
+        if lapsed := await self._wait_at_gate():
             return lapsed
         path = encode_id(step.label)
         node = self._stage.enter(path, "step", node=step.label, name=step.title, input={"place": place})
         # A response that a saved state holds already is not asked for again.
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
-        outcome = await self._left(visit, self._carried_out(visit))
+        outcome = await self._run_node(visit, self._carry_out(visit))
         stops = step.label in self._breakpoints or self._stage.stepping
         if isinstance(outcome, Done) and stops:
             standing.status = "paused"
-            if lapsed := await self._stand(node, step.label):
+            if lapsed := await self._wait_at_gate(node, step.label):
                 return lapsed
             standing.status = "completed"
         return outcome
 
-    async def _carried_out(self, visit: Visit) -> Outcome:
+    async def _carry_out(self, visit: Visit) -> Outcome:
         """Carry out a step, with the branch that it takes if it has any."""
         step = visit.step
         if step.tool_call is not None or not step.is_branching:
-            return await visit.carried_out()
-        if lapsed := await visit.asked():
+            return await visit.carry_out()
+        if lapsed := await visit.ask():
             return lapsed
         taken = branch_of(step, self._names)
         if taken is None:
             return Skipped()
         place, branch = taken
         if not branch.steps:
-            return await visit.answered() if visit.says or step.elicitation else Skipped()
+            return await visit.produce_output() if visit.says or step.elicitation else Skipped()
         visit.node.route(branch.steps[0].label, condition_text(branch), f"branch.{place}")
         above = await visit.texts()
         if isinstance(above, Broken):
             return above
         outcome: Outcome = Skipped()
         for one in branch.steps:
-            outcome = await self._stand() or await self._sub_step(visit, one, above)
+            outcome = await self._wait_at_gate() or await self._sub_step(visit, one, above)
             if not isinstance(outcome, Done):
                 break
         return outcome
@@ -118,9 +118,9 @@ class _Run:
         around.standing.inner.append(standing)
         answers = list(around.answers)
         visit = Visit(self._setting, node, step, standing, inner=True, above=tuple(above), answers=answers)
-        return await self._left(visit, visit.carried_out())
+        return await self._run_node(visit, visit.carry_out())
 
-    async def _left(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
+    async def _run_node(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
         """Do the work of a step or sub-step, and leave its node however it ends."""
         node, step, standing = visit.node, visit.step, visit.standing
         standing.status = "running"
@@ -132,7 +132,7 @@ class _Run:
         match outcome:
             case Done(text):
                 await visit.capture(text)
-                self._record.completed(standing, text, None if visit.inner else step.number)
+                self._record.record_output(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
                     # The output of a step that took a branch is there as that of its sub-steps.
                     self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))
@@ -148,13 +148,13 @@ class _Run:
                 node.exit("cancelled", visit.result(None), _expiry_failure(message))
         return outcome
 
-    async def _stand(self, node: Node | None = None, label: str = "") -> Lapsed | None:
+    async def _wait_at_gate(self, node: Node | None = None, label: str = "") -> Lapsed | None:
         """Stand still while the run is paused, or at a breakpoint, until someone resumes it or it is too late."""
         stage = self._stage
         due = stage.now() + self._expires
-        self._stands += 1
+        self._gates += 1
         gate = stage.gate(node, label, "after", path=node.path if node else "", due=due)
-        raced = await stage.within(due, gate, node=node or stage.root, slot=f"gate.{self._stands}.expiry")
+        raced = await stage.within(due, gate, node=node or stage.root, slot=f"gate.{self._gates}.expiry")
         if isinstance(raced, Expired):
             return Lapsed(f"nobody resumed the run in time{f', after step {label}' if label else ''}")
         if raced.value is not None:
@@ -171,7 +171,7 @@ class _Run:
         """Return the artifact type with values in it; if it comes to one that no one knows, that is told."""
         declared = self._playbook.artifact_type
         try:
-            kind = rendered(declared, self._names.find, self._stage.info.rules).text
+            kind = render(declared, self._names.find, self._stage.info.rules).text
         except TooMuchText as error:
             self._stage.root.warn("ARTIFACT_TYPE", f"{declared}: {error}")
             return declared

@@ -7,7 +7,7 @@ from callboard.languages.playbook.document import Branch, Input, Playbook, Step
 from callboard.languages.playbook.patterns import ELSE, ENDIF, TOOL_NAME
 
 
-def written(playbook: Playbook) -> str:
+def write_markdown(playbook: Playbook) -> str:
     """Write a playbook; its sections come in the usual order, the directives of a step below its text."""
     first = playbook.inputs[0].name if playbook.inputs else "_"
     blocks = [f"# {playbook.title}", playbook.description]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from callboard.languages.playbook.branches import split
 from callboard.languages.playbook.given import BOOLEANS
-from callboard.languages.playbook.near_directives import Near, stays
+from callboard.languages.playbook.near_directives import Near, is_directive
 from callboard.languages.playbook.patterns import ELSE, ENDIF, IF, SUB_STEP, heading
 from callboard.languages.playbook.sections import Line
 from callboard.languages.problems import hint_at
@@ -83,7 +83,7 @@ def near_bodies(lines: list[Line], number: int) -> Iterator[Near]:
     for index, block in enumerate(found.blocks):
         heads = [at for at, line in enumerate(block.body) if SUB_STEP.fullmatch(heading(line.text, 3) or "")]
         form = f"### STEP {number}{chr(ord('a') + min(index, 25))}: Title, in front of it"
-        first = block.body[: heads[0]] if heads else [line for line in block.body if stays(line)]
+        first = block.body[: heads[0]] if heads else [line for line in block.body if is_directive(line)]
         lost = next((line for line in first if line.text.strip()), None)
         if lost is not None and heads:
             yield Near(lost, lost.text.strip(), "text in front of a branch's first sub-step is lost", form)

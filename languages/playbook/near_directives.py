@@ -50,7 +50,7 @@ def near_directives(lines: list[Line]) -> Iterator[Near]:
             yield Near(line, within[1], message, f"{within[1]} on a line of its own")
 
 
-def stays(line: Line) -> bool:
+def is_directive(line: Line) -> bool:
     """Whether a line is a directive as it should be."""
     return line.text.strip().startswith("@") and Directives().take(line)
 

@@ -49,11 +49,11 @@ _CODES = {
 def near_misses(source: str, playbook: Playbook | None) -> list[Problem]:
     """Return the near misses of a text; ``playbook`` is what it was read as, None if it is none."""
     with hints_within():
-        found = list(islice(_found(source, playbook), PROBLEMS_MAX))
+        found = list(islice(_find_all(source, playbook), PROBLEMS_MAX))
     return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
 
 
-def _found(source: str, playbook: Playbook | None) -> Iterator[Problem]:
+def _find_all(source: str, playbook: Playbook | None) -> Iterator[Problem]:
     found = sections(source)
     yield from _headings(source, found.title)
     names = {one.name for one in playbook.inputs} | _captured_names(playbook.steps) if playbook else set[str]()

@@ -9,9 +9,9 @@ from callboard.languages.playbook import findings
 from callboard.languages.playbook.branches import branches, split
 from callboard.languages.playbook.directives import CUT, Directives, content
 from callboard.languages.playbook.document import ARTIFACT_TYPES, Input, Playbook, Step
-from callboard.languages.playbook.inputs import declared
+from callboard.languages.playbook.inputs import read_inputs
 from callboard.languages.playbook.patterns import ARTIFACT_TYPE, PLACEHOLDER
-from callboard.languages.playbook.sections import Line, Section, Sections, joined, sections
+from callboard.languages.playbook.sections import Line, Section, Sections, join_lines, sections
 
 
 class Parsed(Struct, frozen=True):
@@ -66,7 +66,7 @@ def _unreadable(source: str) -> Problem | None:
 
 def _system(found: Sections) -> str:
     """Return the system prompt; if there are several, the last one."""
-    return next((joined(section.body) for section in reversed(list(found.of("system")))), "")
+    return next((join_lines(section.body) for section in reversed(list(found.of("system")))), "")
 
 
 def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
@@ -74,7 +74,7 @@ def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
     inputs: list[Input] = []
     problems: list[Problem] = []
     for section in found.of("inputs"):
-        inputs, wrong = declared(section.body)
+        inputs, wrong = read_inputs(section.body)
         problems += wrong
     return inputs, problems
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from callboard.bus.effects import McpTools
 from callboard.languages.language import Node, Ok
 from callboard.languages.playbook.directives import scheme_of
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
+from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.patterns import VARIABLE
@@ -35,7 +35,7 @@ async def prompt_text(
         found = names.find(variable[1])
         return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
     try:
-        wanted = rendered(reference, names.find).text.strip()
+        wanted = render(reference, names.find).text.strip()
     except TooMuchText as error:
         return Missing(str(error))
     if wanted in options.prompts:

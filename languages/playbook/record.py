@@ -34,7 +34,7 @@ class Record:
             entry.status = "skipped" if entry.output is None else "completed"
             self.last = self.last if entry.output is None else entry.output
 
-    def completed(self, standing: Standing, output: str, number: int | None) -> None:
+    def record_output(self, standing: Standing, output: str, number: int | None) -> None:
         """Note what a step came to; ``number`` is None for a sub-step, whose output is not the step's yet."""
         standing.status, standing.output = "completed", output
         if number is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from callboard.bus.events import Problem
-from callboard.languages.playbook.document import told
+from callboard.languages.playbook.document import to_vector_form
 from callboard.languages.playbook.parse import parse
 
 
@@ -17,7 +17,7 @@ def report(source: str, problems: Sequence[Problem]) -> dict[str, Any]:
     errors = [problem for problem in problems if problem.severity == "error"]
     return {
         "valid": parsed.playbook is not None and not errors,
-        "definition": told(parsed.playbook) if parsed.playbook is not None else None,
+        "definition": to_vector_form(parsed.playbook) if parsed.playbook is not None else None,
         "warnings": [_to_object(problem) for problem in parsed.warnings],
         "errors": [_to_object(problem) for problem in errors],
     }

@@ -53,10 +53,10 @@ def sections(text: str) -> Sections:
             found[-1].body.append(Line(number, line))
         elif title:
             description.append(Line(number, line))
-    return Sections(title, joined(description), found)
+    return Sections(title, join_lines(description), found)
 
 
-def joined(lines: list[Line]) -> str:
+def join_lines(lines: list[Line]) -> str:
     """Return lines as one text, without the blank around it."""
     return "\n".join(line.text for line in lines).strip()
 

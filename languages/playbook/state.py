@@ -39,7 +39,7 @@ class State(BaseModel):
         """Return the output of each step by its number."""
         return {number: text_of(value) for number, value in self.step_outputs.items() if value is not None}
 
-    def named(self) -> dict[str, str]:
+    def named_texts(self) -> dict[str, str]:
         """Return the named outputs."""
         return {name: text_of(value) for name, value in self.named_outputs.items() if value is not None}
 

@@ -8,7 +8,7 @@ from callboard.bus.effects import Failure, ScriptedTools, ToolSpec
 from callboard.languages.computation import computed
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
-from callboard.languages.playbook.interpolation import Rendered, TooMuchText, rendered_json
+from callboard.languages.playbook.interpolation import Rendered, TooMuchText, render_json
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import CALLER, Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
@@ -23,14 +23,14 @@ async def call_tool(
     call: ToolCall,
     names: Names,
     options: Options,
-    unresolved: Callable[[tuple[str, ...]], None],
+    warn_unresolved: Callable[[tuple[str, ...]], None],
 ) -> Outcome:
     """Call a step's tool."""
     try:
         made, arguments = await computed(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
-    unresolved(made.missing)
+    warn_unresolved(made.missing)
     if isinstance(arguments, Failure):
         return Broken(arguments)
     source = options.source(call.connection_name)
@@ -46,7 +46,7 @@ async def call_tool(
 
 def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
     """Return the text of a call's arguments, and what it says."""
-    made = rendered_json(call.arguments, names.find, rules)
+    made = render_json(call.arguments, names.find, rules)
     return made, _arguments(made.text)
 
 

@@ -12,10 +12,10 @@ from callboard.languages.computation import computed
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
-from callboard.languages.playbook.elicitation import default, refusal, schema_of, understood
-from callboard.languages.playbook.extraction import STEPS_MAX, extracted
+from callboard.languages.playbook.elicitation import default_response, read_response, refusal, schema_of
+from callboard.languages.playbook.extraction import STEPS_MAX, extract_field
 from callboard.languages.playbook.findings import ELICITED
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
+from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
@@ -60,23 +60,23 @@ class Visit(Struct):
     named: dict[str, str] = field(default_factory=dict[str, str])
     """What the step has captured so far."""
 
-    async def carried_out(self) -> Outcome:
+    async def carry_out(self) -> Outcome:
         """Carry out a step without looking at its branches: a tool's call, or a question, a model's call, or both."""
         step, setting = self.step, self.setting
         if step.tool_call is not None:
             call = step.tool_call
-            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.unresolved)
-        lapsed = await self.asked()
-        return await self.answered() if lapsed is None else lapsed
+            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.warn_unresolved)
+        lapsed = await self.ask()
+        return await self.produce_output() if lapsed is None else lapsed
 
     # -- the question --------------------------------------------------------------------------------------------------
 
-    async def asked(self) -> Lapsed | None:
+    async def ask(self) -> Lapsed | None:
         """Ask the step's question, if it has one and no one has answered it yet; keep the response."""
         asked = self.step.elicitation
         if asked is None:
             return None
-        response = self._not_to_ask_for(asked)
+        response = self._known_response(asked)
         if response is None:
             answer = await self._answer(asked)
             if isinstance(answer, Lapsed):
@@ -88,15 +88,15 @@ class Visit(Struct):
         self.answers.append((asked.prompt, response))
         return None
 
-    def _not_to_ask_for(self, asked: Elicitation) -> str | None:
+    def _known_response(self, asked: Elicitation) -> str | None:
         """Return the response that a saved state or the start has, or an autonomous run takes."""
         options = self.setting.options
         given = options.elicit.get(self.step.label, options.elicit.get(str(self.step.number)))
         if self.known is not None:
             return self.known
         if given is not None:
-            return understood(asked, given)
-        return default(asked) if options.autonomous else None
+            return read_response(asked, given)
+        return default_response(asked) if options.autonomous else None
 
     async def _answer(self, asked: Elicitation) -> str | Lapsed:
         stage = self.setting.stage
@@ -117,7 +117,7 @@ class Visit(Struct):
             if isinstance(raced, Expired):
                 question.close("timeout", None, None)
                 return Lapsed(f"nobody answered step {self.step.label} in time: {asked.prompt}")
-            response = understood(asked, raced.value.user_response)
+            response = read_response(asked, raced.value.user_response)
             assert response is not None, "what is no answer is refused before it is recorded"
             question.close("answered", raced.value.k, response)
         self.standing.status = "running"
@@ -130,7 +130,7 @@ class Visit(Struct):
         """Whether the step has its own text, or one that it refers to."""
         return bool(self.step.content or self.step.prompt_ref)
 
-    async def answered(self) -> Outcome:
+    async def produce_output(self) -> Outcome:
         """Come to the step's output: the response of a step that only asks, of any other a model's answer."""
         if self.step.elicitation is not None and not self.says:
             return Done(self.named[f"{ELICITED}{self.step.number}"])
@@ -139,10 +139,10 @@ class Visit(Struct):
             return texts
         text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
         try:
-            made = await computed(stage, lambda: rendered(text, find, stage.info.rules))
+            made = await computed(stage, lambda: render(text, find, stage.info.rules))
         except TooMuchText as error:
             return Broken(Failure(TOO_MUCH_TEXT, str(error)))
-        self.unresolved(made.missing)
+        self.warn_unresolved(made.missing)
         return await self._call(made.text)
 
     async def texts(self) -> list[str] | Broken:
@@ -178,7 +178,7 @@ class Visit(Struct):
         assert said.reply is not None, "a conversation without an error has a reply"
         return Done(_text(said.reply))
 
-    def unresolved(self, names: tuple[str, ...]) -> None:
+    def warn_unresolved(self, names: tuple[str, ...]) -> None:
         """Tell of placeholders that stay as they stand."""
         if names:
             listed = ", ".join(f"{{{{{name}}}}}" for name in names)
@@ -194,7 +194,7 @@ class Visit(Struct):
         value = output
         if step.extract_field:
             field, stage = step.extract_field, self.setting.stage
-            found = await computed(stage, lambda: extracted(output, field, stage.info.rules))
+            found = await computed(stage, lambda: extract_field(output, field, stage.info.rules))
             if found.value is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
                 if found.takes_long:

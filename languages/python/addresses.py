@@ -21,7 +21,7 @@ class Addresses:
         self._places: WeakKeyDictionary[asyncio.Task[Any], _Place] = WeakKeyDictionary()
         self._count = 0
 
-    def unnamed(self) -> str:
+    def next_default_name(self) -> str:
         """Return the name of a task that is given none: the same in every replay."""
         self._count += 1
         return f"{UNNAMED}-{self._count}"

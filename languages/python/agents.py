@@ -20,7 +20,7 @@ from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.runs import RunOnly, ask
 from callboard.languages.python.steps import Step, step
 from callboard.languages.python.values import Codec, codec
-from callboard.languages.python.workflows import InputMisfit, arguments_of, told
+from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Agent(Generic[T]):
             try:
                 return Answer(self._read(reply), reply.text, turn)
             except (ValueError, TypeError) as error:
-                problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+                problems = "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
                 if corrections == CORRECTIONS_MAX:
                     message = f"the answer of agent {self.name} does not fit: {problems}"
                     raise ModelFailed(Failure("model.bad_output", message)) from error

@@ -3,12 +3,12 @@
 from typing import Any
 
 from callboard.languages.authoring import About, Authoring
-from callboard.languages.python.hosted import Named, hosted
+from callboard.languages.python.hosted import Named, find_hosted
 
 
 def _about(document: Named) -> About:
     """Say what a workflow says of itself, where its code is hosted."""
-    found = hosted(document.entry, document.digest)
+    found = find_hosted(document.entry, document.digest)
     if found is None:
         return About()
     schema = found.workflow.input_schema

@@ -69,7 +69,7 @@ def install() -> None:
     _replace(os, "urandom", lambda loop, size: loop.bits(8 * size).to_bytes(size, "big"))
     _replace(uuid, "uuid4", lambda loop: uuid.UUID(int=loop.bits(128), version=4))
     for name in ("random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits"):
-        _replace(random, name, _drawing(name))
+        _replace(random, name, _make_draw(name))
 
 
 def _guarded_loop() -> WorkflowLoop | None:
@@ -82,11 +82,11 @@ def _replace(module: Any, name: str, inside: Callable[..., Any]) -> None:
     original: Callable[..., Any] = getattr(module, name)
 
     @wraps(original)
-    def replaced(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         loop = _guarded_loop()
         return original(*args, **named) if loop is None else inside(loop, *args, **named)
 
-    setattr(module, name, replaced)
+    setattr(module, name, call)
 
 
 class _Drawn(random.Random):
@@ -106,7 +106,7 @@ class _Drawn(random.Random):
         return self._loop.bits(k)
 
 
-def _drawing(name: str) -> Callable[..., Any]:
+def _make_draw(name: str) -> Callable[..., Any]:
     def draw(loop: WorkflowLoop, *args: Any, **named: Any) -> Any:
         drawn = loop.locals.get(_Drawn)
         if drawn is None:

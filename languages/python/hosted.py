@@ -39,7 +39,7 @@ HOSTED: dict[str, dict[str, Hosted]] = {}
 """The workflows of this process, by entry point and digest, the last loaded digest last."""
 
 
-def hosted(entry: str, digest: str = "") -> Hosted | None:
+def find_hosted(entry: str, digest: str = "") -> Hosted | None:
     """Return a workflow that is hosted here: that of the digest, or else the one that was hosted last."""
     by_digest = HOSTED.get(entry, {})
     return by_digest.get(digest) or next(reversed(by_digest.values()), None)

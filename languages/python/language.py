@@ -13,7 +13,7 @@ from callboard.languages.language import Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
 from callboard.languages.python.frames import raised_at, where
-from callboard.languages.python.hosted import HOSTING, Hosted, Named, hosted
+from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.workflows import InputMisfit
 from callboard.languages.source_text import read
@@ -58,7 +58,7 @@ class PythonLanguage:
 
     def admit(self, definition: Definition[Named], start: StartRun) -> Plan[Named] | list[Problem]:
         named = definition.document
-        found = hosted(named.entry, named.digest)
+        found = find_hosted(named.entry, named.digest)
         if found is None:
             known = ", ".join(HOSTING.entries()) or "none"
             message = f"this worker was not given the code of {named.entry}; it has: {known}"
@@ -87,7 +87,7 @@ class PythonLanguage:
 
     async def interpret(self, plan: Plan[Named], stage: Stage) -> End:
         named = plan.definition.document
-        found = hosted(named.entry, named.digest)
+        found = find_hosted(named.entry, named.digest)
         assert found is not None, "admission has found it"
         return await perform(found, plan.input, stage)
 

@@ -94,7 +94,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     async def _unwind(self) -> None:
         """Do as `asyncio.run` does at its end: cancel the tasks that are left, and close generators."""
-        left = self._left()
+        left = self._list_unfinished()
         for task in left:
             task.cancel()
         while left:
@@ -110,7 +110,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in list(self._open):
             self.abandon(task)
 
-    def _left(self) -> list["asyncio.Task[Any]"]:
+    def _list_unfinished(self) -> list["asyncio.Task[Any]"]:
         return sorted((task for task in self._tasks if not task.done()), key=self.addresses.of)
 
     def begin(self, coro: Coroutine[Any, Any, Any], done: Callable[[Settled[Any]], None]) -> Task[Any]:
@@ -163,7 +163,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def stacks(self) -> str:
         """Say where each task stands."""
         lines: list[str] = []
-        for task in self._left():
+        for task in self._list_unfinished():
             frames = task.get_stack()
             where = f"{frames[-1].f_code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno}" if frames else "?"
             lines.append(f"{self.addresses.of(task) or 'the workflow'} at {where}")
@@ -173,7 +173,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Give everything up without clean-up: the run has ended here, or continues elsewhere."""
         self._dead = True
         self._ready.clear()
-        for task in self._left():
+        for task in self._list_unfinished():
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
             with suppress(BaseException):
                 task.get_coro().close()  # pyright: ignore
@@ -255,12 +255,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         node = self.place("timer")
         until = self.began + dt.timedelta(seconds=when)
 
-        def fired(settled: Settled[Any]) -> None:
+        def settle(settled: Settled[Any]) -> None:
             self._timers.pop(id(handle), None)
             if isinstance(settled, Ok):
                 self._ready.append(handle)
 
-        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), fired)
+        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), settle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -273,7 +273,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
         more.pop("eager_start", None)
-        default = self.addresses.unnamed()
+        default = self.addresses.next_default_name()
         parent = asyncio.current_task(self)
         task = asyncio.Task(coro, loop=self, name=default if name is None else str(name), context=context, **more)
         self.addresses.add(task, parent, default)
@@ -323,7 +323,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _make_refusal(name: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_named: Any) -> Any:
         raise NotInWorkflow(f"a workflow's loop has no {name}: what does this belongs into a @step")
 
@@ -332,7 +332,7 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in vars(WorkflowLoop):
-        setattr(WorkflowLoop, _name, _refusing(_name))
+        setattr(WorkflowLoop, _name, _make_refusal(_name))
 
 
 class Performed(Generic[T]):

@@ -10,7 +10,7 @@ from callboard.languages.python.errors import ModelFailed
 from callboard.languages.python.loop import current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.values import codec
-from callboard.languages.python.workflows import told
+from callboard.languages.python.workflows import problems_of
 
 T = TypeVar("T")
 
@@ -52,5 +52,5 @@ async def generate(
     try:
         return reading.decode(structured(outcome.value, asked=True))
     except (ValueError, TypeError) as error:
-        problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+        problems = "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
         raise ModelFailed(Failure("model.bad_output", f"the answer does not fit: {problems}")) from error

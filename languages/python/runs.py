@@ -15,11 +15,11 @@ from msgspec import Struct
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed
-from callboard.languages.python.hosted import Hosted, definition_of, hosted
+from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, plain_json
-from callboard.languages.python.workflows import Workflow, told
+from callboard.languages.python.workflows import Workflow, problems_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -251,7 +251,7 @@ class _Answers(Struct, frozen=True):
         try:
             self.read(response)
         except (ValueError, TypeError) as error:
-            return "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+            return "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
         return None
 
 
@@ -300,7 +300,7 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
 
 def _resolve_definition(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
     if isinstance(definition, Workflow):
-        found = hosted(definition.entry)
+        found = find_hosted(definition.entry)
         if found is None:
             raise ValueError(f"{definition.entry} is not hosted by this worker: host the module that has it")
         return {"source": definition_of(found)}

@@ -63,7 +63,7 @@ def codec(annotation: Any) -> Codec:
     if annotation in (Any, inspect.Parameter.empty, object):
         return _ANYTHING
     try:
-        return _remembered(annotation)
+        return _cached_codec(annotation)
     except TypeError as error:
         if isinstance(error, NoJsonForm):
             raise
@@ -87,7 +87,7 @@ def _codec(annotation: Any) -> Codec:
     return Codec(encode, adapter.validate_python, schema)
 
 
-_remembered = cache(_codec)
+_cached_codec = cache(_codec)
 
 
 def _of_msgspec(annotation: Any) -> Codec:

@@ -66,7 +66,7 @@ class Workflow(Generic[P, R]):
         try:
             return {whole: self.parameters.codecs[whole].decode(given)}
         except (ValueError, TypeError) as error:
-            raise InputMisfit(told(error)) from error
+            raise InputMisfit(problems_of(error)) from error
 
 
 class InputMisfit(ValueError):
@@ -93,7 +93,7 @@ def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, An
             try:
                 found[member] = parameters.codecs[member].decode(members[member])
             except (ValueError, TypeError) as error:
-                problems += told(error, member)
+                problems += problems_of(error, member)
         elif parameter.default is inspect.Parameter.empty:
             problems.append((member, "is missing"))
     if problems:
@@ -101,7 +101,7 @@ def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, An
     return found
 
 
-def told(error: Exception, at: str = "") -> list[tuple[str, str]]:
+def problems_of(error: Exception, at: str = "") -> list[tuple[str, str]]:
     """Return the problems that an exception of a codec tells of."""
     errors = getattr(error, "errors", None)
     if errors is None:

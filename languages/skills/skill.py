@@ -214,7 +214,9 @@ def from_inline(skill_id: str, inline: InlineSkill) -> Skill:
     )
 
 
-def merged(registered: Sequence[Skill], custom: Sequence[Skill], inline: dict[str, InlineSkill]) -> dict[str, Skill]:
+def merge_skills(
+    registered: Sequence[Skill], custom: Sequence[Skill], inline: dict[str, InlineSkill]
+) -> dict[str, Skill]:
     """Join all definitions of skills into one per id.
 
     A custom skill replaces instruction and MCP server of a registered one, whose tools remain; inline ones only fill

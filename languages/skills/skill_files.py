@@ -59,7 +59,9 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
                 skills.append(skill)
                 beside = [name for name in files if _is_beside(normpath(name), normpath(path))]
                 if beside:
-                    warnings.append(unused(sorted(posixpath.relpath(name, dirname(path)) for name in beside), path))
+                    warnings.append(
+                        unused_files(sorted(posixpath.relpath(name, dirname(path)) for name in beside), path)
+                    )
     return skills, warnings
 
 
@@ -120,7 +122,7 @@ def _find_ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
     yield _warning("SKILL_FIELD_IGNORED", f"these fields have no effect here: {', '.join(fields)}", path, expected)
 
 
-def unused(names: Sequence[str], path: str) -> Problem:
+def unused_files(names: Sequence[str], path: str) -> Problem:
     """Warn of files beside a ``SKILL.md``, which are not sent and cannot be read or run by a model."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     message = (

@@ -19,7 +19,7 @@ from callboard.languages.skills.skill import (
     Skill,
     Variable,
     aliases,
-    merged,
+    merge_skills,
 )
 from callboard.languages.skills.skill_files import discover
 from callboard.languages.source_text import read
@@ -78,11 +78,11 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     if problems:
         return problems
     custom, warnings = discover(start.files)
-    skills = merged(options.skills, custom, document.skills)
+    skills = merge_skills(options.skills, custom, document.skills)
     shipped = shipped_for(document, options.skills, custom)
 
     def shortfalls(environment: Environment) -> list[Problem]:
-        return _lacking(definition, lacks(document, skills, shipped, options.config, environment))
+        return _warn_of_lacks(definition, lacks(document, skills, shipped, options.config, environment))
 
     return Plan(
         definition=definition,
@@ -133,7 +133,7 @@ def _sources(document: Workflow, given: dict[str, Any], *, offline: bool) -> lis
     return problems
 
 
-def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
+def _warn_of_lacks(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
     """Tell of the skills that nodes run without, where each is listed first."""
     if not found:
         return []

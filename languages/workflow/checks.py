@@ -74,7 +74,7 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = _holding(match, found.values, rules, steps)
+        passing = _evaluate_values(match, found.values, rules, steps)
     except (regex.BadPattern, TooManySteps) as error:
         return (
             f"{_describe_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
@@ -85,7 +85,7 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     return f"{_describe_wanted(match)}, got {_show_value(failing)}"
 
 
-def _holding(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
+def _evaluate_values(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
     """Say of each value whether the comparison holds."""
     match match.operator:
         case "equals":

@@ -16,7 +16,7 @@ from callboard.languages.workflow.evaluators import (
     ValueEvaluator,
     evaluate_function,
     evaluate_value,
-    shortened,
+    shorten,
     verdict,
 )
 from callboard.languages.workflow.prompt import json_text
@@ -137,7 +137,7 @@ def _read(evaluator: JudgeEvaluator, answer: Verdict) -> Evaluation:
         return verdict(evaluator.name, "judge", [f"{PARSE_FAILURE}{why}"])
     passed = answer.word.lower() == evaluator.pass_when.lower()
     told = answer.reasoning or (None if passed else f"the verdict is {answer.word!r}")
-    return Evaluation(evaluator.name, "judge", passed, shortened(told) if told else None)
+    return Evaluation(evaluator.name, "judge", passed, shorten(told) if told else None)
 
 
 def _calls(result: Result, *, previews: bool) -> str:

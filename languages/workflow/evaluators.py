@@ -114,20 +114,20 @@ def evaluate_function(
 ) -> Evaluation:
     """Check a node's tool calls against a rule; ``aliases`` maps a name to all that mean the same tool."""
 
-    def called(name: str, *, succeeded: bool) -> bool:
+    def is_called(name: str, *, succeeded: bool) -> bool:
         names = aliases.get(name, frozenset({name}))
         return any(call.tool in names and (call.succeeded or not succeeded) for call in used)
 
     rule = evaluator.rule
     faults: list[str] = []
-    if rule.any_tool_called and not any(called(name, succeeded=True) for name in rule.any_tool_called):
+    if rule.any_tool_called and not any(is_called(name, succeeded=True) for name in rule.any_tool_called):
         faults.append(f"any_tool_called wants one of {_list_names(rule.any_tool_called)} to succeed")
     if rule.all_tools_called:
-        missing = [name for name in rule.all_tools_called if not called(name, succeeded=True)]
+        missing = [name for name in rule.all_tools_called if not is_called(name, succeeded=True)]
         if missing:
             faults.append(f"all_tools_called wants all of {_list_names(rule.all_tools_called)} to succeed")
     if rule.no_tool_called:
-        present = [name for name in rule.no_tool_called if called(name, succeeded=False)]
+        present = [name for name in rule.no_tool_called if is_called(name, succeeded=False)]
         if present:
             faults.append(f"no_tool_called forbids {_list_names(present)}")
     made = [call.tool if call.succeeded else f"{call.tool} (failed)" for call in used]
@@ -136,10 +136,10 @@ def evaluate_function(
 
 def verdict(name: str, kind: Literal["value", "function", "judge"], faults: list[str]) -> Evaluation:
     """Make a verdict of the faults that were found."""
-    return Evaluation(name, kind, not faults, shortened("; ".join(faults)) if faults else None)
+    return Evaluation(name, kind, not faults, shorten("; ".join(faults)) if faults else None)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Cut a reasoning to the length that results carry."""
     return text if len(text) <= REASONING_CHARS_MAX else text[: REASONING_CHARS_MAX - 1] + "…"
 

@@ -11,11 +11,11 @@ from callboard.bus.paths import encode_id
 from callboard.languages.language import STRICT, Cancelled, End, Plan, Stage
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.provision import Lacks, holding, lacks
+from callboard.languages.workflow.provision import Lacks, lacks, resolve_skills
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routes import END, Onward, Router, Terminal
 from callboard.languages.workflow.sources import resolve
-from callboard.languages.workflow.usage import declared_sources, layered
+from callboard.languages.workflow.usage import declared_sources, group_layers
 from callboard.languages.workflow.visit import Context, Setting, visit
 
 
@@ -46,12 +46,12 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Se
     config: dict[str, str] = plan.options["config"]
     offered = stage.info.environment.skills
     own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
-    skills, missing = holding(own, shipped, config, offered)
+    skills, missing = resolve_skills(own, shipped, config, offered)
     return Setting(
         document=plan.definition.document,
         given=plan.input,
         contents=contents,
-        layers=layered(contents),
+        layers=group_layers(contents),
         skills=skills,
         missing=missing,
         lacks=_lacks(plan, stage) if stage.info.tells else {},

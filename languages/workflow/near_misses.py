@@ -75,7 +75,7 @@ def _meant(name: str, below: str, document: Workflow) -> str:
 # -- several edges without a condition ---------------------------------------------------------------------------------
 
 
-def chained(source: str, onward: Mapping[str, Sequence[str]]) -> str:
+def write_chain(source: str, onward: Mapping[str, Sequence[str]]) -> str:
     """Return the edges that visit one after the other what several unconditional edges of a node lead to.
 
     ``onward`` has the targets of the unconditional edges of each node. What all of them lead to comes last.
@@ -88,7 +88,7 @@ def chained(source: str, onward: Mapping[str, Sequence[str]]) -> str:
     return ", ".join([*edges[:CHAIN_EDGES_MAX], *(["…"] if len(edges) > CHAIN_EDGES_MAX else [])])
 
 
-def ambiguous(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence[str]]) -> Problem:
+def ambiguous_edges(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence[str]]) -> Problem:
     """Make the problem of several edges of a node that have no condition; ``index`` is the second one's."""
     targets: list[Any] = list(dict.fromkeys(onward[source]))
     message = (
@@ -98,5 +98,5 @@ def ambiguous(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence
     if len(targets) < 2:
         expected = "one edge"
     else:
-        expected = f"a `when` on all but one; or, to visit all of them, a chain: {chained(source, onward)}"
+        expected = f"a `when` on all but one; or, to visit all of them, a chain: {write_chain(source, onward)}"
     return tree.problem("AMBIGUOUS_EDGES", message, ("edges", index), expected=expected)

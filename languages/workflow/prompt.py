@@ -13,7 +13,7 @@ from callboard.bus.effects import Former, Message, Part, Recall, Text
 from callboard.languages.skills.skill import Skill
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
-from callboard.languages.workflow.usage import Layers, effective
+from callboard.languages.workflow.usage import Layers, effective_texts
 from callboard.lib.json_types import JSON
 
 RULES_HEADING = "## Rules — You MUST Follow These"
@@ -35,7 +35,7 @@ def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], layers: La
     sections = [
         f"{heading}\n\n" + "\n\n".join(texts)
         for heading, name in ((RULES_HEADING, "rules"), (CONTEXT_HEADING, "context"))
-        if (texts := effective(layers, node_id, node, name))
+        if (texts := effective_texts(layers, node_id, node, name))
     ]
     sections += [f"## Skill: {skill.name}\n\n{skill.instruction}" for skill in skills if skill.instruction]
     return SEPARATOR.join([*sections, base])
@@ -55,11 +55,11 @@ class Remembered(Struct, frozen=True):
         records = [evaluation.record() for evaluation in self.evals]
         return {record.pop("name"): record for record in records}
 
-    def told(self) -> dict[str, JSON] | None:
+    def to_recorded_context(self) -> dict[str, JSON] | None:
         """Return what later nodes see where that is more than the data."""
-        return self.seen() if self.evals else None
+        return self.to_context() if self.evals else None
 
-    def seen(self) -> dict[str, JSON]:
+    def to_context(self) -> dict[str, JSON]:
         """Return all that later nodes see: the data, and the verdicts as ``evals`` unless the data has such a key."""
         return {"evals": self.verdicts(), **self.data} if self.evals else self.data
 
@@ -90,7 +90,7 @@ def task_message(instruction: str, given: JSON, last: str | None) -> Message:
     """Make the message that begins a node's conversation; ``last`` is the node execution that was left last."""
     opening = f'## Instruction\n\n{instruction}\n\n## Context\n\n{{"input": {json_text(given)}'
     former = [Former(last)] if last is not None else []
-    return Message("user", joined([Text(opening), *former, Text("}")]))
+    return Message("user", join_texts([Text(opening), *former, Text("}")]))
 
 
 def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:
@@ -99,7 +99,7 @@ def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:
     return _object(members | {name: one.routing_parts() for name, one in former.items()})
 
 
-def joined(parts: Iterable[Part]) -> list[Part]:
+def join_texts(parts: Iterable[Part]) -> list[Part]:
     """Join texts that stand side by side."""
     result: list[Part] = []
     for part in parts:
@@ -125,4 +125,4 @@ def _object(members: dict[str, list[Part]]) -> list[Part]:
     parts: list[Part] = [Text("{")]
     for index, (name, value) in enumerate(members.items()):
         parts += [Text(f"{', ' if index else ''}{json_text(name)}: "), *value]
-    return joined([*parts, Text("}")])
+    return join_texts([*parts, Text("}")])

@@ -12,7 +12,7 @@ from callboard.languages.language import Needs
 from callboard.languages.skills.shipped import PREFIX, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import (
     Skill,
-    merged,
+    merge_skills,
     missing_config,
     optional_env,
     required_env,
@@ -30,7 +30,9 @@ def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequenc
     """
     listed = {name for node in document.nodes.values() for name in node.skills}
     ids = listed.intersection(shipped_ids()) - {skill.id for skill in registered}
-    return merged([shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {})
+    return merge_skills(
+        [shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {}
+    )
 
 
 def needs(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
@@ -56,7 +58,7 @@ def _wanted_variables(skills: Iterable[Skill], config: dict[str, str]) -> Iterab
         yield from ((name, [variable]) for name, variable in optional_env(skill, config).items())
 
 
-def holding(
+def resolve_skills(
     own: Skills, shipped: Skills, config: dict[str, str], offered: Mapping[str, bool]
 ) -> tuple[Skills, frozenset[str]]:
     """Return the skills of a run, and what the worker has nothing for: ids, and as ``id.KEY`` optional values.
@@ -85,7 +87,7 @@ Lacks = dict[str, tuple[str, str]]
 
 def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str], there: Environment) -> Lacks:
     """Return what the nodes of a workflow have to do without in an environment, as it is recorded."""
-    skills, missing = holding(own, shipped, config, there.skills)
+    skills, missing = resolve_skills(own, shipped, config, there.skills)
     unset = there.lacking
     found: Lacks = {}
     for name in dict.fromkeys(name for node in document.nodes.values() for name in node.skills):

@@ -11,7 +11,7 @@ from callboard.languages.agent import Called, Conversation, is_json, structured
 from callboard.languages.json_schema import violations
 from callboard.languages.workflow.checks import unmet_matches, unmet_required
 from callboard.languages.workflow.document import Node, Requires
-from callboard.languages.workflow.evaluators import Evaluation, shortened
+from callboard.languages.workflow.evaluators import Evaluation, shorten
 
 Status = Literal["success", "failed", "skipped"]
 
@@ -47,7 +47,7 @@ def _call(called: Called) -> dict[str, Any]:
     return told if called.error else {**told, "output": called.output}
 
 
-def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
+def make_failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
     """Make a failed result; the message is in the data, where later nodes and conditions see it."""
     return Result("failed", {**data, "error": error.message}, error=error, **more)
 
@@ -66,25 +66,25 @@ def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | N
         return None
     if requires.on_fail == "skip":
         return Result("skipped", {"skipped_reason": "\n".join(["requires not met:", *lines])})
-    return failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
+    return make_failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
 
 
 # -- after it --------------------------------------------------------------------------------------------------------
 
 
-def captured(node: Node, said: Conversation) -> Result:
+def capture(node: Node, said: Conversation) -> Result:
     """Make a result of a conversation; evaluators are still to come."""
     partial = _data(node, said)
     if said.error:
-        return failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
+        return make_failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
         return Result("success", partial, said.calls, [])
     missing, fault = _violation(node.output, structured(said.reply, asked=True))
     if fault is None:
         return Result("success", partial, said.calls, [])
-    evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shortened(fault))
+    evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shorten(fault))
     error = Failure("workflow.output_violation", fault, details={"missing": missing})
-    return failed(partial, error, calls=said.calls, evals=[evaluation])
+    return make_failed(partial, error, calls=said.calls, evals=[evaluation])
 
 
 def _data(node: Node, said: Conversation) -> dict[str, Any]:
@@ -127,16 +127,16 @@ def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | Non
     return missing, f"output schema violation: {'; '.join(faults)}" if faults else None
 
 
-def evaluated(result: Result, evaluations: list[Evaluation]) -> Result:
+def add_evaluations(result: Result, evaluations: list[Evaluation]) -> Result:
     """Add the evaluators' verdicts; a single one that did not pass fails the node."""
     failing = [evaluation for evaluation in evaluations if not evaluation.passed]
     if not failing:
         return replace(result, evals=evaluations)
     message = "\n".join(["eval failed (policy: all_pass):", *(f"  - {evaluation.line()}" for evaluation in failing)])
     error = Failure("workflow.eval_failed", message, details={"failing": [evaluation.name for evaluation in failing]})
-    return failed(result.data, error, calls=result.calls, evals=evaluations)
+    return make_failed(result.data, error, calls=result.calls, evals=evaluations)
 
 
-def softened(result: Result) -> Result:
+def soften(result: Result) -> Result:
     """Let a node that its agent failed pass with what there is; the message stays, and a mark says so."""
     return Result("success", {**result.data, "fail_soft": True}, result.calls)

@@ -13,7 +13,7 @@ from callboard.bus.effects import Choice, Failure, Message, ModelRequest, Text
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.questions import choose
 from callboard.languages.workflow.document import Edge, Workflow
-from callboard.languages.workflow.prompt import Remembered, joined, routing_context
+from callboard.languages.workflow.prompt import Remembered, join_texts, routing_context
 from callboard.languages.workflow.rules import EDGES_APART, LATEST, WAYS_APART
 
 END = "(end)"
@@ -100,7 +100,7 @@ class Router:
         by_id = _by_id(offered) if self._edges_apart else {way.edge.target: way for way in reversed(offered)}
         choices = _choices_of(by_id) if self._edges_apart else _choices(conditional, default)
         question = Text(QUESTION.format(node=node_id))
-        message = Message("user", joined([question, *routing_context(given, former)]))
+        message = Message("user", join_texts([question, *routing_context(given, former)]))
         request = ModelRequest(model=self._document.model, system=SYSTEM, messages=[message])
         outcome = await choose(node, "route", request, choices, apart=self._apart)
         if isinstance(outcome, Ok) and outcome.value is not None:

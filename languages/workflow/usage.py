@@ -63,8 +63,8 @@ Layers = dict[str, list[str]]
 """Texts of rules and context by where they were given: ``input.rules``, ``workflow.context``, ``nodes.a.rules``."""
 
 
-def layered(contents: dict[str, str]) -> Layers:
-    """Sort the texts of resolved sources, by field path, into the layers that `effective` draws from."""
+def group_layers(contents: dict[str, str]) -> Layers:
+    """Sort the texts of resolved sources, by field path, into the layers that `effective_texts` draws from."""
     layers: Layers = {}
     for name, text in contents.items():
         entry = _ENTRY.fullmatch(name)
@@ -73,7 +73,7 @@ def layered(contents: dict[str, str]) -> Layers:
     return layers
 
 
-def effective(layers: Layers, node_id: str, node: Node, field: str) -> list[str]:
+def effective_texts(layers: Layers, node_id: str, node: Node, field: str) -> list[str]:
     """Return the texts of the rules or context that hold at a node: of the input, the workflow, the node."""
     own: NodeSources | None = getattr(node, field)
     names = [f"nodes.{node_id}.{field}"]

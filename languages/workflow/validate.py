@@ -16,7 +16,7 @@ from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
 from callboard.languages.workflow.lookup import Unresolved, parse_path
-from callboard.languages.workflow.near_misses import ambiguous, near_misses
+from callboard.languages.workflow.near_misses import ambiguous_edges, near_misses
 from callboard.lib.javascript import regex
 
 _MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
@@ -118,7 +118,7 @@ def _loops(tree: Tree, graph: _Graph) -> Iterator[Problem]:
         if len(onward[arc.source]) == 2:
             ambiguous_at[arc.source] = arc.index
     for source, index in ambiguous_at.items():
-        yield ambiguous(tree, source, index, onward)
+        yield ambiguous_edges(tree, source, index, onward)
     for arc in _back_edges(graph):
         message = f"unbounded cycle: no edge of the cycle through {arc.target!r} has max_iterations"
         yield tree.problem("UNBOUNDED_CYCLE", message, ("edges", arc.index), expected="max_iterations on one of them")

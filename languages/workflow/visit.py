@@ -14,7 +14,7 @@ from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.evaluation import evaluate, feedback
 from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
 from callboard.languages.workflow.provision import Lacks
-from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
+from callboard.languages.workflow.result import OUTCOMES, Result, add_evaluations, capture, make_failed, soften, unmet
 from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
 from callboard.languages.workflow.usage import Layers, instruction_field
 
@@ -66,7 +66,7 @@ async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) 
         node.exit("cancelled", error=cancelled.cause)
         raise
     remembered = context.remember(setting.document, node_id, node, result)
-    node.exit(OUTCOMES[result.status], result.record(), result.error, remembered.told())
+    node.exit(OUTCOMES[result.status], result.record(), result.error, remembered.to_recorded_context())
     return node, result
 
 
@@ -80,7 +80,10 @@ class _Visit(Struct, frozen=True):
 
     async def result(self, base: str) -> Result:
         if self.spec.requires:
-            context = {"input": self.setting.given, **{name: one.seen() for name, one in self.context.former.items()}}
+            context = {
+                "input": self.setting.given,
+                **{name: one.to_context() for name, one in self.context.former.items()},
+            }
             requires, rules = self.spec.requires, self.stage.info.rules
             if refused := await computed(self.stage, lambda: unmet(requires, context, rules)):
                 return refused
@@ -91,7 +94,7 @@ class _Visit(Struct, frozen=True):
             return await self._attempts(instruction, self._make_offer(offer([], skills, self.spec.tools)))
         async with self.node.toolbox(sources) as opened:
             if isinstance(opened, Failed):
-                return self._soft(failed({}, opened.error), gated=False)
+                return self._soften(make_failed({}, opened.error), gated=False)
             return await self._attempts(instruction, self._make_offer(offer(opened.value, skills, self.spec.tools)))
 
     def _skills(self) -> list[Skill]:
@@ -142,18 +145,18 @@ class _Visit(Struct, frozen=True):
         )
         policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared)
         said = await converse(self.stage, self.node, request, policy)
-        result = await computed(self.stage, lambda: captured(self.spec, said))
+        result = await computed(self.stage, lambda: capture(self.spec, said))
         if result.status == "failed":
-            return self._soft(result, gated=gated)
+            return self._soften(result, gated=gated)
         if not self.spec.eval:
             return result
         document, aliases = self.setting.document, self.setting.aliases
-        return evaluated(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
+        return add_evaluations(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
 
-    def _soft(self, result: Result, *, gated: bool) -> Result:
+    def _soften(self, result: Result, *, gated: bool) -> Result:
         """Soften a failure of the agent, if the node says so; never one of evaluation, not even of an earlier try."""
         evaluation_failed = gated or bool(result.failing)
-        return softened(result) if self.spec.fail_soft and not evaluation_failed else result
+        return soften(result) if self.spec.fail_soft and not evaluation_failed else result
 
     @property
     def _model(self) -> str | None:

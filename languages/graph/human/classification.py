@@ -15,9 +15,9 @@ from callboard.languages.graph.human.labels import CONFIRMED, REJECTED
 from callboard.languages.graph.human.relevance import (
     FACTORS,
     FILTERED,
-    NOBODY,
+    NO_MODEL,
     RELEVANT,
-    asked_of,
+    classifier_prompt,
     model_of,
     read_score,
 )
@@ -48,19 +48,19 @@ _SCHEMA = {
 }
 
 
-async def classified(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+async def classify(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
     """Return what free text decides by a model's judgement, or why it decides nothing."""
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
         system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
     expected = f"answer with {options_text(interaction.options)}"
-    outcome = await work.metered.turn(f"classify.{answered.k}", request)
+    outcome = await work.metered_node.turn(f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
-        if outcome.error.code in NOBODY:
+        if outcome.error.code in NO_MODEL:
             return Unfit((f"it is free text, and there is no model to classify it; {expected}",))
         return Unfit((f"it is free text and uncertain, since classifying it failed: {outcome.error}; {expected}",))
     score = read_score(outcome.value)

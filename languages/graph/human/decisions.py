@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from callboard.bus.answer_schemas import choice
-from callboard.languages.graph.coercion import coerced
+from callboard.languages.graph.coercion import coerce
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
@@ -49,7 +49,7 @@ def read(interaction: Interaction, response: JSON) -> Reading:
     """Read an answer: ``response`` has all its members."""
     match interaction.type:
         case "input":
-            return _filled_in(interaction, response)
+            return _check_form(interaction, response)
         case "selection":
             return _select_option(interaction, response)
         case _:
@@ -83,7 +83,7 @@ def label_of_option(options: Sequence[JSON], text: str) -> str | None:
 # -- the types of questions --------------------------------------------------------------------------------------------
 
 
-def _filled_in(interaction: Interaction, response: JSON) -> Reading:
+def _check_form(interaction: Interaction, response: JSON) -> Reading:
     schema = schema_of(interaction)
     wrong = violations(schema, response) if isinstance(schema, dict) else []
     required = interaction.request_data.get("required_fields")
@@ -139,7 +139,7 @@ def _read_stated(response: JSON) -> Decided | Unfit | None:
         return Decided(CONFIRMED if response else REJECTED)
     if not isinstance(response, Mapping):
         return None
-    approved = coerced(response.get("approved"), "boolean")
+    approved = coerce(response.get("approved"), "boolean")
     action = response.get("action")
     acted = {"confirms": CONFIRMED, "rejects": REJECTED}.get(_word(_normal(action)) if isinstance(action, str) else "")
     if approved is None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from callboard.bus.effects import Failure
 from callboard.bus.paths import interaction_id
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.human.classification import classified
+from callboard.languages.graph.human.classification import classify
 from callboard.languages.graph.human.decisions import Decided, FreeText, Unfit, label_of_default, read
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
@@ -60,7 +60,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     due = after(asked_at, interaction.timeout_s)
     key = node.key("ask")
     async with node.question("ask", _question(interaction, due)) as question:
-        beside = [stage.spawn(one) for one in _beside(work, interaction, asked_at, key)]
+        beside = [stage.spawn(one) for one in _open_activities(work, interaction, asked_at, key)]
         raced = await stage.within(due, _answer(work, interaction, question, asked_at), node=node, slot="expiry")
         answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
         if answered is None:
@@ -75,7 +75,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
     if answered is None:
         return _handle_expiry(work, interaction, id, asked_at)
-    return _outputs(work, interaction, label, answered.user_response, _whole(answered), id, asked_at)
+    return _outputs(work, interaction, label, answered.user_response, _all_members(answered), id, asked_at)
 
 
 def _question(interaction: Interaction, due: Instant) -> Ask:
@@ -95,12 +95,12 @@ async def _answer(work: Work, interaction: Interaction, question: Question, aske
     """Wait for an answer that counts, and return it with its label; of the others it is said why they do not."""
     if work.rules < EXACT_ANSWERS:
         answered = await _relevant_answer(work, interaction, question, asked_at)
-        return answered, label_of(interaction, _whole(answered))
+        return answered, label_of(interaction, _all_members(answered))
     while True:
         answered = await question.answer()
-        found = read(interaction, _whole(answered))
+        found = read(interaction, _all_members(answered))
         if isinstance(found, FreeText):
-            found = await classified(work, interaction, answered, asked_at)
+            found = await classify(work, interaction, answered, asked_at)
         if isinstance(found, Decided):
             return answered, found.label
         reasons = found.reasons if isinstance(found, Unfit) else ()
@@ -122,7 +122,7 @@ async def _relevant_answer(work: Work, interaction: Interaction, question: Quest
             question.not_understood(f"answer {answered.k} is uncertain and left for review ({score:.2f})")
 
 
-def _whole(answered: Answered) -> JSON:
+def _all_members(answered: Answered) -> JSON:
     """The answer's members: of the response, and of what its channel says beside."""
     response, data = answered.user_response, answered.response_data
     if isinstance(data, dict) and (response is None or isinstance(response, dict)):
@@ -133,7 +133,9 @@ def _whole(answered: Answered) -> JSON:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _beside(work: Work, interaction: Interaction, asked_at: Instant, key: str) -> Iterator[Coroutine[Any, Any, None]]:
+def _open_activities(
+    work: Work, interaction: Interaction, asked_at: Instant, key: str
+) -> Iterator[Coroutine[Any, Any, None]]:
     """What continues while the question is open."""
     due = after(asked_at, interaction.timeout_s)
     yield _send(work, interaction, "request", "request", interaction.message, due, key)

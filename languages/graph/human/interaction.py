@@ -164,8 +164,8 @@ def _message(work: Work) -> str:
     given = next((name for name in _MESSAGES if work.spec.configurations.get(name)), None)
     written = work.setting(given) if given else work.setting(*_MESSAGES)
     variables = work.setting("template_variables")
-    names: dict[str, Any] = work.rendered(variables) if isinstance(variables, dict) else {}
-    told = text_of(work.rendered_with(written, {**_content(work), **names}))
+    names: dict[str, Any] = work.render(variables) if isinstance(variables, dict) else {}
+    told = text_of(work.render_with(written, {**_content(work), **names}))
     return told or work.text("title", "review_title", "email_subject") or "Please respond."
 
 
@@ -211,7 +211,7 @@ def _channel_config(work: Work) -> dict[str, JSON]:
         # Whatever table the subtype has, and whether it has one.
         own |= {name: work.spec.configurations[name] for name in TOKENS if name in work.spec.configurations}
     given = work.setting("channel_config")
-    found = work.rendered({**own, **(given if isinstance(given, dict) else {})})
+    found = work.render({**own, **(given if isinstance(given, dict) else {})})
     for name in _MESSAGES:
         found.pop(name, None)
     if work.rules >= OWN_TOKENS:
@@ -226,7 +226,7 @@ def _responses(work: Work) -> dict[str, str]:
     for name in ("confirmation_messages", "response_messages"):
         given = work.setting(name)
         if isinstance(given, dict):
-            found |= {str(key): text_of(work.rendered_with(text, _content(work))) for key, text in given.items()}
+            found |= {str(key): text_of(work.render_with(text, _content(work))) for key, text in given.items()}
     return found
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.lib.json_types import JSON
 
@@ -36,26 +36,26 @@ def label_of(interaction: Interaction, response: JSON) -> str:
 
     To what is not an approval any answer without such a meaning is a confirmation.
     """
-    said = explicit(response) or worded(words_of(response), interaction.options)
+    said = read_explicit(response) or read_words(words_of(response), interaction.options)
     if said is None:
         return UNRELATED if interaction.type == "approval" else CONFIRMED
     return said
 
 
-def explicit(response: JSON) -> str | None:
+def read_explicit(response: JSON) -> str | None:
     """Return what an answer says without words: ``approved``, or ``action``."""
     if isinstance(response, bool):
         return CONFIRMED if response else REJECTED
     if not isinstance(response, Mapping):
         return None
-    approved = coerced(response.get("approved"), "boolean")
+    approved = coerce(response.get("approved"), "boolean")
     if approved is not None and approved is not UNFIT:
         return CONFIRMED if approved else REJECTED
     action = response.get("action")
     return _ACTIONS.get(action.strip().lower()) if isinstance(action, str) else None
 
 
-def worded(text: str, options: list[JSON]) -> str | None:
+def read_words(text: str, options: list[JSON]) -> str | None:
     """Return what words say, negatives first; one of two options that were offered says the first or the second."""
     offered = [str(option).strip().casefold() for option in options if isinstance(option, str)]
     if len(offered) == 2 and text.strip().casefold() in offered:

@@ -11,7 +11,7 @@ from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
 from callboard.languages.agent import json_in
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.labels import explicit, worded, words_of
+from callboard.languages.graph.human.labels import read_explicit, read_words, words_of
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import Work, number
 from callboard.languages.language import Answered, Failed, Instant
@@ -31,7 +31,7 @@ API = "api"
 
 FACTORS = ("content", "expected_pattern", "channel", "user", "timing", "quality", "thread", "keywords")
 
-NOBODY = frozenset({"model.unknown", "model.auth", "model.unscripted"})
+NO_MODEL = frozenset({"model.unknown", "model.auth", "model.unscripted"})
 """Failures of a turn that say that there is no model to ask."""
 
 _WORDS = {"relevant": 1.0, "filtered": 0.0, "irrelevant": 0.0, "unrelated": 0.0, "spam": 0.0, "uncertain": UNCERTAIN}
@@ -58,16 +58,16 @@ _SCHEMA = {
 
 async def relevance(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
     """Return how much an answer belongs to a question."""
-    if answered.channel == API or (answered.channel is None and _clear(interaction, answered.user_response)):
+    if answered.channel == API or (answered.channel is None and _is_clear(interaction, answered.user_response)):
         return 1.0
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
         system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
-    _slot, outcome = await patient_turn(work.metered, f"classify.{answered.k}", request)
+    _slot, outcome = await patient_turn(work.metered_node, f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
         return _score_without_model(work, interaction, answered, asked_at, outcome.error)
     score = read_score(outcome.value)
@@ -76,11 +76,11 @@ async def relevance(work: Work, interaction: Interaction, answered: Answered, as
     return score
 
 
-def _clear(interaction: Interaction, response: JSON) -> bool:
+def _is_clear(interaction: Interaction, response: JSON) -> bool:
     """Whether an answer leaves no doubt that it is one: it has members, or words that decide."""
     if interaction.type != "approval" or not isinstance(response, str):
         return True
-    return (explicit(response) or worded(words_of(response), interaction.options)) is not None
+    return (read_explicit(response) or read_words(words_of(response), interaction.options)) is not None
 
 
 def model_of(work: Work, interaction: Interaction) -> str | None:
@@ -91,7 +91,7 @@ def model_of(work: Work, interaction: Interaction) -> str | None:
     return named if ":" in named else f"openai:{named}"
 
 
-def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
+def classifier_prompt(interaction: Interaction, answered: Answered, age_s: float) -> str:
     """The prompt of a classifier about an answer."""
     return "\n".join(
         [
@@ -110,7 +110,7 @@ def _score_without_model(
     """Return what counts where no model has said anything."""
     if answered.channel is None:
         return 1.0
-    if error.code not in NOBODY:
+    if error.code not in NO_MODEL:
         return UNCERTAIN
     return rule_of_thumb(interaction, answered, seconds_between(asked_at, work.stage.now()))
 
@@ -161,7 +161,7 @@ def _content(interaction: Interaction, text: str) -> float:
     said = _words(text)
     known = _words(interaction.message)
     expected = [str(option).lower() for option in interaction.options if isinstance(option, str)]
-    decided = worded(text, interaction.options) is not None
+    decided = read_words(text, interaction.options) is not None
     matches = any(option in text.lower() for option in expected) or (decided and interaction.type == "approval")
     overlap = len(said & known) / len(said) if said else 0.0
     return 0.4 * decided + 0.4 * matches + 0.2 * overlap

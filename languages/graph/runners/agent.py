@@ -10,7 +10,7 @@ from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
 from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, TURN_PARAMETERS
-from callboard.languages.graph.tools import Served, served
+from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
 from callboard.languages.language import Failed
@@ -36,19 +36,19 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 
 async def agent(work: Work) -> Outputs:
     """AI_AGENT: a model answers the user's message, with what is attached to the node."""
-    said = await work.computed(user_message)
+    said = await work.compute(user_message)
     meter = Meter()
-    work = replace(work, spend=meter.also(work.spend))
+    work = replace(work, spend=meter.wrap(work.spend))
     attached = [work.context.graph.attached[name] for name in work.spec.attached if name in work.context.graph.attached]
     memories = [one for one in attached if one.type == "MEMORY"]
-    tools = [served(one, work.context) for one in attached if one.type == "TOOL"]
+    tools = [resolve_tools(one, work.context) for one in attached if one.type == "TOOL"]
     remembered = await recall(work, memories, said)
     async with AsyncExitStack() as stack:
         offered = await _open_tools(work, stack, tools)
-        request = await work.computed(_request, said, remembered, offered)
+        request = await work.compute(_request, said, remembered, offered)
         since = work.rules
         policy = Policy(_turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS)
-        talk = await converse(work.stage, work.metered, request, policy)
+        talk = await converse(work.stage, work.metered_node, request, policy)
     if work.rules >= LAST_CALLS:
         _warn_of_early_end(work, talk)
     made, details = _outputs(work, talk, meter.usage)
@@ -131,7 +131,7 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
             work.node.warn(UNOPENED, f"the tools of {one.node.id} cannot be had: {opened.error.message}", [one.node.id])
             continue
         stack.push_async_exit(toolbox)
-        for tool in one.offered(opened.value):
+        for tool in one.select_offered(opened.value):
             offered.setdefault(tool.name, tool)
     return list(offered.values())
 

@@ -9,7 +9,7 @@ from callboard.languages.graph.work import Outputs, Work, result
 async def condition(work: Work) -> Outputs:
     """IF: the data goes to the port ``true`` or ``false``, the other is not taken; an empty condition is false."""
     written = work.setting("condition_expression", "expression")
-    holds = await work.computed(Work.holds, written if isinstance(written, str) else "")
+    holds = await work.compute(Work.holds, written if isinstance(written, str) else "")
     payload = {"data": work.inputs.get(RESULT), "condition_result": holds}
     ports: Ports = {"true": payload if holds else None, "false": None if holds else payload}
     return Outputs(ports, {"condition_result": holds, "branch_taken": "true" if holds else "false"})
@@ -17,7 +17,7 @@ async def condition(work: Work) -> Outputs:
 
 async def split(work: Work) -> Outputs:
     """SPLIT: the data to every port whose path is truthy; else its members to the ports of their names; else on."""
-    return await work.computed(_split)
+    return await work.compute(_split)
 
 
 def _split(work: Work) -> Outputs:

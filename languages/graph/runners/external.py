@@ -13,7 +13,7 @@ that is ``{{$placeholder}}`` is left out.
 
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, requested
+from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, send_request
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
@@ -36,9 +36,9 @@ SERVICES = {
 async def external(work: Work) -> Outputs:
     """EXTERNAL_ACTION: what a service answers."""
     service = SERVICES.get(work.spec.subtype)
-    if service is None or (service == "email" and await work.computed(_url)):
+    if service is None or (service == "email" and await work.compute(_url)):
         return await _call_url(work)
-    request = await work.computed(_request, service)
+    request = await work.compute(_request, service)
     outcome = await work.node.call("service", "service", request)
     if isinstance(outcome, Failed):
         raise failed_effect(outcome.error)
@@ -52,9 +52,9 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
     configurations = {name: value for name, value in configured.items() if value is not None}
     return {
         "service": service,
-        "action": text_of(work.given("action_type")) or work.text("action_type", "action"),
+        "action": text_of(work.input_member("action_type")) or work.text("action_type", "action"),
         "configurations": {
-            name: work.rendered(value)
+            name: work.render(value)
             for name, value in configurations.items()
             if value == "" or not is_placeholder(value)
         },
@@ -66,16 +66,16 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
 
 async def _call_url(work: Work) -> Outputs:
     """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
-    arguments = await work.computed(_arguments)
+    arguments = await work.compute(_arguments)
     if not arguments["url"]:
         return await passthrough(work)
-    payload, details = await requested(work, arguments)
+    payload, details = await send_request(work, arguments)
     return Outputs(result(payload).ports, details)
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
     """Return what the ``http`` provider is asked for."""
-    headers = work.rendered(work.setting("headers"))
+    headers = work.render(work.setting("headers"))
     arguments: dict[str, JSON] = {
         "method": work.text("method").upper() or "POST",
         "url": _url(work),
@@ -94,11 +94,11 @@ def _url(work: Work) -> str:
 
 def _message(work: Work) -> dict[str, JSON]:
     """The mail: each part from the input, else from the configuration."""
-    parts = {name: work.given(name) for name in ("to", "subject", "text", "html")}
-    found = {name: work.rendered(work.setting(name)) if value is None else value for name, value in parts.items()}
+    parts = {name: work.input_member(name) for name in ("to", "subject", "text", "html")}
+    found = {name: work.render(work.setting(name)) if value is None else value for name, value in parts.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _body(work: Work) -> JSON:
-    body = work.rendered(work.setting("body", "payload"))
+    body = work.render(work.setting("body", "payload"))
     return work.inputs.get(RESULT) if body is None else body

@@ -34,12 +34,12 @@ _OF_WEBHOOK = frozenset({"headers", "body", "query_params", "method"})
 
 async def http_request(work: Work) -> Outputs:
     """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
-    arguments = await work.computed(_arguments)
+    arguments = await work.compute(_arguments)
     method = str(arguments["method"])
     if work.rules >= METHOD_BODIES and method not in _WITH_BODY and _meant_for_request(work):
         reason = f"the `body` of the input is not sent: {method} takes a body only from the configurations"
         work.node.warn(UNSENT, reason, ["body"])
-    payload, details = await requested(work, arguments)
+    payload, details = await send_request(work, arguments)
     return Outputs(result(payload).ports, details)
 
 
@@ -60,7 +60,7 @@ def _arguments(work: Work) -> dict[str, JSON]:
     method = work.text("method").upper() or "GET"
     arguments: dict[str, JSON] = {
         "method": method,
-        "url": text_of(work.rendered_with(work.setting("url", "endpoint"), work.given("url_variables"))).strip(),
+        "url": text_of(work.render_with(work.setting("url", "endpoint"), work.input_member("url_variables"))).strip(),
         "headers": _headers(work),
         "query": _query(work),
         "timeout": f"PT{max(0.001, work.number('timeout_seconds', 'timeout', otherwise=TIMEOUT_S)):.3f}S",
@@ -71,7 +71,7 @@ def _arguments(work: Work) -> dict[str, JSON]:
     return arguments
 
 
-async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
+async def send_request(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
     """Make a request; return the account of its answer, and what the node's record says of it.
 
     :raises NodeFailed: if there is no answer
@@ -82,7 +82,7 @@ async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, J
         raise failed_effect(outcome.error)
     match outcome.value:
         case {"result": {"type": "success", "value": dict(answer)}, "metadata": dict(metadata)}:
-            return await work.computed(_account, answer, metadata, arguments)
+            return await work.compute(_account, answer, metadata, arguments)
         case {"result": {"code": str(code), **envelope}}:
             raise failed_effect(Failure(code, text_of(envelope.get("message")), details=envelope.get("details")))
         case odd:
@@ -135,7 +135,7 @@ def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tu
 
 def _headers(work: Work) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for given in (work.rendered(work.setting("headers")), work.given("dynamic_headers")):
+    for given in (work.render(work.setting("headers")), work.input_member("dynamic_headers")):
         if isinstance(given, dict):
             headers |= {name.lower(): text_of(value) for name, value in given.items()}
     auth = work.setting("auth_config")
@@ -153,7 +153,7 @@ def _headers(work: Work) -> dict[str, str]:
 
 def _query(work: Work) -> dict[str, JSON]:
     query: dict[str, JSON] = {}
-    for given in (work.rendered(work.setting("query_params")), work.given("dynamic_query_params")):
+    for given in (work.render(work.setting("query_params")), work.input_member("dynamic_query_params")):
         if isinstance(given, dict):
             query |= given
     return query
@@ -161,9 +161,9 @@ def _query(work: Work) -> dict[str, JSON]:
 
 def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
     """Add what is sent; where the method's requests have a body, the input's goes before the configuration's."""
-    body = work.given("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
+    body = work.input_member("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
     if body is None:
-        body = work.rendered(work.spec.configurations.get("body"))
+        body = work.render(work.spec.configurations.get("body"))
     kind = work.setting("body_type")
     if body is None or kind == "none":
         if method in _WITH_BODY:

@@ -9,4 +9,4 @@ from callboard.languages.graph.work import AskHuman, Outcome, Work
 
 async def human(work: Work) -> Outcome:
     """HUMAN_IN_THE_LOOP: a question to a person."""
-    return AskHuman(partial(ask, work, await work.computed(interaction_of)))
+    return AskHuman(partial(ask, work, await work.compute(interaction_of)))

@@ -21,7 +21,7 @@ from callboard.languages.graph.expressions import (
 )
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
-from callboard.languages.graph.runners.sort_order import ordered
+from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.lib.json_types import JSON
 
@@ -32,7 +32,7 @@ Test = Callable[[JSON], bool]
 async def filter_items(work: Work) -> Outputs:
     """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
     items = work.items()
-    return await work.computed(_filter_items, items, await _verdicts(work, items))
+    return await work.compute(_filter_items, items, await _verdicts(work, items))
 
 
 def _filter_items(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
@@ -80,7 +80,7 @@ async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
         returned = await run_code(work.node, "filter", function, items)
         return [_check_verdict(work, one) for one in returned]
-    return await work.computed(_test_items, items)
+    return await work.compute(_test_items, items)
 
 
 def _test_items(work: Work, items: list[JSON]) -> list[bool | str]:
@@ -116,7 +116,7 @@ def _test(work: Work) -> Test:
         scope = work.scope()
         return lambda item: bool(evaluate(expression, replace(scope, local={"item": item})))
     conditions = conditions_of(work, work.setting("conditions"))
-    return lambda item: holding(work, conditions, item)
+    return lambda item: passes_conditions(work, conditions, item)
 
 
 def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
@@ -124,7 +124,7 @@ def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
     return [_condition(work, one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
+def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
     """Whether an item passes conditions, as the node's ``logical_operator`` joins them; without any it does."""
     work.budget.take(1)
     held = (one.holds(work, item) for one in conditions)
@@ -151,7 +151,7 @@ class Condition(Struct, frozen=True):
     range: "Range | None" = None
 
     def holds(self, work: Work, item: JSON) -> bool:
-        value = work.found_in(item, self.field) if self.field else item
+        value = work.find_in(item, self.field) if self.field else item
         if self.operator in ("exists", "not_exists"):
             wanted = self.wanted is not False
             return (value is not None) is (wanted if self.operator == "exists" else not wanted)
@@ -187,13 +187,13 @@ def _range(work: Work, written: dict[str, Any]) -> Range | None:
     """The range that a condition without an operator has."""
     if work.rules < INCLUSIVE_RANGES or written.get("operator"):
         return None
-    low, high = (work.rendered(written.get(name)) for name in ("min_value", "max_value"))
+    low, high = (work.render(written.get(name)) for name in ("min_value", "max_value"))
     return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)
 
 
 def _condition(work: Work, written: dict[str, Any]) -> Condition:
     folded = work.setting("case_sensitive") is False
-    wanted = work.rendered(written.get("value"))
+    wanted = work.render(written.get("value"))
     return Condition(
         field=text_of(written.get("field")),
         operator=text_of(written.get("operator") or "equals").lower(),
@@ -244,7 +244,7 @@ def _sort_items(work: Work, items: list[JSON]) -> list[JSON]:
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
     keys = [work.value_in(item, field) if field else item for item in items]
-    indices, _comparisons = ordered(work, keys, descending=work.setting("sort_order") == "desc")
+    indices, _comparisons = sort_positions(work, keys, descending=work.setting("sort_order") == "desc")
     return items if indices is None else [items[i] for i in indices]
 
 

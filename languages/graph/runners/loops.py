@@ -14,7 +14,7 @@ ROUNDS_MAX = 100_000
 
 async def loop(work: Work) -> Outputs:
     """LOOP: an item for each round on ``iteration``, a summary on ``completed`` and ``result``."""
-    return await work.computed(_run_loop)
+    return await work.compute(_run_loop)
 
 
 def _run_loop(work: Work) -> Outputs:
@@ -32,7 +32,7 @@ async def while_loop(work: Work) -> Outputs:
     """WHILE: a LOOP of that type, if it has a condition."""
     if not work.setting("loop_condition", "condition_expression"):
         return await passthrough(work)
-    return await work.computed(lambda counted: _outputs(counted, _while(counted)))
+    return await work.compute(lambda counted: _outputs(counted, _while(counted)))
 
 
 async def for_each(work: Work) -> Outputs:

@@ -20,9 +20,9 @@ OPERATIONS = {
 
 async def memory(work: Work) -> Outputs:
     """MEMORY: what a memory answers to an operation."""
-    given = text_of(work.setting("operation")) or text_of(work.given("operation"))
+    given = text_of(work.setting("operation")) or text_of(work.input_member("operation"))
     operation = given or OPERATIONS.get(work.spec.subtype, "retrieve")
-    asked = await work.computed(_request, operation)
+    asked = await work.compute(_request, operation)
     outcome = await work.node.call("memory", "memory", asked)
     if isinstance(outcome, Failed):
         raise failed_effect(outcome.error)
@@ -33,6 +33,6 @@ def _request(work: Work, operation: str) -> dict[str, JSON]:
     """Return what the memory is asked, with the templates of the node's configurations filled in."""
     spec = work.spec
     if work.rules >= MEMORY_TEMPLATES:
-        configured = {name: work.rendered(value) for name, value in spec.configurations.items()}
+        configured = {name: work.render(value) for name, value in spec.configurations.items()}
         spec = replace(spec, configurations=configured)
     return request(work, spec, operation, input=work.inputs.get(RESULT))

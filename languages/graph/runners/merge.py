@@ -11,7 +11,7 @@ from callboard.lib.json_types import JSON
 
 async def merge(work: Work) -> Outputs:
     """Concatenate what arrived, lists spread; a union may drop what has equal keys."""
-    return await work.computed(_run_merge)
+    return await work.compute(_run_merge)
 
 
 def _run_merge(work: Work) -> Outputs:

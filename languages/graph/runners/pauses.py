@@ -9,7 +9,7 @@ from callboard.lib.json_types import JSON
 
 async def delay(work: Work) -> Outcome:
     """DELAY: the data, after a while; the input may say how long."""
-    override = work.given("delay_config")
+    override = work.input_member("delay_config")
     seconds = _seconds(override if isinstance(override, dict) else {})
     if seconds is None:
         seconds = _seconds(work.spec.configurations)
@@ -41,11 +41,11 @@ async def wait(work: Work) -> Outcome:
     condition = work.setting("wait_condition")
     attempts = 1 if condition else 0
     now = work.stage.now()
-    if isinstance(condition, str) and await work.computed(_met, condition):
+    if isinstance(condition, str) and await work.compute(_is_met, condition):
         return _run_pause(work, ["completed"], now, now, attempts, met=True)
-    if (event := work.given("trigger_event")) is not None:
+    if (event := work.input_member("trigger_event")) is not None:
         return _run_pause(work, ["completed"], now, now, attempts, met=True, data=event)
-    if work.given("cancel_signal"):
+    if work.input_member("cancel_signal"):
         return _run_pause(work, ["cancelled"], now, now, attempts, cancelled=True)
     return Await(
         work.spec.id,
@@ -55,7 +55,7 @@ async def wait(work: Work) -> Outcome:
     )
 
 
-def _met(work: Work, condition: str) -> bool:
+def _is_met(work: Work, condition: str) -> bool:
     """Whether a condition holds; one that is told in words does not."""
     try:
         return work.holds(condition)
@@ -92,7 +92,7 @@ async def timeout(work: Work) -> Outcome:
     """TIMEOUT: the data, on ``completed`` if the condition holds at once, else on ``timeout`` when the time is up."""
     data = work.inputs.get(RESULT)
     condition = work.setting("condition_expression", "expression")
-    if isinstance(condition, str) and await work.computed(Work.holds, condition):
+    if isinstance(condition, str) and await work.compute(Work.holds, condition):
         port = "timeout" if work.setting("immediate_timeout") is True else "completed"
         return Outputs({port: data, RESULT: data})
     seconds = number(work.setting("timeout_seconds")) or number(work.setting("timeout_ms")) / 1000

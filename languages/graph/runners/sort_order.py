@@ -10,17 +10,17 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 
 async def sort(work: Work) -> Outputs:
     """Sort items by a field, stably; what has no common order is left as it is."""
-    return await work.computed(_run_sort)
+    return await work.compute(_run_sort)
 
 
 def _run_sort(work: Work) -> Outputs:
     items = work.items()
-    override = work.given("sort_override")
+    override = work.input_member("sort_override")
     wanted = override if isinstance(override, dict) else {}
     field = wanted.get("sort_field") or wanted.get("field") or work.setting("sort_field")
     order = wanted.get("order") or wanted.get("direction") or work.setting("order")
     keys = [work.value_in(item, field) if isinstance(field, str) and field else item for item in items]
-    indices, comparisons = ordered(work, keys, descending=order == "desc")
+    indices, comparisons = sort_positions(work, keys, descending=order == "desc")
     sortable = indices is not None
     if indices is None:
         indices = list(range(len(items)))
@@ -33,7 +33,7 @@ def _run_sort(work: Work) -> Outputs:
     return result({"sorted_data": [items[i] for i in indices], "sort_stats": stats, "original_indices": indices})
 
 
-def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
+def sort_positions(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
     """Return the positions of keys in their order, and how many comparisons it took; None if they have none.
 
     Those of keys that are null come last, whichever way it goes.
@@ -46,11 +46,11 @@ def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int
     comparisons, budget = 0, work.budget
     budget.take(len(keys))
 
-    def compared(one: int, two: int) -> int:
+    def compare(one: int, two: int) -> int:
         nonlocal comparisons
         comparisons += 1
         budget.take(1 if numbers else 1 + min(len(keys[one]), len(keys[two])) // CHARS_PER_STEP)
         return (keys[one] > keys[two]) - (keys[one] < keys[two])
 
-    indices = sorted(present, key=cmp_to_key(compared), reverse=descending)
+    indices = sorted(present, key=cmp_to_key(compare), reverse=descending)
     return [*indices, *last], comparisons

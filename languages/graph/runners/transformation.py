@@ -7,10 +7,10 @@ from typing import Any
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.code import run_code
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import text_of, written
-from callboard.languages.graph.runners.item_filter import conditions_of, holding
-from callboard.languages.graph.runners.sort_order import ordered
-from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.expressions import text_of, write_value
+from callboard.languages.graph.runners.item_filter import conditions_of, passes_conditions
+from callboard.languages.graph.runners.sort_order import sort_positions
+from callboard.languages.graph.templates import render
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, number, result
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -27,11 +27,11 @@ async def transform(work: Work) -> Outputs:
     items = work.items()
     listed = isinstance(whole, list) or (isinstance(whole, dict) and isinstance(whole.get("data"), list))
     if type is not None:
-        made = await work.computed(_each, _TYPES.get(operation, _leave_unchanged), items)
+        made = await work.compute(_each, _TYPES.get(operation, _leave_unchanged), items)
     elif operation == "custom" or (operation == "map" and not _mapping(work) and _script(work)):
         made = await _custom(work, items)
     else:
-        made = await work.computed(_OPERATIONS.get(operation, _all), items)
+        made = await work.compute(_OPERATIONS.get(operation, _copy_items), items)
     single = not listed and len(made) == 1 and operation not in _GATHERING
     payload = {
         "transformed_data": made[0] if single else made,
@@ -73,7 +73,7 @@ def _pick_members(work: Work, item: JSON) -> JSON:
 
 
 def _fill_template(work: Work, item: JSON) -> JSON:
-    return rendered(work.setting("template_map") or {}, work.scope(item, item=item))
+    return render(work.setting("template_map") or {}, work.scope(item, item=item))
 
 
 def _leave_unchanged(_work: Work, item: JSON) -> JSON:
@@ -96,7 +96,7 @@ _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
 # -- by operation ------------------------------------------------------------------------------------------------------
 
 
-def _all(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _copy_items(_work: Work, items: Sequence[JSON]) -> list[JSON]:
     return list(items)
 
 
@@ -106,14 +106,14 @@ def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
 
 def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:
     conditions = conditions_of(work, work.setting("filter_conditions"))
-    return [item for item in items if holding(work, conditions, item)]
+    return [item for item in items if passes_conditions(work, conditions, item)]
 
 
 def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
     config = work.setting("sort_config")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
     keys = [_at(work, item, text_of(wanted.get("field"))) for item in items]
-    indices, _comparisons = ordered(work, keys, descending=wanted.get("direction") == "desc")
+    indices, _comparisons = sort_positions(work, keys, descending=wanted.get("direction") == "desc")
     return list(items) if indices is None else [items[i] for i in indices]
 
 
@@ -147,12 +147,12 @@ def _aggregate(work: Work, items: Sequence[JSON]) -> list[JSON]:
     given = work.setting("aggregation_functions")
     wanted: dict[str, Any] = given if isinstance(given, dict) else {}
     return [
-        {**key, **{target: _aggregated(work, members, target, how) for target, how in wanted.items()}}
+        {**key, **{target: _apply_aggregation(work, members, target, how) for target, how in wanted.items()}}
         for key, members in _groups(work, items)
     ]
 
 
-def _aggregated(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
+def _apply_aggregation(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
     """Apply a function, ``sum`` or ``{function, field}``, to a field, which is the target unless it is named."""
     named: dict[str, Any] = how if isinstance(how, dict) else {"function": how}
     values = [_at(work, item, text_of(named.get("field") or target)) for item in members]
@@ -277,7 +277,7 @@ def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
     for item in items:
         key = _at(work, item, index) if index else None
         row = rows.setdefault(_key(work, key), {index: key} if index else {})
-        row[written(_at(work, item, columns), work.budget)] = _at(work, item, values)
+        row[write_value(_at(work, item, columns), work.budget)] = _at(work, item, values)
     return list(rows.values())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.graph.language import LANGUAGE
-from callboard.languages.graph.triggers import begun
+from callboard.languages.graph.triggers import match_triggers
 from callboard.languages.language import Definition
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.surfaces.cli import exits
@@ -30,7 +30,7 @@ def trigger(subtype: str, id: str = "t", **configurations: Any) -> dict[str, Any
 def made_by(*triggers: dict[str, Any], received: Received, named: str | None = None) -> list[Begun | PassedOver]:
     parsed = LANGUAGE.parse(json.dumps(document(*triggers)))
     assert isinstance(parsed, Definition), parsed
-    return begun(parsed.document, received, named)
+    return match_triggers(parsed.document, received, named)
 
 
 def data_of(*triggers: dict[str, Any], **received: Any) -> dict[str, Any]:
