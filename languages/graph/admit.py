@@ -1,12 +1,12 @@
-"""A start is checked against a graph: who starts it, where, and how."""
+"""The admission of a start: who starts a graph, at which node, and with which options."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from callboard.bus.commands import Scheduled, StartRun
-from callboard.bus.events import Problem
-from callboard.languages.graph.outline import outline
+from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
+from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.runners.agent import OF_TRIGGER
 from callboard.languages.graph.tools import referenced_variables
@@ -163,3 +163,14 @@ def _trigger(graph: Graph, start: StartRun, options: Options, trigger: Trigger) 
 def _scripted_tools(start: StartRun) -> list[str]:
     tools = (start.script or {}).get("tools")
     return sorted(tools) if isinstance(tools, dict) else []
+
+
+def outline(graph: Graph) -> Outline:
+    """Return the shape of a graph."""
+    return Outline(
+        nodes=[OutlineNode(node.id, node.name, node.type, node.subtype) for node in graph.nodes.values()],
+        edges=[
+            OutlineEdge(wire.source, wire.target, None if wire.output_key == RESULT else wire.output_key)
+            for wire in graph.wires
+        ],
+    )

@@ -1,15 +1,16 @@
-"""A graph's text becomes a definition, or the list of everything that is wrong with it."""
+"""Read the text of a graph: the result is a definition, or all problems of the text."""
+
+from typing import Any
 
 from pydantic import ValidationError
 
 from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
-from callboard.languages.graph.first_version import problem_of_first_version
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
 from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations
 from callboard.languages.language import Definition
-from callboard.languages.problems import Tree, from_pydantic, kind_of
+from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read
 from callboard.lib.canonical_json import canonical
 
@@ -25,7 +26,7 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
     if not isinstance(tree.value, dict):
         message = f"expected a graph object, got {kind_of(tree.value)}"
         return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
-    if (first_version := problem_of_first_version(tree)) is not None:
+    if (first_version := _find_first_version(tree)) is not None:
         return [first_version]
     problems = check_beyond_shape(tree)
     try:
@@ -77,3 +78,37 @@ def _node(node: Node) -> GraphNode:
         attached=tuple(dict.fromkeys(node.attached_nodes)),
         given=node.configurations,
     )
+
+
+FIRST_VERSION = "V1_DEFINITION"
+
+_SUFFIX = "_NODE"
+"""How the types of nodes end in V1."""
+
+
+def _find_first_version(tree: Tree) -> Problem | None:
+    """Return the one problem of a V1 definition; None if it is none. ``tree`` holds an object."""
+    document: dict[str, Any] = tree.value
+    listed = document.get("nodes")
+    nodes = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    typed = next((one for one in enumerate(nodes) if str(one[1].get("type", "")).endswith(_SUFFIX)), None)
+    connections = document.get("connections")
+    mapped = isinstance(connections, dict) and bool(connections)
+    if typed is None and not mapped:
+        return None
+    changes: list[str] = []
+    where: Location = ("connections",)
+    if "metadata" not in document:
+        changes.append("put `id` and `name` into `metadata`")
+    if typed is not None:
+        index, node = typed
+        where = ("nodes", index, "type")
+        changes.append(
+            f"write the type {node['type'].removesuffix(_SUFFIX)} for {node['type']}, likewise for all nodes"
+        )
+    if any("parameters" in node and "configurations" not in node for node in nodes):
+        changes.append("rename `parameters` of nodes to `configurations`")
+    if mapped:
+        changes.append("make `connections` a list of {from_node, to_node, output_key}")
+    message = f"this is a V1 definition, and only V2 is read: {'; '.join(changes)}"
+    return tree.problem(FIRST_VERSION, message, where, expected="a V2 definition")

@@ -1,13 +1,52 @@
-"""Triggers of graphs: whether one begins an execution with what came in, and the data that it begins with."""
+"""Triggers of graphs: which of them accept requests, whether a request starts a run, and the data of that run."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from callboard.languages.graph.topology import Graph, GraphNode
-from callboard.languages.triggers import Begun, PassedOver, Received
+from callboard.languages.triggers import Begun, Entrance, PassedOver, Proof, Received
 from callboard.lib.json_types import JSON
+
+# -- entrances ---------------------------------------------------------------------------------------------------------
+
+
+_PROOFS: Mapping[str, Proof] = {
+    "none": "none",
+    "header_token": "header",
+    "query_param": "query",
+    "signature": "signature",
+}
+"""By the ``authentication`` of a webhook."""
+
+
+def entrances(graph: Graph) -> list[Entrance]:
+    """Return the entrances of the triggers that a run begins with."""
+    found = (graph.nodes[name] for name in graph.starts())
+    return [_OPENED[node.subtype](node) for node in found if node.type == "TRIGGER" and node.subtype in _OPENED]
+
+
+def _webhook_entrance(node: GraphNode) -> Entrance:
+    # What is not a mode of authentication is taken for the strictest one.
+    proof = _PROOFS.get(str(node.setting("authentication")), "signature")
+    methods = node.setting("allowed_methods")
+    named = tuple(str(one).upper() for one in methods) if isinstance(methods, list) else ()
+    wanted = node.setting("response_format")
+    answer: Literal["json", "text", "html"] = "text" if wanted == "text" else "html" if wanted == "html" else "json"
+    return Entrance(node.id, proof, str(node.setting("webhook_path") or ""), named or ("POST",), answer)
+
+
+_OPENED: Mapping[str, Callable[[GraphNode], Entrance]] = {
+    "WEBHOOK": _webhook_entrance,
+    "GITHUB": lambda node: Entrance(node.id, "github"),
+    "SLACK": lambda node: Entrance(node.id, "slack"),
+    "EMAIL": lambda node: Entrance(node.id, "token"),
+}
+
+
+# -- starting runs -----------------------------------------------------------------------------------------------------
+
 
 _BRANCH = "refs/heads/"
 _ANY = ("", "*", "{{$placeholder}}")

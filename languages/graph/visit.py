@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from callboard.bus.effects import Failure
 from callboard.languages.computation import computed
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
-from callboard.languages.graph.conversion import convert
 from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
 from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
+from callboard.languages.graph.runners.code import convert
 from callboard.languages.graph.times import after
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number

@@ -15,13 +15,12 @@ from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
-from callboard.languages.playbook.connection_needs import borrowed_variables
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
 from callboard.languages.playbook.given import check_overrides, inputs
 from callboard.languages.playbook.near_misses import near_connections, near_misses
-from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.options import Options, borrowed_variables
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.rules import LATEST
 from callboard.languages.playbook.state import State

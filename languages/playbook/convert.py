@@ -1,5 +1,6 @@
-"""Between the two forms of a playbook: markdown, and the JSON of the specification's vectors. Nothing gets lost."""
+"""The two forms of a playbook, markdown and the JSON of the specification's vectors: conversion and parse results."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -77,3 +78,27 @@ def _difference(one: Any, other: Any, at: Location) -> Location | None:
             return next((found for found in places if found is not None), None)
         case _:
             return None if one == other else at
+
+
+# -- parse results -----------------------------------------------------------------------------------------------------
+
+
+def report(source: str, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return a parse result. ``problems`` are all that were found: those of a start are errors too.
+
+    Of the warnings it has those of the specification, and no advice.
+    """
+    parsed = parse(source)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    return {
+        "valid": parsed.playbook is not None and not errors,
+        "definition": to_vector_form(parsed.playbook) if parsed.playbook is not None else None,
+        "warnings": [_to_object(problem) for problem in parsed.warnings],
+        "errors": [_to_object(problem) for problem in errors],
+    }
+
+
+def _to_object(problem: Problem) -> dict[str, Any]:
+    place = f"{problem.where}: " if problem.where else ""
+    line = {"line": problem.line} if problem.line else {}
+    return {**line, "message": f"{place}{problem.message}"}

@@ -1,6 +1,6 @@
-"""The playbook interpreter: one step after the other, each a fresh call with what the steps before it came to.
+"""The playbook interpreter: runs the steps one by one, each as a new model call that sees the results of earlier steps.
 
-A step that fails ends the run; so does one that no one answers in time, and then the run has expired.
+A step that fails ends the run. The run expires if a question, a call or a breakpoint waits for too long.
 """
 
 import datetime as dt
@@ -13,9 +13,8 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
 from callboard.languages.playbook.admit import plan_options
-from callboard.languages.playbook.branch_choice import branch_of
 from callboard.languages.playbook.context import Entry
-from callboard.languages.playbook.document import ARTIFACT_TYPES, Playbook, Step
+from callboard.languages.playbook.document import ARTIFACT_TYPES, Branch, Condition, Playbook, Step
 from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
@@ -94,7 +93,7 @@ class _Run:
             return await visit.carry_out()
         if lapsed := await visit.ask():
             return lapsed
-        taken = branch_of(step, self._names)
+        taken = _choose_branch(step, self._names)
         if taken is None:
             return Skipped()
         place, branch = taken
@@ -193,3 +192,22 @@ def _step_failed(broken: Broken) -> Failure:
 
 def _expiry_failure(message: str) -> Failure:
     return Failure("playbook.expired", message, type="timeout")
+
+
+def _choose_branch(step: Step, names: Names) -> tuple[int, Branch] | None:
+    """Return the first branch whose condition holds, else the one without a condition, with its place; None for none.
+
+    Texts are compared as they are; a name that nothing has is the empty text.
+    """
+    otherwise: tuple[int, Branch] | None = None
+    for place, branch in enumerate(step.branches):
+        if branch.condition is None:
+            otherwise = otherwise or (place, branch)
+        elif _holds(branch.condition, names):
+            return place, branch
+    return otherwise
+
+
+def _holds(condition: Condition, names: Names) -> bool:
+    equal = (names.find(condition.variable) or "") == condition.value
+    return equal if condition.operator == "==" else not equal

@@ -1,6 +1,8 @@
-"""What a start may say about how a playbook runs."""
+"""The options of a start: how a playbook runs."""
 
 import math
+import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,7 +12,6 @@ from pydantic_core import PydanticCustomError
 from callboard.bus.effects import ToolSource
 from callboard.bus.model_parameters import NAMES, given_parameters
 from callboard.languages.playbook.document import Part
-from callboard.languages.playbook.durations import seconds_of
 from callboard.languages.problems import kind_of
 from callboard.lib.json_types import JSON
 
@@ -23,7 +24,27 @@ MAX_TOKENS = 16_384
 """How long a model's answer may be, in tokens, if its start does not say."""
 
 CALLER = "caller"
-"""Instead of a tool source: whoever started the run, or anyone else, answers its calls."""
+"""Given instead of a tool source: callers answer the calls of the connection's tools by commands to the run."""
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+_ISO = re.compile(
+    r"P(?=[\dT])(?:(\d+(?:\.\d+)?)W)?(?:(\d+(?:\.\d+)?)D)?"
+    r"(?:T(?=\d)(?:(\d+(?:\.\d+)?)H)?(?:(\d+(?:\.\d+)?)M)?(?:(\d+(?:\.\d+)?)S)?)?",
+    re.ASCII,
+)
+"""An ISO 8601 duration in weeks, days, hours, minutes and seconds; months and years have no fixed length."""
+
+_SECONDS = (7 * 86_400, 86_400, 3_600, 60, 1)
+"""The length of each group of `_ISO`, in seconds."""
+
+
+def seconds_of(written: str) -> float | None:
+    """Return the length of an ISO 8601 duration in seconds; None if the text is not such a duration."""
+    match = _ISO.fullmatch(written)
+    if match is None:
+        return None
+    return sum(float(number) * unit for number, unit in zip(match.groups(), _SECONDS, strict=True) if number)
 
 
 def complaint(message: str, expected: str) -> PydanticCustomError:
@@ -105,3 +126,29 @@ class Options(Part):
         """Return who serves a connection; None if no one was named."""
         found = self.connections.get(connection)
         return found if found is None or found == CALLER else msgspec.convert(found, ToolSource)
+
+
+def borrowed_variables(connections: dict[str, JSON]) -> list[str]:
+    """Return the names of the worker's environment variables that connections use, each once, sorted.
+
+    A start refers to them by name, so the log never holds their values.
+    """
+    return sorted({name for source in connections.values() for name in _borrowed_by(source)})
+
+
+def _borrowed_by(source: JSON) -> Iterator[str]:
+    match source:
+        case {"type": "python", "config": dict(config)}:
+            yield from _references(config)
+        case {"type": "mcp", **rest}:
+            env, headers = rest.get("env"), rest.get("headers")
+            yield from (name for name in (env.values() if isinstance(env, dict) else ()) if isinstance(name, str))
+            yield from _references(headers if isinstance(headers, dict) else {})
+        case _:
+            pass
+
+
+def _references(texts: dict[str, JSON]) -> Iterator[str]:
+    for text in texts.values():
+        if isinstance(text, str):
+            yield from _REFERENCE.findall(text)

@@ -1,6 +1,7 @@
-"""A playbook's text becomes a playbook, or the list of everything that keeps it from being one."""
+"""Read the text of a playbook: the result is a playbook, or all errors of the text."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -8,9 +9,8 @@ from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
 from callboard.languages.playbook.branches import branches, split
 from callboard.languages.playbook.directives import CUT, Directives, content
-from callboard.languages.playbook.document import ARTIFACT_TYPES, Input, Playbook, Step
-from callboard.languages.playbook.inputs import read_inputs
-from callboard.languages.playbook.patterns import ARTIFACT_TYPE, PLACEHOLDER
+from callboard.languages.playbook.document import ARTIFACT_TYPES, TYPES, Input, Playbook, Step
+from callboard.languages.playbook.patterns import ARTIFACT_TYPE, INPUT, PLACEHOLDER
 from callboard.languages.playbook.sections import Line, Section, Sections, join_lines, sections
 
 
@@ -74,7 +74,7 @@ def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
     inputs: list[Input] = []
     problems: list[Problem] = []
     for section in found.of("inputs"):
-        inputs, wrong = read_inputs(section.body)
+        inputs, wrong = _read_inputs(section.body)
         problems += wrong
     return inputs, problems
 
@@ -150,3 +150,32 @@ class _Steps:
         if name in self._inputs:
             return "input"
         return "step_output" if name in self._outputs else None
+
+
+def _read_inputs(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
+    """Read the lines of a section of inputs; return what they declare, and what is wrong or odd with them."""
+    inputs: dict[str, Input] = {}
+    found: list[Problem] = []
+    for line in body:
+        text = line.text.strip()
+        if not text.startswith(("-", "*")):
+            continue
+        match = INPUT.fullmatch(text)
+        if match is None:
+            found.append(findings.malformed_input(text, line.number))
+        elif match[1] in inputs:
+            found.append(findings.duplicate_input(match[1], line.number))
+        else:
+            inputs[match[1]] = _input(match[1], match[2], match[3] or "", line.number)
+    return list(inputs.values()), found
+
+
+def _input(name: str, spec: str, description: str, line: int) -> Input:
+    """Read a type specification: a type, and after the first colon the options of an enum or else the default."""
+    word, _, value = spec.partition(":")
+    kind = TYPES.get(word.strip().lower(), "string")
+    common: dict[str, Any] = {"name": name, "description": description.strip(), "line": line}
+    if kind == "enum":
+        return Input(type=kind, options=[option for one in value.split(",") if (option := one.strip())], **common)
+    default = value.strip()
+    return Input(type="string" if kind == "json" else kind, default=default, required=not default, **common)

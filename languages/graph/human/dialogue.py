@@ -1,6 +1,7 @@
-"""Asking a person: the message, the answers until one counts, the warning, and what happens when the time is up."""
+"""The dialogue of HUMAN_IN_THE_LOOP: the message, the answers until one counts, the warning, and the timeout."""
 
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from callboard.bus.effects import Failure
@@ -9,12 +10,12 @@ from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.human.classification import classify
 from callboard.languages.graph.human.decisions import Decided, FreeText, Unfit, label_of_default, read
 from callboard.languages.graph.human.forms import schema_of
-from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.interaction import Interaction, interaction_of
 from callboard.languages.graph.human.labels import TIMEOUT, label_of
 from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
 from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms
-from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.languages.graph.work import AskHuman, NodeFailed, Outcome, Outputs, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
 from callboard.lib.json_types import JSON
 
@@ -220,3 +221,8 @@ def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Inst
 
 def _details(interaction: Interaction, response: JSON, asked_at: Instant) -> dict[str, JSON]:
     return {"user_prompt": interaction.message, "user_response": response, "waiting_since": ms(asked_at)}
+
+
+async def human(work: Work) -> Outcome:
+    """HUMAN_IN_THE_LOOP: a question to a person."""
+    return AskHuman(partial(ask, work, await work.compute(interaction_of)))

@@ -1,9 +1,13 @@
-"""Runners that choose ways: IF and SPLIT."""
+"""Runners that split and join the way of the data: IF, SPLIT and MERGE."""
 
+from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import step_into
 from callboard.languages.graph.output_shape import Ports
+from callboard.languages.graph.rules import INCLUSIVE_RANGES
 from callboard.languages.graph.work import Outputs, Work, result
+from callboard.lib.canonical_json import canonical
+from callboard.lib.json_types import JSON
 
 
 async def condition(work: Work) -> Outputs:
@@ -32,3 +36,44 @@ def _split(work: Work) -> Outputs:
         found = {key: step_into(data, key, work.budget) for key in keys if isinstance(key, str)}
         ports = {key: value for key, value in found.items() if value is not None}
     return Outputs(ports) if ports else result(data)
+
+
+async def merge(work: Work) -> Outputs:
+    """Concatenate what arrived, lists spread; a union may drop what has equal keys."""
+    return await work.compute(_run_merge)
+
+
+def _run_merge(work: Work) -> Outputs:
+    merged: list[JSON] = []
+    for value in work.arrivals:
+        merged += value if isinstance(value, list) else [value]
+    kept = merged
+    if work.setting("merge_strategy") == "union":
+        kept = _distinct(merged, str(work.setting("handle_duplicates")), work.text("merge_key"), work.budget)
+    mapping = [{"source": RESULT, "range": [0, len(kept) - 1]}] if kept else []
+    if work.rules < INCLUSIVE_RANGES and merged:
+        mapping = [{"source": RESULT, "range": [0, len(merged)]}]
+    stats = {
+        "total_inputs": len(work.arrivals),
+        "items_merged": len(kept),
+        "duplicates_removed": len(merged) - len(kept),
+        "merge_time_ms": 0,
+    }
+    return result({"merged_data": kept, "merge_stats": stats, "source_mapping": mapping})
+
+
+def _distinct(items: list[JSON], handling: str, key: str, budget: Budget) -> list[JSON]:
+    """Keep the first, or the last, of equal items where that is asked for, in the order of those that stay."""
+    if handling not in ("remove_duplicates", "keep_first", "keep_last"):
+        return items
+    kept: dict[bytes, JSON] = {}
+    for item in reversed(items) if handling == "keep_last" else items:
+        kept.setdefault(_identity(item, key, budget), item)
+    return list(reversed(kept.values())) if handling == "keep_last" else list(kept.values())
+
+
+def _identity(item: JSON, key: str, budget: Budget) -> bytes:
+    named = step_into(item, key, budget) if key and isinstance(item, dict) else None
+    made = canonical(["item", item] if named is None else ["key", named])
+    budget.take_text(len(made))
+    return made

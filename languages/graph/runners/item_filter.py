@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.languages.graph.budget import Budget
-from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import (
     ExpressionInvalid,
     among,
@@ -21,6 +20,7 @@ from callboard.languages.graph.expressions import (
 )
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
+from callboard.languages.graph.runners.code import Returned, run_code
 from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.lib.json_types import JSON

@@ -5,9 +5,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 from callboard.languages.graph.budget import Budget
-from callboard.languages.graph.code import run_code
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of, write_value
+from callboard.languages.graph.runners.code import run_code
 from callboard.languages.graph.runners.item_filter import conditions_of, passes_conditions
 from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.templates import render

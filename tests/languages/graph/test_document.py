@@ -311,7 +311,7 @@ def test_skipping_the_validation_of_triggers_has_no_effect() -> None:
 
 
 def test_the_outline_has_the_graph() -> None:
-    from callboard.languages.graph.outline import outline
+    from callboard.languages.graph.admit import outline
 
     found = outline(parsed(graph([webhook(), condition("i", "true"), step("a")], "t -> i", "i.true -> a")).document)
     assert [(one.id, one.type, one.subtype) for one in found.nodes] == [

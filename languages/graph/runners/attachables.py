@@ -1,6 +1,11 @@
-"""The runner of TOOL nodes that are in the graph themselves: one call of one tool."""
+"""Runners of TOOL and MEMORY nodes that are wired into the graph instead of attached to an agent."""
 
+from msgspec.structs import replace
+
+from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
+from callboard.languages.graph.memory import request
+from callboard.languages.graph.rules import MEMORY_TEMPLATES
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.tools import resolve_tools
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, failed_effect, result
@@ -10,7 +15,7 @@ from callboard.lib.json_types import JSON
 
 async def tool(work: Work) -> Outputs:
     """TOOL: a tool's result; what the tool itself refuses is ``success: false``."""
-    name, arguments = await work.compute(_call)
+    name, arguments = await work.compute(_tool_call)
     start = work.stage.now()
     async with work.node.toolbox(resolve_tools(work.spec, work.context).sources) as opened:
         if isinstance(opened, Failed):
@@ -27,7 +32,7 @@ async def tool(work: Work) -> Outputs:
     return result(payload, tool_name=name, tool_parameters=arguments, tool_result=payload["result"])
 
 
-def _call(work: Work) -> tuple[str, JSON]:
+def _tool_call(work: Work) -> tuple[str, JSON]:
     """Return the tool's name and its arguments.
 
     :raises NodeFailed: if no tool is named
@@ -41,3 +46,31 @@ def _call(work: Work) -> tuple[str, JSON]:
     if arguments is None:
         arguments = work.render(work.setting("function_args", "args")) or {}
     return name, arguments
+
+
+OPERATIONS = {
+    "VECTOR_DATABASE": "search",
+    "KEY_VALUE_STORE": "get",
+    "CONVERSATION_BUFFER": "store",
+}
+"""What is done where neither configuration nor input say; of other subtypes ``retrieve``."""
+
+
+async def memory(work: Work) -> Outputs:
+    """MEMORY: what a memory answers to an operation."""
+    given = text_of(work.setting("operation")) or text_of(work.input_member("operation"))
+    operation = given or OPERATIONS.get(work.spec.subtype, "retrieve")
+    asked = await work.compute(_memory_request, operation)
+    outcome = await work.node.call("memory", "memory", asked)
+    if isinstance(outcome, Failed):
+        raise failed_effect(outcome.error)
+    return result(outcome.value)
+
+
+def _memory_request(work: Work, operation: str) -> dict[str, JSON]:
+    """Return what the memory is asked, with the templates of the node's configurations filled in."""
+    spec = work.spec
+    if work.rules >= MEMORY_TEMPLATES:
+        configured = {name: work.render(value) for name, value in spec.configurations.items()}
+        spec = replace(spec, configurations=configured)
+    return request(work, spec, operation, input=work.inputs.get(RESULT))
