@@ -1,4 +1,4 @@
-"""What the graph language offers to editors and to commands that read definitions: texts, triggers, node types."""
+"""The graph language for editors and for commands that read definitions: descriptions, triggers, node types."""
 
 from collections.abc import Mapping
 

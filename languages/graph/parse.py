@@ -15,7 +15,7 @@ from callboard.languages.source_text import read
 from callboard.lib.canonical_json import canonical
 
 VERSION = "1.0"
-"""The version of a workflow that does not say."""
+"""The version of a workflow that does not state one."""
 
 
 def parse(source: str) -> Definition[Graph] | list[Problem]:
@@ -40,7 +40,7 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Sort problems by where they stand in the text; errors and warnings together, as one reads."""
+    """Sort problems by their place in the text, errors and warnings together."""
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
@@ -83,11 +83,14 @@ def _node(node: Node) -> GraphNode:
 FIRST_VERSION = "V1_DEFINITION"
 
 _SUFFIX = "_NODE"
-"""How the types of nodes end in V1."""
+"""The suffix of the types of nodes in V1."""
 
 
 def _find_first_version(tree: Tree) -> Problem | None:
-    """Return the one problem of a V1 definition; None if it is none. ``tree`` holds an object."""
+    """Return the problem of a V1 definition, which says how to convert it; None if it is not V1.
+
+    ``tree`` holds an object.
+    """
     document: dict[str, Any] = tree.value
     listed = document.get("nodes")
     nodes = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []

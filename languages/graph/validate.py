@@ -1,6 +1,6 @@
-"""What is wrong with a graph beyond its shape: references, types and their configurations, attachments, cycles.
+"""The checks of a graph beyond the shape of its parts: references, types, configurations, attachments, cycles.
 
-It looks at the document as it was read, so that everything wrong is told at once, whatever else is wrong with it.
+They work on the plain value of the document, so their problems are reported together with those of its shape.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loo
 """Configurations of FLOW nodes that are expressions."""
 
 ATTACHABLE = ("TOOL", "MEMORY")
-"""What can be attached to an agent."""
+"""The types of nodes that can be attached to an agent."""
 
 
 def check_beyond_shape(tree: Tree) -> list[Problem]:
-    """Return everything that is wrong, and warnings, in no order; ``tree`` holds an object."""
+    """Return all errors and warnings, in no particular order; ``tree`` holds an object."""
     document: dict[str, Any] = tree.value
     nodes = [(("nodes", index), node) for index, node in _objects(document.get("nodes"))]
     by_id: dict[str, dict[str, Any]] = {}
@@ -42,8 +42,8 @@ def check_beyond_shape(tree: Tree) -> list[Problem]:
     for at, node in nodes:
         name = node.get("id")
         if isinstance(name, str) and name in by_id:
-            message = f"there is a node {name!r} already"
-            problems.append(tree.problem("DUPLICATE_NODE", message, (*at, "id"), expected="an id of its own"))
+            message = f"another node has the id {name!r}"
+            problems.append(tree.problem("DUPLICATE_NODE", message, (*at, "id"), expected="a unique id"))
         elif isinstance(name, str):
             by_id[name] = node
     for at, node in nodes:
@@ -71,11 +71,11 @@ def _check_type(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Prob
     if not isinstance(type, str) or not isinstance(subtype, str):
         return
     if type not in NODE_TYPES:
-        yield _unknown_name(tree, (*at, "type"), f"the type {type!r} is not known", type, NODE_TYPES)
+        yield _unknown_name(tree, (*at, "type"), f"unknown type {type!r}", type, NODE_TYPES)
     elif not is_known(type, subtype):
         known = (*node_type(type).subtypes, *node_type(type).unspecified)
         if type == "AI_AGENT":
-            message = f"{subtype!r} is no provider of models"
+            message = f"{subtype!r} is not a provider of models"
             yield tree.problem("UNKNOWN_PROVIDER", message, (*at, "subtype"), expected=f"one of {', '.join(known)}")
         else:
             yield _unknown_name(tree, (*at, "subtype"), f"{type} has no subtype {subtype!r}", subtype, known)
@@ -101,12 +101,12 @@ def _check_configuration(tree: Tree, at: Location, node: dict[str, Any], spec: N
     for key, value in configurations.items():
         field = find_field(spec, key)
         if field is not None and coerce(unwrap(value, field.type), field.type) is UNFIT:
-            message = f"{invalid}: {key} is {kind_of(unwrap(value, field.type))} that is no {field.type}"
+            message = f"{invalid}: {key} is {kind_of(unwrap(value, field.type))}, not a value of type {field.type}"
             yield tree.problem("BAD_CONFIGURATION", message, (*where, key), expected=field.type)
 
 
 def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosely: bool) -> Iterator[Problem]:
-    """Check the conditions of a node; what a WAIT waits for may be told in words, which never come true."""
+    """Check the conditions of a node. Those of a WAIT are checked ``loosely``: a condition in words never holds."""
     for key in CONDITIONS:
         written = unwrap(configurations.get(key))
         if isinstance(written, str) and written.strip():
@@ -117,7 +117,7 @@ def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosel
 
 
 def find_missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
-    """Return the required configurations that are not there; an empty one is."""
+    """Return the required configurations that are missing; an empty value is not missing."""
     if any(key in configurations for key in node_type(spec.type).instead):
         return []
     return [
@@ -128,7 +128,7 @@ def find_missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
 
 
 def find_field(spec: NodeSpec | None, key: str) -> Field | None:
-    """Return what is declared of a configuration, if anything is."""
+    """Return the declaration of a configuration; None if nothing declares it."""
     own = spec.configurations.get(key) if spec is not None else None
     return own or ENGINE_FIELDS.get(key)
 
@@ -136,7 +136,7 @@ def find_field(spec: NodeSpec | None, key: str) -> Field | None:
 def coerce_configurations(
     spec: NodeSpec | None, configurations: dict[str, JSON], plain: Callable[[JSON, ValueType | None], JSON] = unwrap
 ) -> dict[str, JSON]:
-    """Return a node's configurations with their values coerced; they were checked."""
+    """Return a node's configurations, which were checked before, with coerced values."""
     found: dict[str, JSON] = {}
     for key, value in configurations.items():
         field = find_field(spec, key)
@@ -145,7 +145,7 @@ def coerce_configurations(
 
 
 def apply_earlier_coercion(graph: Graph) -> Graph:
-    """Return a graph as it was before `PLAIN_OBJECTS`."""
+    """Return a graph with configurations coerced as they were before `PLAIN_OBJECTS`."""
     return replace(
         graph,
         nodes={name: _coerce_as_before(node) for name, node in graph.nodes.items()},
@@ -194,7 +194,7 @@ def _references(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str,
 
 
 def _unknown_node(tree: Tree, at: Location, name: str, by_id: dict[str, Any]) -> Problem:
-    message = f"there is no node {name!r}{hint_at(name, by_id)}"
+    message = f"unknown node {name!r}{hint_at(name, by_id)}"
     return tree.problem("UNKNOWN_NODE", message, at, expected="the id of a node")
 
 

@@ -1,4 +1,4 @@
-"""One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
+"""One run of a node, from its enter to its exit: attempts, timeouts, waits, and deliveries."""
 
 import sys
 from collections.abc import Awaitable
@@ -24,20 +24,20 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 TOO_DEEP = "graph.too_deep"
-"""The code of the failure of a node whose output nests deeper."""
+"""The code of the failure of a node whose output nests deeper than values may."""
 
 TASKS_AT_ONCE_MAX = 500
-"""How many runs below a fan-out are put on the agenda on the loop's thread."""
+"""How many runs below a fan-out the worker's loop puts on the agenda itself; more are put on it in another thread."""
 
 RETRIES_MAX = 1_000
-"""However many attempts a node wants."""
+"""The greatest number of retries, whatever the node's configuration asks for."""
 
 OTHER_TIMEOUT = frozenset({"WAIT", "TIMEOUT", "MERGE"})
-"""Subtypes of FLOW to which ``timeout_seconds`` says something of their own."""
+"""Subtypes of FLOW whose ``timeout_seconds`` does not bound an attempt."""
 
 
 class Visitor(Struct, frozen=True):
-    """What all visits of an execution have in common."""
+    """The state that all visits of an execution share."""
 
     stage: Stage
     graph: Graph
@@ -46,7 +46,7 @@ class Visitor(Struct, frozen=True):
     execution: Execution
 
     async def visit(self, task: Task) -> Failure | None:
-        """Run a node and hand on what it delivers; return why it failed, if it did."""
+        """Run a node and pass its deliveries on; return its failure, None if it completed."""
         node_spec = self.graph.nodes[task.node]
         await self.stage.breathe()
         inputs = self.agenda.inputs(task)
@@ -93,14 +93,14 @@ class Visitor(Struct, frozen=True):
         address = f"{node.path}#{node.iteration}"
         tasks = sum(len(delivery.values) for delivery in deliveries.values() if isinstance(delivery, Items))
         if tasks > TASKS_AT_ONCE_MAX:
-            # Nothing else of this execution continues in the meantime, so the agenda may be changed there too.
+            # Nothing else of this execution runs during the call, so the other thread may change the agenda.
             await self.stage.compute(lambda: self.agenda.finish(task, deliveries, address))
         else:
             self.agenda.finish(task, deliveries, address)
 
 
 def _exit_record(record: Record) -> dict[str, JSON]:
-    """What the node's exit says of it in the language's own terms."""
+    """Return the language-specific result in the node's exit event."""
     return {
         "output_data": record.output_data,
         "credits_consumed": record.credits,
@@ -123,7 +123,7 @@ class _Run(Struct):
     record: Record
 
     async def deliveries(self) -> dict[int, Delivery] | Failure:
-        """Do the node's work; return what each of its connections delivers, or why there is nothing."""
+        """Do the node's work; return the delivery of each of its connections by index, or the failure."""
         outcome = await self._attempts()
         if not isinstance(outcome, Failure | Outputs):
             outcome = await self._wait_as_asked(outcome)
@@ -141,9 +141,9 @@ class _Run(Struct):
         return await self._deliver_ports(ports)
 
     def _shape_ports(self, made: Ports) -> Ports:
-        """Shape what the runner put out.
+        """Shape the runner's outputs.
 
-        :raises NodeFailed: if it nests too deep
+        :raises NodeFailed: if they nest too deep
         """
         rules = self.visitor.stage.info.rules
         steps = Steps(sys.maxsize)
@@ -164,7 +164,10 @@ class _Run(Struct):
         raise AssertionError("the last attempt returns")
 
     async def _attempt(self) -> Outcome:
-        """Have the runner work, within the node's bound."""
+        """Have the runner work, within the node's timeout.
+
+        :raises NodeFailed: if it fails or takes too long
+        """
         arrivals = self.visitor.agenda.arrivals(self.task)
         context = self.visitor.context
         work = Work(
@@ -202,7 +205,7 @@ class _Run(Struct):
         self.record.status = "RUNNING"
 
     async def _wait_as_asked(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
-        """Wait as the runner has asked for; nothing bounds it but what it asked for itself."""
+        """Wait as the runner asked; the node's timeout does not bound the wait."""
         self.record.status = "WAITING_INPUT"
         stage, start = self.visitor.stage, self.visitor.stage.now()
         match outcome:
@@ -246,12 +249,14 @@ class _Run(Struct):
                 return failure
 
     def _refusal(self, port: str, payload: dict[str, JSON]) -> Failure:
-        """Make the failure of a node that says that it has failed."""
+        """Make the failure of a node whose payload has ``success: false``."""
         text = payload.get("error_message") or payload.get("error")
         message = text if isinstance(text, str) and text else "the node's output says success: false"
-        code, told = payload.get("error_code"), payload.get("error_details")
+        code, extra = payload.get("error_code"), payload.get("error_details")
         if self._keeps_own_codes and isinstance(code, str) and code:
-            details = told if isinstance(told, dict) else {"port": port, **({"error_details": told} if told else {})}
+            details = (
+                extra if isinstance(extra, dict) else {"port": port, **({"error_details": extra} if extra else {})}
+            )
             return Failure(code, message, details=details, retryable=False)
         details = {
             "port": port,
@@ -278,7 +283,7 @@ class _Run(Struct):
 
 
 async def _catch_failure(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
-    """Return a runner's failure: a task that ends by raising ends the run."""
+    """Return a runner's failure instead of raising it, since a task that raises ends the run."""
     try:
         return await working
     except NodeFailed as failed:
@@ -290,7 +295,7 @@ async def _signal(node: Node, name: str, due: Instant) -> SignalArrived:
 
 
 def _bound(spec: GraphNode) -> float:
-    """Return how long one attempt may take, in seconds; 0 forever."""
+    """Return how long one attempt may take, in seconds; 0 if it has no limit."""
     names = ["timeout_seconds", "timeout"]
     if spec.type == "HUMAN_IN_THE_LOOP" or (spec.type == "FLOW" and spec.subtype in OTHER_TIMEOUT):
         names = ["timeout"]

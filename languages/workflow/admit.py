@@ -118,7 +118,7 @@ def _surplus(start: StartRun) -> list[Problem]:
 
 def _breakpoints(document: Workflow, start: StartRun) -> list[Problem]:
     return [
-        Problem("UNKNOWN_BREAKPOINT", f"there is no node {name!r}", f"breakpoints[{index}]", expected="a node's id")
+        Problem("UNKNOWN_BREAKPOINT", f"unknown node {name!r}", f"breakpoints[{index}]", expected="a node's id")
         for index, name in enumerate(start.breakpoints)
         if name not in document.nodes
     ]

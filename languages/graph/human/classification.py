@@ -1,6 +1,7 @@
-"""Classifying free text: whether it belongs to the question, and what it decides, both said by a model.
+"""The classification of free text: a model judges whether it belongs to the question, and what it decides.
 
-It decides only what the model says outright, and only from `RELEVANT` on. In any other case the question stays open.
+The answer counts if the model names a decision explicitly and rates the relevance at `RELEVANT` or higher. Otherwise
+the question stays open.
 """
 
 import re
@@ -27,7 +28,7 @@ from callboard.languages.language import Answered, Failed, Instant
 from callboard.lib.json_types import JSON
 
 _DECISION = ("decision", "classification", "label", "verdict", "option")
-"""Members of a reply that may say what the answer decides, the first that says so."""
+"""The members of a reply that may hold the decision; the first that does counts."""
 
 _SYSTEM = (
     "You decide whether a message is an answer to a question that was put to a person, and what it decides. Judge by "
@@ -49,7 +50,7 @@ _SCHEMA = {
 
 
 async def classify(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
-    """Return what free text decides by a model's judgement, or why it decides nothing."""
+    """Have a model judge free text; return what it decides, or why it decides nothing."""
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
@@ -77,7 +78,7 @@ async def classify(work: Work, interaction: Interaction, answered: Answered, ask
 
 
 def read_decision(reply: ModelReply, options: list[JSON]) -> str | None:
-    """Read the label that a classifier's reply says outright; None if it says none."""
+    """Read the label that a classifier's reply states explicitly; None if it states none."""
     data = reply.data if reply.data is not None else json_in(reply.text)
     if not isinstance(data, Mapping):
         return None

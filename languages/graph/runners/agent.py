@@ -1,4 +1,4 @@
-"""The runner of AI_AGENT, in its four phases: memory is read, tools are opened, a model works, memory is written."""
+"""The runner of AI_AGENT: it reads the memory, opens the tools, lets a model work, and writes the memory."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -19,14 +19,14 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 
 TURNS_MAX = 5
-"""How many turns an agent has that does not say, with tools."""
+"""How many turns an agent has by default."""
 
 OF_INPUT = ("user_prompt", "message", "user_message", "user_input", "input", "query", "text", "content")
 OF_TRIGGER = ("message", "user_message", "user_input", "text", "content")
-"""Where the user's message may be, in the input and in the trigger's data."""
+"""The members of the input, and of the trigger's data, that may hold the user's message."""
 
 UNOPENED = "graph.tools"
-"""The code of the warning that a node's tools could not be had."""
+"""The code of the warning that a node's tools are not available."""
 
 MAX_ITERATIONS = "max_iterations"
 
@@ -35,7 +35,7 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 
 
 async def agent(work: Work) -> Outputs:
-    """AI_AGENT: a model answers the user's message, with what is attached to the node."""
+    """AI_AGENT: a model answers the user's message with the tools and memories that are attached to the node."""
     said = await work.compute(user_message)
     meter = Meter()
     work = replace(work, spend=meter.wrap(work.spend))
@@ -58,13 +58,13 @@ async def agent(work: Work) -> Outputs:
     return Outputs(result(made).ports, details)
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- the request -------------------------------------------------------------------------------------------------------
 
 
 def user_message(work: Work) -> str:
-    """Find the user's message: in the input, else in the node's own configuration, else in what the trigger brought.
+    """Find the user's message: in the input, else in the node's configuration, else in the trigger's data.
 
-    :raises NodeFailed: if none exists
+    :raises NodeFailed: if none of these has a message
     """
     data, trigger = work.data, work.context.trigger_data
     found = data if isinstance(data, str) else _first(data, OF_INPUT)
@@ -121,7 +121,7 @@ def _turns_max(work: Work) -> int:
 
 
 async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
-    """Open what serves the tools; return those that are offered, each name once, of the node that is listed first."""
+    """Open the sources of the tools; return the tools, each name once. The node listed first takes precedence."""
     offered: dict[str, ToolSpec] = {}
     for one in tools:
         toolbox = work.node.toolbox(one.sources)
@@ -136,11 +136,11 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
     return list(offered.values())
 
 
-# -- what comes of it --------------------------------------------------------------------------------------------------
+# -- the outputs -------------------------------------------------------------------------------------------------------
 
 
 def _warn_of_early_end(work: Work, talk: Conversation) -> None:
-    """Warn of an agent that ended before its model was done: the node continues with what there is."""
+    """Warn of an agent that ended before its model was done; the node continues with the reply so far."""
     if talk.error is None or talk.reply is None:
         return
     left = "the text of its last turn" if talk.reply.text.strip() else "an empty `content`"
@@ -156,7 +156,7 @@ def _warn_of_early_end(work: Work, talk: Conversation) -> None:
 
 
 def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Return the node's payload, and what its record says of the conversation.
+    """Return the node's payload, and the details of the conversation for its record.
 
     :raises NodeFailed: if the model's provider failed
     """
@@ -189,7 +189,7 @@ def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JS
 
 
 def _parse_text(text: str) -> JSON:
-    """Return the value that a text is the JSON of; else the text."""
+    """Return the value of a text that is JSON; return any other text unchanged."""
     try:
         return decode_json(text)
     except JSON_ERRORS:

@@ -14,7 +14,7 @@ from callboard.lib.json_types import JSON
 
 
 async def tool(work: Work) -> Outputs:
-    """TOOL: a tool's result; what the tool itself refuses is ``success: false``."""
+    """TOOL: call one tool; the payload has its result, or ``success: false`` if the call failed."""
     name, arguments = await work.compute(_tool_call)
     start = work.stage.now()
     async with work.node.toolbox(resolve_tools(work.spec, work.context).sources) as opened:
@@ -53,11 +53,11 @@ OPERATIONS = {
     "KEY_VALUE_STORE": "get",
     "CONVERSATION_BUFFER": "store",
 }
-"""What is done where neither configuration nor input say; of other subtypes ``retrieve``."""
+"""The default operation of each subtype; that of all others is ``retrieve``."""
 
 
 async def memory(work: Work) -> Outputs:
-    """MEMORY: what a memory answers to an operation."""
+    """MEMORY: perform one operation; the payload is the memory's answer."""
     given = text_of(work.setting("operation")) or text_of(work.input_member("operation"))
     operation = given or OPERATIONS.get(work.spec.subtype, "retrieve")
     asked = await work.compute(_memory_request, operation)
@@ -68,7 +68,7 @@ async def memory(work: Work) -> Outputs:
 
 
 def _memory_request(work: Work, operation: str) -> dict[str, JSON]:
-    """Return what the memory is asked, with the templates of the node's configurations filled in."""
+    """Make the request to the memory, with the templates in the node's configurations filled in."""
     spec = work.spec
     if work.rules >= MEMORY_TEMPLATES:
         configured = {name: work.render(value) for name, value in spec.configurations.items()}

@@ -1,4 +1,4 @@
-"""Runners that split and join the way of the data: IF, SPLIT and MERGE."""
+"""Runners that choose and join branches: IF, SPLIT and MERGE."""
 
 from callboard.languages.graph.budget import Budget
 from callboard.languages.graph.document import RESULT
@@ -11,7 +11,7 @@ from callboard.lib.json_types import JSON
 
 
 async def condition(work: Work) -> Outputs:
-    """IF: the data goes to the port ``true`` or ``false``, the other is not taken; an empty condition is false."""
+    """IF: pass the data on at the port ``true`` or ``false``; an empty condition is false."""
     written = work.setting("condition_expression", "expression")
     holds = await work.compute(Work.holds, written if isinstance(written, str) else "")
     payload = {"data": work.inputs.get(RESULT), "condition_result": holds}
@@ -20,7 +20,10 @@ async def condition(work: Work) -> Outputs:
 
 
 async def split(work: Work) -> Outputs:
-    """SPLIT: the data to every port whose path is truthy; else its members to the ports of their names; else on."""
+    """SPLIT: pass the data on at every port whose path is truthy; else its members at the ports of their names.
+
+    If no port is taken that way, the data leaves at ``result``.
+    """
     return await work.compute(_split)
 
 
@@ -39,7 +42,7 @@ def _split(work: Work) -> Outputs:
 
 
 async def merge(work: Work) -> Outputs:
-    """Concatenate what arrived, lists spread; a union may drop what has equal keys."""
+    """MERGE: concatenate all values that arrived, lists item by item; a union may drop items with equal keys."""
     return await work.compute(_run_merge)
 
 
@@ -63,7 +66,7 @@ def _run_merge(work: Work) -> Outputs:
 
 
 def _distinct(items: list[JSON], handling: str, key: str, budget: Budget) -> list[JSON]:
-    """Keep the first, or the last, of equal items where that is asked for, in the order of those that stay."""
+    """Keep the first or the last of equal items, if ``handling`` asks for that, in the order of the kept items."""
     if handling not in ("remove_duplicates", "keep_first", "keep_last"):
         return items
     kept: dict[bytes, JSON] = {}

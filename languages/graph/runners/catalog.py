@@ -1,4 +1,4 @@
-"""Which runner a node has, by its type and subtype."""
+"""The runner of each type and subtype of node."""
 
 from callboard.languages.graph.human.dialogue import human
 from callboard.languages.graph.runners.agent import agent
@@ -47,10 +47,10 @@ FAMILIES: dict[str, Runner] = {
 
 
 def runner_of(node: GraphNode) -> Runner:
-    """Return a node's runner; one that no one knows passes on what it gets."""
+    """Return a node's runner; a node of an unknown type or subtype passes its input on."""
     return RUNNERS.get((node.type, node.subtype)) or FAMILIES.get(node.type) or passthrough
 
 
 def is_passed_through(node: GraphNode) -> bool:
-    """Whether a node does nothing of its own."""
+    """Whether a node only passes its input on."""
     return runner_of(node) is passthrough

@@ -32,7 +32,7 @@ LIMITS: dict[str, JSON] = {
     "memory_bytes": 256 * 1024 * 1024,
     "output_bytes": 4 * 1024 * 1024,
 }
-"""What the code of one effect may use in total, for all its inputs together."""
+"""The limits of the code of one effect, for all its inputs together."""
 
 PREFERRED = "convert"
 """The function that is called if a source defines several."""

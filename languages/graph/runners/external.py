@@ -1,4 +1,4 @@
-"""The runner of EXTERNAL_ACTION: one operation of a service, or a call of a URL where the service is not one of ours.
+"""The runner of EXTERNAL_ACTION: one operation of a service, or a request to a URL if Callboard has no such service.
 
 The request of an effect of kind ``service`` is::
 
@@ -6,9 +6,9 @@ The request of an effect of kind ``service`` is::
      "action": "send_message" | …, "configurations": {…}, "input": <the input>,
      "user_id": "…", "workflow_id": "…"}
 
-It is answered with the node's payload; a service that refuses says ``{"success": false, "error_message": …,
-"error_code": …, "error_details": {"reason", "solution", …}}``. Credentials are the worker's affair: a configuration
-that is ``{{$placeholder}}`` is left out.
+The answer is the node's payload. A service that refuses the operation answers ``{"success": false, "error_message": …,
+"error_code": …, "error_details": {"reason", "solution", …}}``. The worker has the credentials, so a configuration that
+is still ``{{$placeholder}}`` is left out.
 """
 
 from callboard.languages.graph.document import RESULT
@@ -34,7 +34,7 @@ SERVICES = {
 
 
 async def external(work: Work) -> Outputs:
-    """EXTERNAL_ACTION: what a service answers."""
+    """EXTERNAL_ACTION: perform one operation of a service; the payload is its answer."""
     service = SERVICES.get(work.spec.subtype)
     if service is None or (service == "email" and await work.compute(_url)):
         return await _call_url(work)
@@ -46,7 +46,7 @@ async def external(work: Work) -> Outputs:
 
 
 def _request(work: Work, service: str) -> dict[str, JSON]:
-    """Return what the service is asked for."""
+    """Make the request to the service."""
     declared = work.spec.spec.configurations if work.spec.spec is not None else {}
     configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
     configurations = {name: value for name, value in configured.items() if value is not None}
@@ -65,7 +65,7 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
 
 
 async def _call_url(work: Work) -> Outputs:
-    """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
+    """Send the message (EMAIL) or the input to the node's URL; without a URL pass the input on."""
     arguments = await work.compute(_arguments)
     if not arguments["url"]:
         return await passthrough(work)
@@ -74,7 +74,7 @@ async def _call_url(work: Work) -> Outputs:
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
-    """Return what the ``http`` provider is asked for."""
+    """Make the arguments of the ``http`` provider."""
     headers = work.render(work.setting("headers"))
     arguments: dict[str, JSON] = {
         "method": work.text("method").upper() or "POST",
@@ -93,7 +93,7 @@ def _url(work: Work) -> str:
 
 
 def _message(work: Work) -> dict[str, JSON]:
-    """The mail: each part from the input, else from the configuration."""
+    """Return the parts of the mail, each from the input, else from the configuration."""
     parts = {name: work.input_member(name) for name in ("to", "subject", "text", "html")}
     found = {name: work.render(work.setting(name)) if value is None else value for name, value in parts.items()}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""HTTP requests as a worker's ``http`` provider makes them: of HTTP_REQUEST, and of services that are called by URL."""
+"""HTTP requests through a worker's ``http`` provider: those of HTTP_REQUEST, and of services that are called by URL."""
 
 import base64
 from typing import Any
@@ -21,19 +21,19 @@ HTTP = "mwl:provider.call/callboard/http/v1"
 TIMEOUT_S = 30.0
 
 ANY_STATUS = ["1xx", "2xx", "3xx", "4xx", "5xx"]
-"""Whatever the status, it is an answer; what it means is said here."""
+"""The provider accepts every status as an answer; this runner interprets it."""
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 UNSENT = "graph.body_unsent"
-"""The code of the warning that the input has a body, and the method of the request takes none from it."""
+"""The code of the warning that the input has a body that the request's method does not send."""
 
 _OF_WEBHOOK = frozenset({"headers", "body", "query_params", "method"})
-"""Members of what a WEBHOOK trigger puts out: its body was not made for the request."""
+"""The members of the output of a WEBHOOK trigger, whose body is not meant for the node's request."""
 
 
 async def http_request(work: Work) -> Outputs:
-    """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
+    """HTTP_REQUEST: send one request. A status other than 2xx is ``success: false``; no answer fails the node."""
     arguments = await work.compute(_arguments)
     method = str(arguments["method"])
     if work.rules >= METHOD_BODIES and method not in _WITH_BODY and _meant_for_request(work):
@@ -44,13 +44,13 @@ async def http_request(work: Work) -> Outputs:
 
 
 def _meant_for_request(work: Work) -> bool:
-    """Say whether the input has a body that another node made, rather than a WEBHOOK trigger."""
+    """Whether the input has a body that comes from another node than a WEBHOOK trigger."""
     data = work.data
     return isinstance(data, dict) and data.get("body") is not None and not data.keys() >= _OF_WEBHOOK
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
-    """Return what the provider is asked for, all templates filled in.
+    """Make the arguments of the provider, with all templates filled in.
 
     :raises NodeFailed: if no URL is given
     """
@@ -72,9 +72,9 @@ def _arguments(work: Work) -> dict[str, JSON]:
 
 
 async def send_request(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Make a request; return the account of its answer, and what the node's record says of it.
+    """Send a request; return the payload that describes its answer, and the details for the node's record.
 
-    :raises NodeFailed: if there is no answer
+    :raises NodeFailed: if the request gets no answer
     """
     request = {"provider": HTTP, "with": arguments, "input": None}
     outcome = await work.node.call("request", "provider", request)
@@ -117,7 +117,7 @@ def _account(
 
 
 def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tuple[str, JSON]:
-    """Return a body as text, and as the JSON that it is, if it is."""
+    """Return a body as text, and as a JSON value, null if it is not JSON."""
     body = answer.get("body")
     kind = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
     if not isinstance(body, str) or (kind == "application/json" or kind.endswith("+json")):
@@ -160,7 +160,7 @@ def _query(work: Work) -> dict[str, JSON]:
 
 
 def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
-    """Add what is sent; where the method's requests have a body, the input's goes before the configuration's."""
+    """Add the body. If requests of the method have one, the input's takes precedence over the configuration's."""
     body = work.input_member("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
     if body is None:
         body = work.render(work.spec.configurations.get("body"))

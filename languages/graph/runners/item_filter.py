@@ -1,4 +1,4 @@
-"""The runner of FILTER: which items pass an expression, or conditions."""
+"""The runner of FILTER: it keeps the items that pass an expression or conditions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,11 +26,11 @@ from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.lib.json_types import JSON
 
 Test = Callable[[JSON], bool]
-"""Whether an item passes; raises `ExpressionInvalid` if that cannot be said."""
+"""Whether an item passes; raises `ExpressionInvalid` if the item cannot be tested."""
 
 
 async def filter_items(work: Work) -> Outputs:
-    """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
+    """FILTER: pass items on at ``passed``, the others at ``filtered``; both ports have the whole payload."""
     items = work.items()
     return await work.compute(_filter_items, items, await _verdicts(work, items))
 
@@ -68,14 +68,14 @@ def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[
 
 
 def _has_criterion(work: Work) -> bool:
-    """Whether anything says which items pass; where nothing does, there is nothing to exclude either."""
+    """Whether the node has a criterion; without one, the mode ``exclude`` excludes nothing."""
     written = (work.setting(name) for name in ("predicate_expression", "expression", "custom_filter_function"))
     texts = any(isinstance(text, str) and text.strip() for text in written)
     return texts or bool(conditions_of(work, work.setting("conditions"))) or work.rules < NO_CRITERION
 
 
 async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
-    """Return whether each item passes, or why that cannot be said."""
+    """Return for each item whether it passes, or a text why it cannot be tested."""
     function = work.setting("custom_filter_function")
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
         returned = await run_code(work.node, "filter", function, items)
@@ -105,7 +105,7 @@ def _invalid(work: Work, reason: str) -> str:
 
 
 def _test(work: Work) -> Test:
-    """Make the test: an expression goes before conditions; without either all items pass."""
+    """Make the test. An expression takes precedence over conditions; without either all items pass."""
     written = work.setting("predicate_expression", "expression")
     if isinstance(written, str) and written.strip():
         try:
@@ -125,7 +125,7 @@ def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
 
 
 def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
-    """Whether an item passes conditions, as the node's ``logical_operator`` joins them; without any it does."""
+    """Whether an item passes conditions that the node's ``logical_operator`` joins; without conditions it does."""
     work.budget.take(1)
     held = (one.holds(work, item) for one in conditions)
     match text_of(work.setting("logical_operator")).upper():
@@ -138,9 +138,9 @@ def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON)
 
 
 class Condition(Struct, frozen=True):
-    """A condition on a field, which is a path into the item; an empty one is the item itself.
+    """A condition on a field, which is a path into the item; an empty path is the item itself.
 
-    If it is ``folded``, case makes no difference: ``wanted`` is folded already.
+    If it is ``folded``, it ignores case, and ``wanted`` is case-folded already.
     """
 
     field: str
@@ -168,7 +168,7 @@ class Condition(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """From one value to another; None is not a bound."""
+    """A range of values, open at an end that is None."""
 
     low: JSON
     high: JSON
@@ -184,7 +184,7 @@ class Range(Struct, frozen=True):
 
 
 def _range(work: Work, written: dict[str, Any]) -> Range | None:
-    """The range that a condition without an operator has."""
+    """Return the range of a condition without an operator."""
     if work.rules < INCLUSIVE_RANGES or written.get("operator"):
         return None
     low, high = (work.render(written.get(name)) for name in ("min_value", "max_value"))

@@ -8,7 +8,7 @@ from callboard.lib.json_types import JSON
 
 
 async def delay(work: Work) -> Outcome:
-    """DELAY: the data, after a while; the input may say how long."""
+    """DELAY: pass the data on after a pause; ``delay_config`` of the input overrides its length."""
     override = work.input_member("delay_config")
     seconds = _seconds(override if isinstance(override, dict) else {})
     if seconds is None:
@@ -37,7 +37,7 @@ def _seconds(given: dict[str, JSON]) -> float | None:
 
 
 async def wait(work: Work) -> Outcome:
-    """WAIT: until the condition holds, which is looked at once, or a signal comes of the name that is the node's id."""
+    """WAIT: continue if the condition holds at once; else wait for a signal whose name is the node's id."""
     condition = work.setting("wait_condition")
     attempts = 1 if condition else 0
     now = work.stage.now()
@@ -56,7 +56,7 @@ async def wait(work: Work) -> Outcome:
 
 
 def _is_met(work: Work, condition: str) -> bool:
-    """Whether a condition holds; one that is told in words does not."""
+    """Whether a condition holds; one that is not an expression does not."""
     try:
         return work.holds(condition)
     except NodeFailed:
@@ -89,7 +89,7 @@ def _run_pause(
 
 
 async def timeout(work: Work) -> Outcome:
-    """TIMEOUT: the data, on ``completed`` if the condition holds at once, else on ``timeout`` when the time is up."""
+    """TIMEOUT: pass the data on at ``completed`` if the condition holds at once, else at ``timeout`` after the time."""
     data = work.inputs.get(RESULT)
     condition = work.setting("condition_expression", "expression")
     if isinstance(condition, str) and await work.compute(Work.holds, condition):

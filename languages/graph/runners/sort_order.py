@@ -1,4 +1,4 @@
-"""The runner of SORT, and the order that values have."""
+"""The runner of SORT, and the order of values."""
 
 from functools import cmp_to_key
 
@@ -9,7 +9,7 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 
 
 async def sort(work: Work) -> Outputs:
-    """Sort items by a field, stably; what has no common order is left as it is."""
+    """SORT: sort items by a field, stably; items without a common order keep their places."""
     return await work.compute(_run_sort)
 
 
@@ -34,9 +34,10 @@ def _run_sort(work: Work) -> Outputs:
 
 
 def sort_positions(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
-    """Return the positions of keys in their order, and how many comparisons it took; None if they have none.
+    """Return the positions of keys in sorted order (None if the keys have no common order), and how many comparisons
+    that took.
 
-    Those of keys that are null come last, whichever way it goes.
+    Null keys come last in both directions.
     """
     last = [i for i, key in enumerate(keys) if key is None] if work.rules >= NULLS_LAST else []
     present = [i for i, key in enumerate(keys) if key is not None] if last else list(range(len(keys)))

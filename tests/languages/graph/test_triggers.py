@@ -197,8 +197,8 @@ def test_slack_tells_who_said_what_where() -> None:
 @pytest.mark.parametrize(
     ("settings", "received", "why"),
     [
-        ({}, event(bot_id="B1"), "a bot says it"),
-        ({}, event(subtype="bot_message"), "a bot says it"),
+        ({}, event(bot_id="B1"), "its author is a bot"),
+        ({}, event(subtype="bot_message"), "its author is a bot"),
         ({"keywords": ["refund"]}, event(), "none of refund is mentioned"),
         ({"channels": ["C2"]}, event(), "the channel 'C1' is none of its channels"),
         ({"events": ["app_mention"]}, event(), "the event 'message' is none of app_mention"),
