@@ -1,4 +1,4 @@
-"""What the playbook language offers to editors and to commands that read definitions: descriptions, forms, files."""
+"""The playbook language for editors and for commands that read definitions: descriptions, forms, files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,8 +53,8 @@ def _about(playbook: Playbook) -> About:
 
 
 def _describe_input(one: Any) -> dict[str, Any]:
-    told = one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True)
-    return {**told, "type": one.type, "required": one.required}
+    members = one.model_dump(mode="json", exclude={"name", "line"}, exclude_defaults=True)
+    return {**members, "type": one.type, "required": one.required}
 
 
 AUTHORING = Authoring(

@@ -27,7 +27,7 @@ def to_json(source: str) -> str | list[Problem]:
 def to_markdown(source: str) -> str | list[Problem]:
     """Return a playbook in JSON, alone or as the ``definition`` of a parse result, as markdown.
 
-    What no markdown would be read back as is refused: a default with a closing parenthesis, a title of two lines.
+    A playbook that markdown cannot express is refused, such as one with a title of two lines.
     """
     tree = read_json(source)
     if not isinstance(tree, Tree):
@@ -53,7 +53,7 @@ def to_markdown(source: str) -> str | list[Problem]:
 
 
 def _drop_nulls(value: Any) -> Any:
-    """Leave out members that are null: absent and empty mean the same."""
+    """Leave out members that are null or empty, since these mean the same as absent ones."""
     match value:
         case dict():
             return {name: _drop_nulls(one) for name, one in value.items() if one is not None and one != ""}
@@ -64,7 +64,7 @@ def _drop_nulls(value: Any) -> Any:
 
 
 def _difference(one: Any, other: Any, at: Location) -> Location | None:
-    """Return where two values differ first; None if they are equal."""
+    """Return the place where two values first differ; None if they are equal."""
     match one, other:
         case dict(), dict():
             for name in [*one, *(name for name in other if name not in one)]:
@@ -84,9 +84,9 @@ def _difference(one: Any, other: Any, at: Location) -> Location | None:
 
 
 def report(source: str, problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return a parse result. ``problems`` are all that were found: those of a start are errors too.
+    """Return a parse result: ``valid``, ``definition``, ``warnings``, ``errors``.
 
-    Of the warnings it has those of the specification, and no advice.
+    ``problems`` are all that were found, including those of a start. The warnings are those of the specification only.
     """
     parsed = parse(source)
     errors = [problem for problem in problems if problem.severity == "error"]

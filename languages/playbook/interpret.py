@@ -27,14 +27,14 @@ from callboard.languages.playbook.visit import Setting, Visit
 async def interpret(plan: Plan[Playbook], stage: Stage) -> End:
     """Execute a playbook.
 
-    The End's ``output`` is the output of the last step that ran. Codes of its error: ``playbook.step_failed``, with
-    the step's own failure as the one before, and ``playbook.expired``.
+    The End's ``output`` is the output of the last step that ran. The codes of its error are ``playbook.step_failed``,
+    with the step's failure as the previous one, and ``playbook.expired``.
     """
     return await _Run(plan, stage).end()
 
 
 class _Run:
-    """The way through a playbook, and what has come of it so far."""
+    """One execution of a playbook, with its results so far."""
 
     def __init__(self, plan: Plan[Playbook], stage: Stage) -> None:
         playbook = plan.definition.document
@@ -67,14 +67,14 @@ class _Run:
             return self._end_run("cancelled", cancelled.cause)
 
     async def _step(self, place: int) -> Outcome:
-        """Carry a step out, and stand still after it if it is a breakpoint, or the run goes step by step."""
+        """Execute a step; then pause if it is a breakpoint, or if the run executes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
         await self._stage.breathe()
         if lapsed := await self._wait_at_gate():
             return lapsed
         path = encode_id(step.label)
         node = self._stage.enter(path, "step", node=step.label, name=step.title, input={"place": place})
-        # A response that a saved state holds already is not asked for again.
+        # If the saved state has a response, the question is not asked again.
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
         outcome = await self._run_node(visit, self._carry_out(visit))
@@ -87,7 +87,7 @@ class _Run:
         return outcome
 
     async def _carry_out(self, visit: Visit) -> Outcome:
-        """Carry out a step, with the branch that it takes if it has any."""
+        """Execute a step, including the branch that it takes, if any."""
         step = visit.step
         if step.tool_call is not None or not step.is_branching:
             return await visit.carry_out()
@@ -120,7 +120,7 @@ class _Run:
         return await self._run_node(visit, visit.carry_out())
 
     async def _run_node(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
-        """Do the work of a step or sub-step, and leave its node however it ends."""
+        """Do the work of a step or sub-step, and exit its node with the outcome."""
         node, step, standing = visit.node, visit.step, visit.standing
         standing.status = "running"
         try:
@@ -133,7 +133,7 @@ class _Run:
                 await visit.capture(text)
                 self._record.record_output(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
-                    # The output of a step that took a branch is there as that of its sub-steps.
+                    # The sub-steps of a step that took a branch have added their outputs already.
                     self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))
                 node.exit("ok", visit.result(text), kept=not standing.inner)
             case Skipped():
@@ -148,7 +148,7 @@ class _Run:
         return outcome
 
     async def _wait_at_gate(self, node: Node | None = None, label: str = "") -> Lapsed | None:
-        """Stand still while the run is paused, or at a breakpoint, until someone resumes it or it is too late."""
+        """Wait while the run is paused or at a breakpoint, until a resume; return `Lapsed` if none comes in time."""
         stage = self._stage
         due = stage.now() + self._expires
         self._gates += 1
@@ -167,7 +167,7 @@ class _Run:
         return End(status, record.last, record.results(self._names.outputs, self._artifact(status)), error)
 
     def _artifact(self, status: str) -> str:
-        """Return the artifact type with values in it; if it comes to one that no one knows, that is told."""
+        """Return the artifact type with its values; warn if the result is not a known type."""
         declared = self._playbook.artifact_type
         try:
             kind = render(declared, self._names.find, self._stage.info.rules).text
@@ -195,9 +195,9 @@ def _expiry_failure(message: str) -> Failure:
 
 
 def _choose_branch(step: Step, names: Names) -> tuple[int, Branch] | None:
-    """Return the first branch whose condition holds, else the one without a condition, with its place; None for none.
+    """Return the index of the first branch whose condition holds, and the branch; else ``else``; None without one.
 
-    Texts are compared as they are; a name that nothing has is the empty text.
+    Texts are compared verbatim; the value of an unknown name is the empty text.
     """
     otherwise: tuple[int, Branch] | None = None
     for place, branch in enumerate(step.branches):

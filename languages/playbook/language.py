@@ -13,9 +13,9 @@ from callboard.lib.canonical_json import canonical
 
 
 class PlaybookLanguage:
-    """PLAYBOOK.md 0.1.0: `parse`, `admit` and `interpret`, each in its module.
+    """PLAYBOOK.md 0.1.0; the modules `parse`, `admit` and `interpret` do the work.
 
-    A playbook's canonical form is the JSON of the specification's vectors, without line numbers.
+    The canonical form of a playbook is the JSON of the specification's vectors, without line numbers.
     """
 
     name = "playbook"

@@ -15,7 +15,7 @@ from callboard.languages.playbook.sections import Line, Section, Sections, join_
 
 
 class Parsed(Struct, frozen=True):
-    """What became of a text: a playbook, None if there are errors, and what was found, by the lines it is about."""
+    """The result of parsing a text: the playbook, None if there are errors, and all problems by line."""
 
     playbook: Playbook | None
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -65,12 +65,12 @@ def _unreadable(source: str) -> Problem | None:
 
 
 def _system(found: Sections) -> str:
-    """Return the system prompt; if there are several, the last one."""
+    """Return the text of the last system section."""
     return next((join_lines(section.body) for section in reversed(list(found.of("system")))), "")
 
 
 def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
-    """Return what the last section of inputs declares; what is wrong with any of them counts."""
+    """Return the inputs of the last section of inputs, and the problems of all such sections."""
     inputs: list[Input] = []
     problems: list[Problem] = []
     for section in found.of("inputs"):
@@ -80,7 +80,7 @@ def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
 
 
 def _artifact(found: Sections) -> tuple[str, list[Problem]]:
-    """Return the artifact type: of each section the first one counts, of the sections the last that has one."""
+    """Return the artifact type: the first one of the last section that has one."""
     kind, problems = "", list[Problem]()
     for section in found.of("artifacts"):
         declared_types = ((ARTIFACT_TYPE.fullmatch(line.text.strip()), line) for line in section.body)
@@ -97,7 +97,7 @@ def _artifact(found: Sections) -> tuple[str, list[Problem]]:
 
 
 def _numbers(steps: Iterable[Step]) -> Iterator[Problem]:
-    """Find steps whose number is not the next one after that of the step before."""
+    """Yield a warning for each step whose number does not follow that of the previous step."""
     expected = 1
     for step in steps:
         if step.number != expected:
@@ -106,7 +106,7 @@ def _numbers(steps: Iterable[Step]) -> Iterator[Problem]:
 
 
 class _Steps:
-    """Reads steps in their order, knowing which names each may test."""
+    """Reads steps in order, and tracks the names that their conditions can test."""
 
     def __init__(self, inputs: set[str]) -> None:
         self._inputs = inputs
@@ -127,7 +127,7 @@ class _Steps:
         text = content(CUT if line is None or directives.take(line) else line.text for line in parts.lines)
         response = f"{findings.ELICITED}{section.number}"
         if "elicitation" in directives.fields:
-            # It is there before a branch of the same step is chosen.
+            # The response is known before a branch of the same step is chosen.
             self._outputs.add(response)
         found, problems = branches(section.number, parts, self._source)
         step = Step(
@@ -153,7 +153,7 @@ class _Steps:
 
 
 def _read_inputs(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
-    """Read the lines of a section of inputs; return what they declare, and what is wrong or odd with them."""
+    """Read the declarations in a section of inputs, one a line; return the inputs, and the problems."""
     inputs: dict[str, Input] = {}
     found: list[Problem] = []
     for line in body:
@@ -171,7 +171,7 @@ def _read_inputs(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
 
 
 def _input(name: str, spec: str, description: str, line: int) -> Input:
-    """Read a type specification: a type, and after the first colon the options of an enum or else the default."""
+    """Read a type specification: a type, then after a colon the options of an enum, or the default of another type."""
     word, _, value = spec.partition(":")
     kind = TYPES.get(word.strip().lower(), "string")
     common: dict[str, Any] = {"name": name, "description": description.strip(), "line": line}

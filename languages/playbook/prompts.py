@@ -23,7 +23,7 @@ from callboard.lib.json_types import JSON
 
 
 class Missing(Struct, frozen=True):
-    """There is no text; ``undefined`` is the variable that should have had it, empty for all other reasons."""
+    """The text is missing. ``undefined`` is the variable that should hold it; it is empty for all other reasons."""
 
     reason: str
     undefined: str = ""
@@ -32,7 +32,7 @@ class Missing(Struct, frozen=True):
 async def prompt_text(
     node: Node, slot: str, reference: str, names: Names, options: Options, files: Mapping[str, str]
 ) -> str | Missing:
-    """Find the text of a prompt reference, as ``@prompt`` has it in its parentheses."""
+    """Find the text of a prompt reference, the text in the parentheses of ``@prompt``."""
     if variable := VARIABLE.fullmatch(reference.strip()):
         found = names.find(variable[1])
         return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
@@ -86,7 +86,7 @@ _MANY = re.compile(r"\*{2,}")
 
 
 def prompt_files(playbook: Playbook, given: JSON) -> list[str]:
-    """Return the paths in ``@prompt(file:…)``, as patterns of `glob`: a value that is not known yet is an asterisk."""
+    """Return the paths in ``@prompt(file:…)`` as patterns of `glob`, with an asterisk for each unknown value."""
     known = {one.name: one.default for one in playbook.inputs if not one.required}
     known |= {name: text_of(value) for name, value in (given if isinstance(given, dict) else {}).items()}
     paths = (reference.partition(":")[2].strip() for reference in _file_references(playbook))

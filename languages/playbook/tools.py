@@ -1,4 +1,4 @@
-"""A step that calls a tool: its arguments with values in them, the call, and the result as a text."""
+"""Steps that call a tool: the arguments with their values, the call, and the result as a text."""
 
 import datetime as dt
 import json
@@ -25,7 +25,7 @@ async def call_tool(
     options: Options,
     warn_unresolved: Callable[[tuple[str, ...]], None],
 ) -> Outcome:
-    """Call a step's tool."""
+    """Call the tool of a step; ``warn_unresolved`` gets the names of the placeholders without a value."""
     try:
         made, arguments = await computed(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
@@ -36,7 +36,7 @@ async def call_tool(
     source = options.source(call.connection_name)
     if source == CALLER:
         return await _by_caller(stage, node, call, arguments, options)
-    # Where no one serves a connection, the run's script may answer for it.
+    # If the start names no source for the connection, the run's script may answer the call.
     async with node.toolbox([source or ScriptedTools([ToolSpec(call.tool_name)])]) as opened:
         if isinstance(opened, Failed):
             return Broken(opened.error)
@@ -45,7 +45,7 @@ async def call_tool(
 
 
 def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
-    """Return the text of a call's arguments, and what it says."""
+    """Return the text of a call's arguments, and its value, or why it has none."""
     made = render_json(call.arguments, names.find, rules)
     return made, _arguments(made.text)
 

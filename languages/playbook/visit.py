@@ -24,16 +24,16 @@ from callboard.languages.playbook.record import Standing
 from callboard.languages.playbook.tools import call_tool
 
 TOO_MUCH_TEXT = "playbook.too_much_text"
-"""The code of the failure of a step whose text becomes too long."""
+"""The code of the failure of a step whose text with its values becomes too long."""
 
 EXPIRE = "expire"
-"""What becomes of a run whose question no one answers in time."""
+"""The action after the timeout of a question: the run expires."""
 
 ONE_TURN = Policy(turns_max=1)
 
 
 class Setting(Struct, frozen=True):
-    """What all visits of a run share: the stage, the names and the context, which grow, the options."""
+    """The state that all visits of a run share; the names and the context grow."""
 
     stage: Stage
     names: Names
@@ -43,10 +43,10 @@ class Setting(Struct, frozen=True):
 
 
 class Visit(Struct):
-    """A visit, ``inner`` if it is one of a sub-step.
+    """A visit of a step, or of a sub-step if it is ``inner``.
 
-    ``above`` and ``answers`` come from the step around that: its texts, and what people answered. ``known`` is a
-    response that no one has to be asked for.
+    ``above`` and ``answers`` are the texts and answers of the step around a sub-step. ``known`` is a response from a
+    saved state, which makes the question unnecessary.
     """
 
     setting: Setting
@@ -58,10 +58,10 @@ class Visit(Struct):
     above: tuple[str, ...] = ()
     answers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     named: dict[str, str] = field(default_factory=dict[str, str])
-    """What the step has captured so far."""
+    """The names that the step has captured so far."""
 
     async def carry_out(self) -> Outcome:
-        """Carry out a step without looking at its branches: a tool's call, or a question, a model's call, or both."""
+        """Execute a step apart from its branches: a tool's call, or a question, a model's call, or both."""
         step, setting = self.step, self.setting
         if step.tool_call is not None:
             call = step.tool_call
@@ -72,7 +72,7 @@ class Visit(Struct):
     # -- the question --------------------------------------------------------------------------------------------------
 
     async def ask(self) -> Lapsed | None:
-        """Ask the step's question, if it has one and no one has answered it yet; keep the response."""
+        """Ask the step's question, unless it has none or the response is known; keep the response."""
         asked = self.step.elicitation
         if asked is None:
             return None
@@ -89,7 +89,7 @@ class Visit(Struct):
         return None
 
     def _known_response(self, asked: Elicitation) -> str | None:
-        """Return the response that a saved state or the start has, or an autonomous run takes."""
+        """Return the response of the saved state or of the start, or the default of an autonomous run; else None."""
         options = self.setting.options
         given = options.elicit.get(self.step.label, options.elicit.get(str(self.step.number)))
         if self.known is not None:
@@ -127,11 +127,11 @@ class Visit(Struct):
 
     @property
     def says(self) -> bool:
-        """Whether the step has its own text, or one that it refers to."""
+        """Whether the step has a text, or refers to one."""
         return bool(self.step.content or self.step.prompt_ref)
 
     async def produce_output(self) -> Outcome:
-        """Come to the step's output: the response of a step that only asks, of any other a model's answer."""
+        """Produce the step's output: the response if the step only asks, else a model's answer."""
         if self.step.elicitation is not None and not self.says:
             return Done(self.named[f"{ELICITED}{self.step.number}"])
         texts = await self.texts()
@@ -146,7 +146,7 @@ class Visit(Struct):
         return await self._call(made.text)
 
     async def texts(self) -> list[str] | Broken:
-        """Return the text that the step refers to, if there is one, and its own; values are not in them yet."""
+        """Return the prompt that the step refers to, if any, and its own text, both with their placeholders."""
         found: list[str] = []
         if self.step.prompt_ref is not None:
             setting = self.setting
@@ -163,7 +163,7 @@ class Visit(Struct):
         return [text for text in (*found, self.step.content) if text.strip()]
 
     async def _call(self, prompt: str) -> Outcome:
-        """Ask the model. A step without any text is asked for by its title: no model takes an empty prompt."""
+        """Ask the model. The title replaces an empty prompt, which models refuse."""
         setting = self.setting
         request = ModelRequest(
             system=setting.system,
@@ -179,15 +179,15 @@ class Visit(Struct):
         return Done(_text(said.reply))
 
     def warn_unresolved(self, names: tuple[str, ...]) -> None:
-        """Tell of placeholders that stay as they stand."""
+        """Warn of placeholders without a value, which stay in the text."""
         if names:
             listed = ", ".join(f"{{{{{name}}}}}" for name in names)
             self.node.warn("UNRESOLVED_PLACEHOLDER", f"nothing is known by the name of {listed}", names)
 
-    # -- what it captures ----------------------------------------------------------------------------------------------
+    # -- the output ----------------------------------------------------------------------------------------------------
 
     async def capture(self, output: str) -> None:
-        """Store the step's output, or a field of it, under the name that ``@output`` says."""
+        """Store the step's output, or a field of it, under the name in ``@output``."""
         step = self.step
         if not step.output_var:
             return
@@ -214,7 +214,7 @@ class Visit(Struct):
         self.setting.names.outputs[name] = self.named[name] = value
 
     def result(self, output: str | None) -> dict[str, Any]:
-        """Return what is recorded of the visit."""
+        """Return the result in the node's exit event."""
         return {"output": output, "named": dict(self.named)}
 
 

@@ -92,7 +92,7 @@ def test_a_directive_behind_something(line: str) -> None:
     assert (one.code, one.column, one.expected) == (
         "NEAR_DIRECTIVE",
         line.index("@") + 1,
-        "@output(x) on a line of its own",
+        "@output(x) on a separate line",
     )
 
 
