@@ -24,7 +24,7 @@ NONDETERMINISTIC = "python.nondeterministic"
 
 
 class PythonLanguage:
-    """Workflows as ordinary Python; `loop` has how one is performed."""
+    """Workflows as ordinary Python; the module `loop` performs them."""
 
     name = "python"
 
@@ -36,7 +36,7 @@ class PythonLanguage:
             case {"python": str(entry), **rest} if _ENTRY.fullmatch(entry):
                 pass
             case dict():
-                message = "python is not the entry point of a workflow"
+                message = "python is missing or not the entry point of a workflow"
                 return [tree.problem("python.entry", message, ("python",), expected='"module:name"')]
             case value:
                 message = f"expected an object, got {kind_of(value)}"
@@ -93,14 +93,14 @@ class PythonLanguage:
 
 
 def _other_code(named: Named, found: Hosted) -> Problem:
-    """Say that a start names sources that this worker does not have."""
+    """Make the problem of a start that names sources that this worker does not have."""
     message = f"this worker has {named.entry} with the sources {found.code.digest[:12]}, not {named.digest[:12]}"
     expected = "a definition without code, or a worker that was given these sources"
     return Problem(CODE_UNKNOWN, message, "definition.code", expected=expected)
 
 
 def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
-    """Return what is wrong with what a start brings."""
+    """Return the problems of a start's options, arguments and input."""
     message = "a workflow in Python takes no such option"
     problems = [Problem("python.option", message, f"options.{name}") for name in start.options]
     if start.arguments:
@@ -144,7 +144,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
 
 
 def failure_of(error: BaseException, root: str) -> Failure:
-    """Return what the log says of an exception that has ended a workflow."""
+    """Return the failure that the log records for an exception that has ended a workflow."""
     at = raised_at(root, error)
     details: dict[str, Any] = {"type": type(error).__name__, **({"at": at} if at else {})}
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

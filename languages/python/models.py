@@ -1,4 +1,4 @@
-"""Models in a workflow: one turn, whose answer comes back as a type."""
+"""Models in a workflow: one turn, whose answer is converted to a type."""
 
 from typing import Any, TypeVar, overload
 
@@ -28,9 +28,9 @@ async def generate(
 ) -> Any:
     """Ask a model once, and return its answer: its text, or a value of the type ``output``.
 
-    Without ``model`` it is the run's own.
+    ``model`` defaults to the run's model.
 
-    :raises ModelFailed: if it does not answer, or the answer does not fit the type
+    :raises ModelFailed: if the model does not answer, or the answer does not fit the type
     """
     loop = current_loop()
     if loop is None:

@@ -1,4 +1,4 @@
-"""What the workflow language offers to editors and to commands that read definitions: descriptions, files, skills."""
+"""The workflow language for editors and for commands that read definitions: descriptions, files, skills."""
 
 from collections.abc import Mapping
 from typing import Any
