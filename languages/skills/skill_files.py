@@ -66,7 +66,7 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
 
 
 def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
-    """Read one ``SKILL.md``; return the skill, None if the file is invalid, and warnings whose ``where`` is the path."""
+    """Read a ``SKILL.md``; return the skill, None if the file is invalid, and warnings whose ``where`` is the path."""
     match = _FRONT_MATTER.match(text.removeprefix("\ufeff"))
     if match is None:
         return None, [_warning("INVALID_SKILL_FILE", "has no front matter", path, "--- YAML --- and a text")]
