@@ -1,4 +1,4 @@
-"""What triggers of graphs make of what comes in: the data of a run, or why they pass it over."""
+"""Triggers of graphs: the data of the run that a request starts, or the reason why it starts none."""
 
 import datetime as dt
 import json

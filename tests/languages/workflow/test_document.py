@@ -1,4 +1,4 @@
-"""Workflow documents: what is accepted, what is refused, with which code and where (checklist 1–11)."""
+"""Workflow documents: valid documents, and the codes and places of the problems of invalid ones (checklist 1–11)."""
 
 import copy
 import json

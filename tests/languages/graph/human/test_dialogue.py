@@ -58,7 +58,7 @@ def asking(*nodes: dict[str, Any], own: dict[str, Any] | None = None) -> Any:
 
 
 def answered(*given: Any, own: dict[str, Any] | None = None, channel: str | None = "api", **names: Any) -> Performance:
-    """Perform with answers, each by the tell that one would send, once the run has parked."""
+    """Perform a run with answers, each sent as a command once the run has parked."""
     commands = [
         ("answer", {"interaction": ASK, "user_response": one, "by": "u", **({"channel": channel} if channel else {})})
         for one in given

@@ -1,4 +1,4 @@
-"""Agents of graphs: the user's message, memory, tools, what comes of it; and TOOL, MEMORY, EXTERNAL_ACTION nodes."""
+"""Agents of graphs: the user's message, memory, tools, outputs; and TOOL, MEMORY, EXTERNAL_ACTION nodes."""
 
 from typing import Any
 
@@ -290,7 +290,7 @@ def test_where_tools_are_served() -> None:
 
 
 def remembering(*, summarize: bool = False) -> tuple[list[Any], Answering]:
-    """A memory that tells of an earlier conversation, and what it was asked."""
+    """Make a memory that holds an earlier conversation; return its requests, and its answers."""
     asked: list[Any] = []
 
     async def carry(_job: Job, request: Any) -> Any:
