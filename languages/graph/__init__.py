@@ -1,4 +1,4 @@
-"""The graph language: typed nodes wired as a DAG, by the design document of the Workflow Engine V2."""
+"""The graph language: typed nodes wired as a DAG, as the design document of the Workflow Engine V2 specifies."""
 
 from typing import Any
 

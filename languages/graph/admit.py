@@ -1,15 +1,15 @@
-"""A start is checked against a graph: who starts it, where, and how."""
+"""The admission of a start: who starts a graph, at which node, and with which options."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from callboard.bus.commands import Scheduled, StartRun
-from callboard.bus.events import Problem
-from callboard.languages.graph.outline import outline
+from callboard.bus.events import Outline, OutlineEdge, OutlineNode, Problem
+from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import LATEST
 from callboard.languages.graph.runners.agent import OF_TRIGGER
-from callboard.languages.graph.tools import variables
+from callboard.languages.graph.tools import referenced_variables
 from callboard.languages.graph.topology import Graph
 from callboard.languages.graph.turn_parameters import wanted_parameters
 from callboard.languages.language import RULES, Definition, Needs, Plan
@@ -18,7 +18,7 @@ from callboard.lib.json_types import JSON
 
 
 class Trigger(BaseModel):
-    """What set the execution off, where that is more than the start's input."""
+    """The trigger of an execution, as the start's options describe it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     trigger_type: str | None = None
@@ -29,7 +29,7 @@ class Trigger(BaseModel):
 
 
 class Options(BaseModel):
-    """What a start may say about how a graph runs.
+    """The options of a start of a graph.
 
     ``parallel`` lets independent branches overlap. ``skip_trigger_validation`` is accepted and has no effect.
     """
@@ -43,12 +43,12 @@ class Options(BaseModel):
 
 
 def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[Problem]:
-    """Make a plan of a definition and a start.
+    """Make a plan of a definition and a start, or return all problems of the start.
 
     ``Plan.input`` is the trigger data. ``Plan.options`` has ``start_from_node``, ``parallel``, ``trigger`` (type, user
-    and the rest of the TriggerInfo, as far as the start says), ``scripted_tools``, the tools that the run's script
-    answers for, and ``rules``, the generation of the run. ``Plan.needs`` has ``environment``, the variables whose
-    values its tools may be given, and says that no model is needed: every agent names its own.
+    and the rest of the TriggerInfo, as far as the start gives them), ``scripted_tools`` (the tools that the run's
+    script answers for) and ``rules`` (the generation of the run). ``Plan.needs`` has ``environment``, the variables
+    whose values the tools may get. It asks for no default model, since every agent names its own.
     """
     graph = definition.document
     problems = [*_surplus(start), *_breakpoints(graph, start)]
@@ -65,32 +65,32 @@ def admit(definition: Definition[Graph], start: StartRun) -> Plan[Graph] | list[
     given = start.input if start.input is not None else trigger.trigger_data
     if given is None and start.scheduled is not None:
         given = _due(start.scheduled, start.run_id)
-    told = _trigger(graph, start, options, trigger)
+    trigger_info = _trigger(graph, start, options, trigger)
     return Plan(
         definition=definition,
         input={} if given is None else given,
         arguments={},
-        behalf=user_of(graph, told["user_id"], given),
+        behalf=user_of(graph, trigger_info["user_id"], given),
         options={
             "start_from_node": options.start_from_node,
             "parallel": options.parallel,
             "workflow_version": graph.version,
-            "trigger": told,
+            "trigger": trigger_info,
             "scripted_tools": _scripted_tools(start),
             RULES: LATEST,
         },
         outline=outline(graph),
         needs=Needs(
             model=False,
-            environment=sorted(variables([*graph.nodes.values(), *graph.attached.values()])),
+            environment=sorted(referenced_variables([*graph.nodes.values(), *graph.attached.values()])),
             parameters=wanted_parameters(graph.nodes.values()),
         ),
-        warnings=(*definition.warnings, *_odd_request(graph, options, given)),
+        warnings=(*definition.warnings, *_warn_of_plain_input(graph, options, given)),
     )
 
 
-def _odd_request(graph: Graph, options: Options, given: JSON) -> list[Problem]:
-    """Warn of an input that is not what a request from outside would bring to the trigger that it starts."""
+def _warn_of_plain_input(graph: Graph, options: Options, given: JSON) -> list[Problem]:
+    """Warn if the input of a WEBHOOK trigger does not have the form of a request."""
     first = graph.nodes[options.start_from_node or graph.starts()[0]]
     if (first.type, first.subtype) != ("TRIGGER", "WEBHOOK") or not isinstance(given, dict) or first.spec is None:
         return []
@@ -98,20 +98,23 @@ def _odd_request(graph: Graph, options: Options, given: JSON) -> list[Problem]:
         return []
     listed = ", ".join(list(given)[:FIELDS_LISTED_MAX])
     message = (
-        f"the trigger {first.id!r} is a WEBHOOK, and the input has none of a request's members, but {listed}; "
-        "they go on as they are, while a request from outside brings its data in `body`"
+        f"the trigger {first.id!r} is a WEBHOOK, but the input has none of the members of a request; it has {listed}. "
+        "The node passes them on unchanged; a request from outside has its data in `body`"
     )
     return [Problem("NOT_A_REQUEST", message, "input", expected='{"body": {…}}', severity="warning")]
 
 
 def user_of(graph: Graph, named: JSON, data: JSON) -> str:
-    """Return on whose behalf an execution is: of whom is named, of the trigger's data, or of who made the graph."""
+    """Return the user of an execution: the named one, else that of the trigger data, else the author of the graph.
+
+    The text is empty if none of these names a user.
+    """
     of_data = data.get("user_id") if isinstance(data, dict) else None
     return str(next((one for one in (named, of_data, graph.created_by) if one), ""))
 
 
 def _surplus(start: StartRun) -> list[Problem]:
-    """Refuse what other languages take and this one has no use for."""
+    """Refuse members of a start that only other languages use."""
     problems: list[Problem] = []
     if start.arguments:
         problems.append(Problem("SCHEMA", "a graph takes no arguments", "arguments", expected="input"))
@@ -125,8 +128,8 @@ def _breakpoints(graph: Graph, start: StartRun) -> list[Problem]:
     for index, name in enumerate(start.breakpoints):
         if name in graph.nodes:
             continue
-        attached = f"{name!r} is attached to an agent, and no node by itself"
-        message = attached if name in graph.attached else f"there is no node {name!r}"
+        attached = f"{name!r} is attached to an agent and is never executed as a node"
+        message = attached if name in graph.attached else f"unknown node {name!r}"
         problems.append(Problem("UNKNOWN_BREAKPOINT", message, f"breakpoints[{index}]", expected="a node's id"))
     return problems
 
@@ -134,12 +137,12 @@ def _breakpoints(graph: Graph, start: StartRun) -> list[Problem]:
 def _start_node(graph: Graph, name: JSON) -> list[Problem]:
     if not isinstance(name, str) or name in graph.nodes:
         return []
-    message = f"there is no node {name!r} to start from{hint_at(name, graph.nodes)}"
+    message = f"cannot start from the unknown node {name!r}{hint_at(name, graph.nodes)}"
     return [Problem("UNKNOWN_NODE", message, "options.start_from_node", expected="the id of a node of the graph")]
 
 
 def _due(scheduled: Scheduled, run_id: str | None) -> dict[str, JSON]:
-    """The data of a CRON trigger."""
+    """Return the data of a CRON trigger."""
     return {
         "trigger_time": scheduled.due,
         "scheduled_time": scheduled.due,
@@ -163,3 +166,17 @@ def _trigger(graph: Graph, start: StartRun, options: Options, trigger: Trigger) 
 def _scripted_tools(start: StartRun) -> list[str]:
     tools = (start.script or {}).get("tools")
     return sorted(tools) if isinstance(tools, dict) else []
+
+
+def outline(graph: Graph) -> Outline:
+    """Return the nodes and connections of a graph, without attached nodes.
+
+    The ``when`` of an edge is the port that it leaves by, None for ``result``.
+    """
+    return Outline(
+        nodes=[OutlineNode(node.id, node.name, node.type, node.subtype) for node in graph.nodes.values()],
+        edges=[
+            OutlineEdge(wire.source, wire.target, None if wire.output_key == RESULT else wire.output_key)
+            for wire in graph.wires
+        ],
+    )

@@ -1,8 +1,8 @@
-"""The agenda: which node runs next, with what, and when a node has all that it will ever get. Pure.
+"""The agenda: which node runs next and with which inputs. Pure.
 
-A node runs when it has at least one input and no connection into it can still deliver. Tasks run first in, first out;
-what the end of one task makes ready is queued in the order of the connections. That order is kept in ranks, so that it
-is the same when tasks overlap: inputs are collected, and the sequence of execution is told, as if they had not.
+A node runs once it has at least one input and no connection into it can still deliver. Tasks run first in, first out.
+When a task ends, the nodes that it makes ready are queued in the order of the connections. Ranks record that order, so
+overlapping tasks change neither the order of inputs nor the recorded sequence of execution.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from callboard.lib.json_types import JSON
 
 
 class Rank(Struct, frozen=True, eq=False):
-    """A place in the order of execution: after all of an earlier generation, then as what came before it."""
+    """A place in the order of execution: by generation, then by the rank of the task before it, then by ``place``."""
 
     generation: int
     before: "Rank | None"
@@ -38,7 +38,7 @@ class Rank(Struct, frozen=True, eq=False):
 
 
 class Task(Struct, frozen=True, eq=False):
-    """One run of a node. ``item`` is what a run below a fan-out works on, ``parent`` the execution that fanned out."""
+    """One run of a node. Below a fan-out, ``item`` is its input and ``parent`` the execution that fanned out."""
 
     node: str
     path: str
@@ -49,25 +49,25 @@ class Task(Struct, frozen=True, eq=False):
 
 
 class Items(Struct, frozen=True):
-    """What a connection that fans out delivers: its successor runs once for each."""
+    """The values of a connection that fans out; its target runs once for each."""
 
     values: Sequence[JSON]
 
 
 class Value(Struct, frozen=True):
-    """What a connection delivers."""
+    """The value of a connection."""
 
     value: JSON
 
 
 Delivery = Items | Value | None
-"""None: the connection is dead, its port was not taken."""
+"""None if the node did not take the connection's port."""
 
 
 class _State(Struct):
-    """Where a node stands. ``last`` is the rank of what settled it, or of its last run.
+    """The state of a node. ``last`` is the rank of its last run, or of the last connection into it that was settled.
 
-    ``executed`` says that no more than runs below a fan-out are to come.
+    Once it is ``executed``, only runs below a fan-out can follow.
     """
 
     open: int = 0
@@ -91,10 +91,10 @@ class _State(Struct):
 
 
 class Agenda:
-    """The tasks of one execution, from its start set to its last node."""
+    """The tasks of one execution, from its first nodes to its last."""
 
     def __init__(self, graph: Graph, starts: Sequence[str], given: Mapping[str, JSON] | None = None) -> None:
-        """Begin with the start set; ``given`` are the inputs, by port, of its nodes."""
+        """Begin with the nodes ``starts``; ``given`` has their inputs by port."""
         self.ready: deque[Task] = deque()
         self._graph = graph
         self._given = dict(given or {})
@@ -106,19 +106,19 @@ class Agenda:
                 self._states[wire.target].open += 1
                 self._states[wire.target].open_fans += wire.fans_out
         for place, name in enumerate(starts):
-            # What else leads to one comes too late: a node runs once.
+            # A node runs once, so connections into a first node have no effect.
             self._states[name].tasks, self._states[name].executed = 1, True
             self.ready.append(Task(name, encode_id(name), Rank(0, None, (place, 0))))
 
     def inputs(self, task: Task) -> dict[str, JSON]:
-        """The inputs of a task by port: a single value bare, several as a list in the order of their arrival."""
+        """Return the inputs of a task by port: a single value as it is, several as a list in the order of arrival."""
         if task.rank.generation == 0:
             return dict(self._given)
         found = self.arrivals(task)
         return {RESULT: found[0] if len(found) == 1 else found}
 
     def arrivals(self, task: Task) -> list[JSON]:
-        """What has arrived at a task's port, each value as it was delivered."""
+        """Return the values that have arrived at a task's port, as they were delivered."""
         if task.fanned:
             return [task.item]
         if task.rank.generation == 0:
@@ -127,9 +127,9 @@ class Agenda:
         return [value for _rank, _wire, value in arrived]
 
     def finish(self, task: Task, deliveries: Mapping[int, Delivery], address: str) -> None:
-        """Take note that a task has completed: what it delivered, by connection, is handed on.
+        """Complete a task and pass on its deliveries, by index of connection.
 
-        ``address`` names its execution, as the parent of those that it fans out to.
+        ``address`` (``path#iteration``) names its execution, as the parent of the tasks below its fan-out.
         """
         state = self._states[task.node]
         state.tasks -= 1
@@ -165,7 +165,7 @@ class Agenda:
         ]
 
     def _settle(self, name: str) -> list[Task]:
-        """Settle the connections of nodes that can never run again; return what has become ready by that."""
+        """Settle the connections of nodes that can never run again; return the tasks that this makes ready."""
         new: list[Task] = []
         spent = deque([name])
         while spent:
@@ -189,11 +189,11 @@ class Agenda:
         return new
 
     def _main(self, name: str) -> Task:
-        """Make the task of a node that has all its inputs, ranked after what settled the last of its connections."""
+        """Make the task of a node that has all its inputs, ranked after the task that settled its last connection."""
         state = self._states[name]
         state.tasks += 1
         assert state.last is not None
         ways = [wire.index for wire in self._graph.incoming[name] if self._settlers.get(wire.index) is state.last]
-        # With none it was its own runs below a fan-out that it waited for: after all that the last of them led to.
+        # Without one, the node waited for its own runs below a fan-out: it is ranked after all their successors.
         place = min(ways, default=len(self._graph.wires))
         return Task(name, encode_id(name), Rank(state.last.generation + 1, state.last, (place, 0)))

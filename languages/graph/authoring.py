@@ -1,15 +1,41 @@
-"""What the graph language offers to those who write in it."""
+"""The graph language for editors and for commands that read definitions: descriptions, triggers, node types."""
+
+from collections.abc import Mapping
 
 from callboard.languages.authoring import About, Authoring, Times
-from callboard.languages.graph.admit import Options
-from callboard.languages.graph.descriptions import DESCRIPTIONS
+from callboard.languages.graph.admit import Options, outline
 from callboard.languages.graph.document import Workflow
-from callboard.languages.graph.entrances import entrances
 from callboard.languages.graph.node_specs import NODE_TYPES, TEMPLATE_DEFAULTS, node_type
-from callboard.languages.graph.outline import outline
 from callboard.languages.graph.topology import Graph
-from callboard.languages.graph.triggers import begun
+from callboard.languages.graph.triggers import entrances, match_triggers
 from callboard.languages.node_types import NodeTypes
+
+DESCRIPTIONS: Mapping[str, str] = {
+    # By ``Owner.member``, or by ``member`` for all owners.
+    "nodes": "The nodes.",
+    "connections": "The connections between outputs and inputs of nodes.",
+    "triggers": "The ids of the nodes that a run begins with.",
+    "variables": "Variables that expressions read, by name.",
+    "from_node": "The node whose output is passed on.",
+    "to_node": "The node that gets it.",
+    "Connection.id": "The id of the connection.",
+    "output_key": "Which output is passed on: `result`, `true`, `false`, `confirmed` and others. Default: result.",
+    "conversion_function": "A Python function, as text, that converts what is passed on.",
+    "Metadata.id": "The id of the workflow.",
+    "id": "The id of the node.",
+    "name": "A name for people.",
+    "description": "What it is for.",
+    "version": "The version of the document.",
+    "created_by": "Who made it.",
+    "created_time": "When it was made.",
+    "tags": "Labels.",
+    "type": "The type of the node, such as TRIGGER, AI_AGENT, FLOW or HUMAN_IN_THE_LOOP.",
+    "subtype": "What kind of that type it is, such as WEBHOOK or IF.",
+    "configurations": "The settings of the node, by its type and subtype.",
+    "input_params": "Defaults of the input.",
+    "output_params": "Defaults of the output.",
+    "attached_nodes": "The TOOL and MEMORY nodes that an AI_AGENT uses, by id.",
+}
 
 
 def _about(graph: Graph) -> About:
@@ -34,7 +60,7 @@ AUTHORING = Authoring(
     about=_about,
     node_types=NODES,
     times=_times,
-    begun=begun,
+    begun=match_triggers,
     entrances=entrances,
     schema=Workflow.model_json_schema,
     descriptions=DESCRIPTIONS,

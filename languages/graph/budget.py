@@ -1,7 +1,7 @@
-"""What one piece of a node's work may take: the steps of its expressions, templates and runners, the size of what it
-writes, and what it has looked up already.
+"""The budget of one piece of a node's work: steps of expressions, templates and runners, and characters of text.
 
-A step is about what one node of an expression takes, and the same work takes the same number of steps everywhere.
+A step is roughly the evaluation of one node of an expression. The same work takes the same number of steps on every
+machine, so a replay exceeds the budget exactly where the run did.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ STEPS_MAX = 20_000_000
 """How many steps one piece of work may take, such as a whole DATA_TRANSFORMATION: some tens of seconds."""
 
 CHARS_MAX = 32_000_000
-"""How many characters one piece of work may write out, templates that are filled in and values as text."""
+"""How many characters one piece of work may write: templates with their values, and values as text."""
 
 PARSED_CHARS_PER_STEP = 4
-"""How many characters of an expression are one step, where it is read."""
+"""How many characters of an expression the parser reads in one step."""
 
 SCANNED_MAX = 16
-"""How many items a list may have that are compared one by one; a longer one is hashed once."""
+"""The longest list whose items are compared one by one; a longer list is hashed once."""
 
 
 class TooMuchText(Exception):
-    """A piece of work writes out more than `CHARS_MAX` characters."""
+    """A piece of work writes more than `CHARS_MAX` characters."""
 
 
 class Budget(Steps):
@@ -37,15 +37,15 @@ class Budget(Steps):
         super().__init__(steps_max)
         self.patterns = Patterns(self)
         self._chars_left = chars_max
-        # With the list or object itself: as long as that is kept, no other one has its identity.
+        # The list or object is kept with its entry, so that no other one can get the same id.
         self._identities: dict[int, tuple[list[JSON], set[Any] | None]] = {}
         self._folded: dict[int, tuple[Mapping[str, JSON], dict[str, str]]] = {}
 
     def take_written(self, chars: int) -> None:
-        """Count characters that are written out.
+        """Count characters of text that the work writes.
 
-        :raises TooMuchText: if they are too many
-        :raises TooManySteps: if they take too many steps
+        :raises TooMuchText: if the work has written more than it may
+        :raises TooManySteps: if the work has taken more steps than it may
         """
         self.take_text(chars)
         self._chars_left -= chars
@@ -53,15 +53,14 @@ class Budget(Steps):
             raise TooMuchText
 
     def take_parsed(self, text: str) -> None:
-        """Count what it takes to read an expression, whether this process has read it before or not.
+        """Count the steps of parsing an expression, also if this process has its parsed form in its cache.
 
-        :raises TooManySteps: if it takes too many
+        :raises TooManySteps: if the work has taken more steps than it may
         """
         self.take(1 + len(text) // PARSED_CHARS_PER_STEP)
 
     def is_among(self, value: JSON, items: list[JSON]) -> bool:
-        """Whether a list has an item that is equal to a value. A list that is asked about again is hashed once,
-        however often that is."""
+        """Whether a list has an item that is equal to a value. From the second question on, the list is hashed."""
         wanted, found = self.identity(value), self._identities.get(id(items))
         if found is None:
             self._identities[id(items)] = items, None
@@ -73,7 +72,7 @@ class Budget(Steps):
         return wanted in identities
 
     def name_in(self, value: Mapping[str, JSON], name: str) -> str | None:
-        """Return the first name of an object's members that is a name in another case; None if none exists."""
+        """Return the first member of an object whose name equals ``name`` apart from case; None if none exists."""
         self.take(1)
         if len(value) <= SCANNED_MAX:
             lowered = name.lower()
@@ -88,7 +87,7 @@ class Budget(Steps):
         return found[1].get(name.lower())
 
     def identity(self, value: JSON) -> Any:
-        """Return what is equal for two values exactly when they are: a number is not a boolean, and 1 is 1.0."""
+        """Return a hashable key that is the same for equal values only: true differs from 1, and 1 equals 1.0."""
         self.take(1)
         match value:
             case bool():

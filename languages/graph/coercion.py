@@ -1,4 +1,4 @@
-"""Coercion: a value made to fit the type that a table declares, where that can be done without a doubt."""
+"""Coercion: convert a value to the type that a table declares, if the conversion is unambiguous."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 
 UNFIT: Any = object()
-"""What `coerced` returns for a value that cannot be converted."""
+"""What `coerce` returns for a value that cannot be converted."""
 
 _TYPE_NAMES = frozenset({"string", "integer", "number", "float", "boolean", "array", "object", "list", "dict", "json"})
 
@@ -32,36 +32,37 @@ _SCHEMA_MEMBERS = frozenset(
         *("multiline", "sensitive", "multiple", "validation_pattern", "api_endpoint", "search_endpoint"),
     }
 )
-"""What the registry's schemas of configurations consist of."""
+"""The members that the registry's schemas of configurations consist of."""
 
 _TRUE, _FALSE = frozenset({"true", "1"}), frozenset({"false", "0"})
 
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?")
 _DIGITS_MAX = 300
-"""A text with more digits is taken for no number."""
+"""A longer text is not read as a number."""
 
 
-def plain(value: JSON, type: ValueType | None = None) -> JSON:
-    """Return the value that is in a schema object ``{type, value | default}``; any other value is itself.
+def unwrap(value: JSON, type: ValueType | None = None) -> JSON:
+    """Return the value in a schema object ``{type, value | default}``; return any other value unchanged.
 
-    An object with other members than a schema's is a value, as is one of another type where an object is wanted.
+    An object is a value, and not a schema, if it has other members than a schema, or if an object is wanted and its
+    ``type`` names another type.
     """
     if not isinstance(value, dict) or not value.keys() <= _SCHEMA_MEMBERS:
         return value
-    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else plain_by_type(value)
+    return value if type == "object" and value.get("type") not in _OBJECT_NAMES else unwrap_by_type(value)
 
 
-def plain_or_empty(value: JSON) -> JSON:
-    """The same; a schema without a value represents the empty one of its type."""
+def unwrap_or_empty(value: JSON) -> JSON:
+    """Unwrap likewise; a schema without a value represents the empty value of its type."""
     match value:
         case {"type": str(name), **others} if others.keys() <= _SCHEMA_MEMBERS - {"value", "default"}:
             return next((make() for names, make in _EMPTY if name in names), value)
         case _:
-            return plain(value)
+            return unwrap(value)
 
 
-def plain_by_type(value: JSON) -> JSON:
-    """The same where whatever has a type and a value is a schema object."""
+def unwrap_by_type(value: JSON) -> JSON:
+    """Unwrap every object that has a type and a value, whatever other members it has."""
     match value:
         case {"type": str(name), "value": given} if name in _TYPE_NAMES:
             return given
@@ -71,8 +72,8 @@ def plain_by_type(value: JSON) -> JSON:
             return value
 
 
-def coerced(value: JSON, type: ValueType) -> JSON:
-    """Make a value fit a type; `UNFIT` if it cannot be. Null, and texts with templates, are left as they are."""
+def coerce(value: JSON, type: ValueType) -> JSON:
+    """Convert a value to a type; return `UNFIT` if that fails. Null, and texts with templates, stay as they are."""
     if value is None or (isinstance(value, str) and "{{" in value):
         return value
     match type:
@@ -91,14 +92,14 @@ def coerced(value: JSON, type: ValueType) -> JSON:
             return _parse_value(value, dict)
 
 
-def fitted(payload: JSON, declared: dict[str, Field]) -> JSON:
-    """Coerce the declared members of an object as far as they can be; anything else is returned as it is."""
+def coerce_members(payload: JSON, declared: dict[str, Field]) -> JSON:
+    """Coerce the declared members of an object where that is possible; everything else stays as it is."""
     if not isinstance(payload, dict) or not declared:
         return payload
     changed: dict[str, JSON] = {}
     for name, field in declared.items():
         value = payload.get(name)
-        made = coerced(value, field.type) if value is not None else UNFIT
+        made = coerce(value, field.type) if value is not None else UNFIT
         if made is not UNFIT and made is not value:
             changed[name] = made
     return {**payload, **changed} if changed else payload

@@ -1,7 +1,7 @@
-"""The graph document: its models as people write them, lenient towards what older editors add.
+"""The models of the graph document as people write it; members that older editors add are ignored.
 
-What concerns several places of a document is checked in `callboard.languages.graph.validate`; what the interpreter
-works with is the `callboard.languages.graph.topology.Graph` that is made of it.
+`callboard.languages.graph.validate` checks rules that concern several places of a document. The interpreter works with
+the `callboard.languages.graph.topology.Graph` that `callboard.languages.graph.parse` makes of the document.
 """
 
 from typing import Annotated, Any
@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 RESULT = "result"
-"""The port that everything arrives at, and that travels where a connection names none."""
+"""The input port of every node, and the output port of a connection that names none."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 class Part(BaseModel):
-    """An object of a document: strict about types; members that no one knows are ignored."""
+    """An object of a document: types are strict, unknown members are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -43,7 +43,7 @@ Ids = Annotated[list[Text], BeforeValidator(_or_none, json_schema_input_type=lis
 
 
 class Metadata(Part):
-    """What a workflow says of itself; statistics and deployment are others' affair."""
+    """The metadata of a workflow; statistics and deployment data are ignored."""
 
     id: Text
     name: Text
@@ -69,7 +69,7 @@ class Node(Part):
 
 
 class Connection(Part):
-    """A way from a node's output port to the port `RESULT` of another."""
+    """A connection from an output port of a node to the port `RESULT` of another."""
 
     from_node: Text
     to_node: Text

@@ -1,4 +1,4 @@
-"""The syntax of expressions: a parser of our own for the language that conditions and templates are written in.
+"""The parser of expressions, the language of conditions and templates.
 
 Grammar::
 
@@ -31,7 +31,7 @@ PARSED_KEPT_MAX = 1_024
 """How many parsed expressions are kept."""
 
 ROOTS = ("$json", "$input", "$config", "$trigger", "$node", "$nodes", "$variables", "$item", "$")
-"""The roots with a sign; a bare name is looked up by whoever evaluates."""
+"""The roots that begin with ``$``; the evaluation looks up every other name."""
 
 FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "not": (1, 1),
@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, tuple[int, int | None]] = {
     "regex": (2, 3),
     "coalesce": (1, None),
 }
-"""Every function, with how many arguments it takes: at least and at most."""
+"""Every function, with the least and the greatest number of its arguments; None if it takes any number."""
 
 EVERY = object()
 """The step ``[*]``: every item."""
@@ -71,7 +71,7 @@ _TOKEN = re.compile(
 )
 
 _KEY = re.compile(r"\s*\.\s*([\w$][\w$-]*)")
-"""A step to a member; there is no subtraction, so that names may have hyphens."""
+"""A step to a member. Names may contain hyphens, since the language has no operator for subtraction."""
 
 _COMPARISONS = ("===", "==", "!==", "!=", ">=", "<=", ">", "<")
 _WORDS: dict[str, JSON] = {"true": True, "false": False, "null": None}
@@ -79,7 +79,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class ExpressionInvalid(ValueError):
-    """A text is not an expression; the message says why and where."""
+    """A text is not a valid expression; the message says why and where."""
 
 
 class Literal(Struct, frozen=True):
@@ -87,14 +87,14 @@ class Literal(Struct, frozen=True):
 
 
 class Path(Struct, frozen=True):
-    """A root and the steps below it: keys, indexes, `EVERY`, or expressions that give one."""
+    """A root and the steps below it: keys, indexes, `EVERY`, or expressions whose value is a key or an index."""
 
     root: str
     steps: tuple[Any, ...] = ()
 
 
 class Call(Struct, frozen=True):
-    """A function, or an operator under the name of the function that it is: ``||``, ``&&``, ``!``, a comparison."""
+    """A call of a function, or an operator: ``||``, ``&&``, ``!``, a comparison."""
 
     name: str
     arguments: tuple["Expression", ...]
@@ -105,9 +105,9 @@ Expression = Literal | Path | Call
 
 @lru_cache(PARSED_KEPT_MAX)
 def parse(text: str) -> Expression:
-    """Read an expression.
+    """Parse an expression.
 
-    :raises ExpressionInvalid: if it is none
+    :raises ExpressionInvalid: if the text is not an expression
     """
     if len(text) > CHARS_MAX:
         raise ExpressionInvalid(f"the expression has {len(text)} characters, the longest allowed {CHARS_MAX}")
@@ -115,7 +115,7 @@ def parse(text: str) -> Expression:
 
 
 class _Parser:
-    """One pass over a text by recursive descent."""
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

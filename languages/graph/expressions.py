@@ -1,7 +1,7 @@
-"""Expressions evaluated: what a condition, or a place in a template, comes to over the values that it sees.
+"""The evaluation of expressions: the value of a condition, or of a place in a template, in a scope.
 
-Nothing here is compiled or run by Python; a value costs at most the length of its expression times that of the data,
-and what it costs is counted in the `Budget` of its scope. Whatever is missing is null.
+Expressions are interpreted and never compiled to Python. An evaluation takes time proportional to the length of the
+expression times that of the data at most; the `Budget` of the scope counts its steps. Missing members are null.
 """
 
 import math
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callboard.languages.graph.budget import SCANNED_MAX, Budget
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.expression_syntax import EVERY, Call, Expression, ExpressionInvalid, Literal, Path, parse
 from callboard.languages.json_text import plain_number
 from callboard.lib.json_types import JSON
@@ -34,18 +34,18 @@ __all__ = [
     "parse",
     "step_into",
     "text_of",
-    "written",
+    "write_value",
 ]
 
 ITEMS_MAX = 100_000
-"""How many items ``[*]`` may come to."""
+"""How many items ``[*]`` may select."""
 
 
 class Scope(Struct, frozen=True):
-    """What an expression sees.
+    """The names that an expression can refer to, and their values.
 
     ``data`` is the value on the port ``result``; ``inputs`` the values by port; ``nodes`` the outputs of nodes by port,
-    under their ids and names; ``local`` what the construct adds, such as ``item``. ``now_ms`` is the time in
+    under their ids and names; ``local`` the names that the runner adds, such as ``item``. ``now_ms`` is the time in
     milliseconds of the epoch.
     """
 
@@ -60,7 +60,7 @@ class Scope(Struct, frozen=True):
     budget: Budget = field(default_factory=Budget)
 
     def root(self, name: str) -> JSON:
-        """Return what a root represents: one with a sign, a local one, a member of the data, or of the context."""
+        """Return the value of a root: a ``$`` root, a local name, a member of the data, or a name of the context."""
         match name:
             case "$json" | "$" | "input":
                 return self.data
@@ -106,8 +106,8 @@ def holds(text: str, scope: Scope) -> bool:
 def evaluate(expression: Expression, scope: Scope) -> JSON:
     """Return the value of an expression.
 
-    :raises ExpressionInvalid: if it holds a pattern that is none
-    :raises TooManySteps: if it takes more than its budget has
+    :raises ExpressionInvalid: if it uses an invalid regular expression
+    :raises TooManySteps: if it takes more steps than its budget has left
     """
     scope.budget.take(1)
     match expression:
@@ -137,7 +137,7 @@ def _step(step: Any, scope: Scope) -> Any:
 
 
 def step_into(value: JSON, step: Any, budget: Budget) -> JSON:
-    """Return a member (its name in any case, if it is not there as written) or an item of a value; null if missing."""
+    """Return a member or an item of a value; null if missing. A name that has no exact match matches in any case."""
     match value, step:
         case Mapping(), str():
             if step in value:
@@ -170,15 +170,15 @@ def _every(value: JSON, steps: Sequence[Any], scope: Scope) -> JSON:
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
-def written(value: JSON, budget: Budget) -> str:
-    """Write a value as `text_of` does, and count that."""
+def write_value(value: JSON, budget: Budget) -> str:
+    """Return a value as text, as `text_of` does, and count its characters in the budget."""
     text = text_of(value)
     budget.take_written(len(text))
     return text
 
 
 def text_of(value: JSON) -> str:
-    """Write a value as a template does: null is empty, an object its JSON text."""
+    """Return a value as text as templates show it: null is empty, a string itself, everything else its JSON."""
     match value:
         case None:
             return ""
@@ -197,7 +197,7 @@ def equal(left: JSON, right: JSON, budget: Budget) -> bool:
         case dict(), dict():
             if left.keys() != right.keys():
                 return False
-            # With one frame of Python's stack for each level, and no more: values nest deep.
+            # `map` uses a single frame of Python's stack for each level, since values may nest deep.
             return all(map(equal, left.values(), map(right.__getitem__, left), repeat(budget)))
         case list(), list():
             return len(left) == len(right) and all(map(equal, left, right, repeat(budget)))
@@ -209,7 +209,7 @@ def equal(left: JSON, right: JSON, budget: Budget) -> bool:
 
 
 def less(left: JSON, right: JSON, budget: Budget) -> bool | None:
-    """Whether one value comes before another; None if they have no order. A number and a text of one compare."""
+    """Whether one value is less than another; None if they have no order. A text that is a number compares as one."""
     budget.take(1)
     if isinstance(left, str) and isinstance(right, str):
         budget.take(min(len(left), len(right)) // CHARS_PER_STEP)
@@ -219,12 +219,12 @@ def less(left: JSON, right: JSON, budget: Budget) -> bool | None:
 
 
 def _to_number(value: JSON) -> Any:
-    made = None if isinstance(value, str) and "{{" in value else coerced(value, "number")
+    made = None if isinstance(value, str) and "{{" in value else coerce(value, "number")
     return None if made is UNFIT else made
 
 
 def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
-    def calculated(_budget: Budget, *values: JSON) -> JSON:
+    def apply(_budget: Budget, *values: JSON) -> JSON:
         numbers = [_to_number(value) for value in values]
         if any(number is None for number in numbers):
             return None
@@ -234,7 +234,7 @@ def _arithmetic(calculate: Callable[..., Any]) -> Callable[..., JSON]:
             return None
         return plain_number(made) if math.isfinite(made) else None
 
-    return calculated
+    return apply
 
 
 def _length(_budget: Budget, value: JSON) -> JSON:
@@ -249,11 +249,11 @@ def among(value: JSON, items: list[JSON], budget: Budget) -> bool:
 
 
 def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
-    """Whether a text has another in it, a list an item, an object a member."""
+    """Whether a text contains another, a list an item, an object a member."""
     match value:
         case str():
             budget.take_text(len(value))
-            return written(wanted, budget) in value
+            return write_value(wanted, budget) in value
         case list():
             return among(wanted, value, budget)
         case Mapping():
@@ -265,11 +265,11 @@ def contains(budget: Budget, value: JSON, wanted: JSON) -> bool:
 def matches(budget: Budget, value: JSON, pattern: JSON, ignore_case: JSON = False) -> bool:
     """Whether a pattern matches somewhere in a value's text.
 
-    :raises ExpressionInvalid: if the pattern is none
+    :raises ExpressionInvalid: if the pattern is not a regular expression
     """
     text = text_of(pattern)
     try:
-        return budget.patterns.found(f"(?i){text}" if ignore_case else text, written(value, budget))
+        return budget.patterns.found(f"(?i){text}" if ignore_case else text, write_value(value, budget))
     except (BadPattern, UnicodeEncodeError) as bad:
         raise ExpressionInvalid(f"the pattern {text!r:.100} is none: {bad}") from None
 
@@ -283,8 +283,8 @@ def _equal(budget: Budget, left: JSON, right: JSON) -> bool:
 
 
 def _texts(calculate: Callable[..., JSON], budget: Budget, *values: JSON) -> JSON:
-    """Call a function of texts with values as text."""
-    return calculate(*[written(value, budget) for value in values])
+    """Call a function of texts with values that are converted to text."""
+    return calculate(*[write_value(value, budget) for value in values])
 
 
 def _not(_budget: Budget, value: JSON) -> bool:

@@ -1,6 +1,6 @@
-"""The graph interpreter: takes tasks from the agenda until there are none, one at a time or side by side.
+"""The graph interpreter: runs the tasks of the agenda, one at a time or in parallel, until none is left.
 
-The first node that fails ends the execution; whatever else was queued is dropped.
+The first node that fails ends the execution, and the tasks that are still queued are dropped.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from callboard.languages.graph.records import EXECUTION_FAILED, Execution
 from callboard.languages.graph.rules import PLAIN_OBJECTS
 from callboard.languages.graph.times import after, ms
 from callboard.languages.graph.topology import Graph
-from callboard.languages.graph.validate import configured_before
+from callboard.languages.graph.validate import apply_earlier_coercion
 from callboard.languages.graph.visit import Visitor
 from callboard.languages.graph.work import Context
 from callboard.languages.language import Cancelled, End, Instant, Ok, Plan, Stage
@@ -22,33 +22,35 @@ from callboard.languages.language import Task as Running
 from callboard.lib.json_types import JSON
 
 TASKS_IN_A_TURN_MAX = 200
-"""Nodes that a graph visits in one turn at most, that is without a delivered event; then it sleeps for `BREATH_S`."""
+"""How many nodes a graph may visit without a delivered event; then it sleeps for `BREATH_S` seconds."""
 
 BREATH_S = 0.001
 
 PARALLEL_MAX = 64
-"""How many nodes may run side by side."""
+"""How many nodes may run in parallel."""
 
 STOPPED = Failure("graph.stopped", "another node has failed", type="cancellation")
-"""Why the nodes beside one that failed were cancelled."""
+"""The cause with which the nodes that run beside a failed one are cancelled."""
 
 
 async def interpret(plan: Plan[Graph], stage: Stage) -> End:
     """Execute a graph. The End's ``results`` is the Execution, ``output`` the output of the last node in its sequence.
 
-    Code of its error: ``EXECUTION_FAILED``.
+    The code of its error is ``EXECUTION_FAILED``.
     """
     walk = _Walk(plan, stage)
     try:
         failed = await (walk.side_by_side() if plan.options["parallel"] else walk.one_by_one())
     except Cancelled as cancelled:
-        return End("cancelled", walk.execution.output(), walk.told("CANCELED"), cancelled.cause)
+        return End("cancelled", walk.execution.output(), walk.describe("CANCELED"), cancelled.cause)
     if failed is None:
-        return await compute(stage, lambda: End("completed", walk.execution.output(), walk.told("SUCCESS")))
+        return await compute(stage, lambda: End("completed", walk.execution.output(), walk.describe("SUCCESS")))
     node, failure = failed
     message = f"Node {plan.definition.document.nodes[node].name} failed: {failure.message}"
     error = Failure(EXECUTION_FAILED, message, path=encode_id(node), retryable=False, previous=failure)
-    return await compute(stage, lambda: End("failed", walk.execution.output(), walk.told("ERROR", node, error), error))
+    return await compute(
+        stage, lambda: End("failed", walk.execution.output(), walk.describe("ERROR", node, error), error)
+    )
 
 
 FailedNode = tuple[str, Failure]
@@ -60,7 +62,7 @@ class _Walk:
     def __init__(self, plan: Plan[Graph], stage: Stage) -> None:
         graph, options = plan.definition.document, plan.options
         if stage.info.rules < PLAIN_OBJECTS:
-            graph = configured_before(graph)
+            graph = apply_earlier_coercion(graph)
         trigger = _trigger_info(plan, stage.now())
         named: str | None = options["start_from_node"]
         starts = graph.starts() if named is None else [named]
@@ -80,10 +82,10 @@ class _Walk:
         self._tasks_in_turn = 0
         self._breaths = 0
 
-    def told(self, status: str, node: str | None = None, error: Failure | None = None) -> dict[str, JSON]:
-        """Return the Execution as it stands."""
+    def describe(self, status: str, node: str | None = None, error: Failure | None = None) -> dict[str, JSON]:
+        """Return the Execution as it is now."""
         now = self._stage.now()
-        return self.execution.told(status, now, _error(error, node, now))
+        return self.execution.describe(status, now, _error(error, node, now))
 
     async def one_by_one(self) -> FailedNode | None:
         """Run the tasks one after the other; return the node that failed, if one did."""
@@ -96,7 +98,7 @@ class _Walk:
         return None
 
     async def side_by_side(self) -> FailedNode | None:
-        """Run all tasks that are ready at once, up to a bound."""
+        """Run all ready tasks in parallel, up to `PARALLEL_MAX`; return the node that failed, if one did."""
         running: dict[Running[Failure | None], Task] = {}
         while self._agenda.ready or running:
             while self._agenda.ready and len(running) < PARALLEL_MAX:
@@ -119,8 +121,8 @@ class _Walk:
         return await self._visitor.visit(task)
 
     async def _breathe(self) -> None:
-        """Draw breath, and count a node; after `TASKS_IN_A_TURN_MAX` without a delivered event sleep, so that events
-        are delivered."""
+        """Let other runs of the worker proceed, and count a task. After `TASKS_IN_A_TURN_MAX` tasks without a delivered
+        event sleep shortly, so that events are delivered."""
         await self._stage.breathe()
         turn = self._stage.turn()
         self._tasks_in_turn = self._tasks_in_turn + 1 if turn == self._turn else 1

@@ -8,7 +8,7 @@ from callboard.languages.language import Definition, End, Plan, Stage
 
 
 class GraphLanguage:
-    """Workflow Engine V2 workflows: see `parse`, `admit` and `interpret`, each in its module."""
+    """Workflows of the Workflow Engine V2; the modules `parse`, `admit` and `interpret` do the work."""
 
     name = "graph"
 
@@ -23,4 +23,4 @@ class GraphLanguage:
 
 
 LANGUAGE = GraphLanguage()
-"""What the registry finds."""
+"""The registry reads this name."""

@@ -1,7 +1,7 @@
-"""Paths of members: ``lines.0.price``, from a value into what is in it. Whatever else is written is an expression.
+"""Paths from a value to its members: ``lines.0.price``. Any other text is evaluated as an expression.
 
-Names need no quotes, whatever they consist of: ``first name``, ``2024``, ``true``. What is missing is null, also where
-a node, or something else that expressions see, has that name.
+Names need no quotes: ``first name``, ``2024`` and ``true`` are names. A missing member is null, even if a node or
+another name that expressions can see is called the same.
 """
 
 import re
@@ -15,13 +15,13 @@ from callboard.lib.json_types import JSON
 _NAMES = re.compile(r"""[^\s$.()\[\]{}<>=!&|,"'][^.()\[\]{}<>=!&|,"']*(\.[^.()\[\]{}<>=!&|,"']+)*""")
 
 _WHOLE = ("data", "input", "item")
-"""What the value itself may be called at the head of a path, where it has no member of that name."""
+"""Names for the value itself at the beginning of a path, unless it has a member of that name."""
 
 
 def member_at(path: str, value: JSON, scope: Callable[[], Scope], rules: int, budget: Budget) -> JSON:
-    """Return what a path comes to in a value; ``scope`` is what it sees if it is an expression.
+    """Return the member of a value at a path, or the value of an expression in ``scope``.
 
-    :raises ExpressionInvalid: if it is neither
+    :raises ExpressionInvalid: if the text is neither a path nor an expression
     """
     budget.take_text(len(path))
     if rules < MEMBER_PATHS or _NAMES.fullmatch(path.strip()) is None:

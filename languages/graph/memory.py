@@ -1,4 +1,4 @@
-"""Memory of agents: what is asked of whoever keeps it. It is outside of the log, and reached by effects.
+"""The memory of agents: requests to the service that keeps it. It is outside of the log, and reached by effects.
 
 The request of an effect of kind ``memory`` is::
 
@@ -7,14 +7,14 @@ The request of an effect of kind ``memory`` is::
      "scope": {"workflow_id": "…", "user_id": "…", "execution_id": "…"},
      …}
 
-- ``get_context`` brings ``query`` (the user's message) and ``limit``, and is answered with ``{"messages": [{"role",
-  "content"}], "context": "<text>"}``, either of which may be missing: what precedes the message, and what is told of.
-- ``store`` brings ``messages`` (the user's and the answer), ``text`` (both as one), ``metadata``. It may be answered
-  with ``{"to_summarize": {"messages": […], "summary": "<the one before>", "from": …}}``: then a model makes the
-  summary, and
-- ``summarize`` brings it back as ``summary``, with the ``count`` of messages that it represents, and ``from`` as it was
-  answered, if it was.
-- A node's own operation brings its ``input``, and is answered with the node's payload.
+- ``get_context`` has ``query`` (the user's message) and ``limit``. The answer is ``{"messages": [{"role", "content"}],
+  "context": "<text>"}``: earlier messages of the conversation, and a text for the system prompt. Both are optional.
+- ``store`` has ``messages`` (the user's message and the agent's answer), ``text`` (both in one) and ``metadata``. If
+  the answer is ``{"to_summarize": {"messages": […], "summary": "<the previous one>", "from": …}}``, a model writes a
+  new summary, which the next operation sends.
+- ``summarize`` has this ``summary``, the ``count`` of messages that it represents, and ``from`` of the answer, if the
+  answer had it.
+- A node's own operation has its ``input``. The answer is the node's payload.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ _SUMMARIZE = "Fold these messages of a conversation into a summary that keeps wh
 
 
 class Remembered(Struct, frozen=True):
-    """What memories say before a turn: earlier messages, and texts for the system prompt."""
+    """The contents of memories before a turn: earlier messages, and texts for the system prompt."""
 
     messages: list[Message]
     context: list[str]
@@ -69,7 +69,7 @@ def request(work: Work, memory: GraphNode, operation: str, **more: JSON) -> dict
 
 
 async def recall(work: Work, memories: Sequence[GraphNode], query: str) -> Remembered:
-    """Ask memories for what concerns a message; one that does not answer is warned of."""
+    """Ask memories for the context of a message; warn of a memory that does not answer."""
     messages: list[Message] = []
     context: list[str] = []
     for index, memory in enumerate(memories):
@@ -84,10 +84,10 @@ async def recall(work: Work, memories: Sequence[GraphNode], query: str) -> Remem
 
 
 async def remember(work: Work, memories: Sequence[GraphNode], said: str, answer: JSON, metadata: JSON) -> None:
-    """Have memories keep a message and its answer; none that fails is fatal."""
-    told = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
-    messages: list[JSON] = [{"role": "user", "content": said}, {"role": "assistant", "content": told}]
-    text = f"User: {said}\nAssistant: {told}"
+    """Have memories keep a message and its answer; warn of a memory that fails."""
+    reply = answer if isinstance(answer, str) else msgspec.json.encode(answer).decode()
+    messages: list[JSON] = [{"role": "user", "content": said}, {"role": "assistant", "content": reply}]
+    text = f"User: {said}\nAssistant: {reply}"
     for index, memory in enumerate(memories):
         stored = request(work, memory, "store", messages=messages, text=text, metadata=metadata)
         kept = await _ask_memory(work, f"memory.store.{index}", memory, stored)
@@ -108,12 +108,12 @@ async def _ask_memory(work: Work, slot: str, memory: GraphNode, request: dict[st
 
 
 async def _summarize(work: Work, memory: GraphNode, index: int, old: list[Any], rest: Mapping[str, Any]) -> None:
-    """Have the run's model fold the oldest messages into the summary, and the memory keep that instead of them."""
+    """Have the agent's model fold the oldest messages into the summary, and the memory replace them with it."""
     lines = [f"{text_of(one.get('role'))}: {text_of(one.get('content'))}" for one in old if isinstance(one, Mapping)]
     before = text_of(rest.get("summary"))
-    told = "\n".join([f"The summary so far: {before}", *lines] if before else lines)
-    asked = ModelRequest(purpose="summarize", model=model_of(work), system=_SUMMARIZE, messages=[user(told)])
-    _slot, outcome = await patient_turn(work.metered, f"summarize.{index}", asked)
+    text = "\n".join([f"The summary so far: {before}", *lines] if before else lines)
+    asked = ModelRequest(purpose="summarize", model=model_of(work), system=_SUMMARIZE, messages=[user(text)])
+    _slot, outcome = await patient_turn(work.metered_node, f"summarize.{index}", asked)
     if isinstance(outcome, Failed):
         work.node.warn(UNREACHED, f"no summary for {memory.id}: {outcome.error.message}", [memory.id])
         return
@@ -128,7 +128,7 @@ def model_of(work: Work) -> str | None:
 
 
 def _messages(listed: list[Any]) -> list[Message]:
-    """Read earlier messages; what is neither the user's nor the assistant's is the user's."""
+    """Read earlier messages; every message that is not the assistant's counts as the user's."""
     found: list[Message] = []
     for one in listed:
         content = text_of(one.get("content")) if isinstance(one, Mapping) else ""

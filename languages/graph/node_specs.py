@@ -1,7 +1,7 @@
-"""The registry of node types: what each subtype is configured with, takes in and puts out. A file per type, read once.
+"""The registry of node types: configurations, inputs and outputs of each subtype. Each type has a file, read once.
 
-Defaults fill in what a node's configuration leaves out; the three members of `TEMPLATE_DEFAULTS` are for tools that
-make nodes of templates, and do not apply to a node that lacks them.
+Defaults fill in missing configurations of a node. The three members of `TEMPLATE_DEFAULTS` are for tools that make
+nodes of templates, and do not apply to a node that lacks them.
 """
 
 from functools import cache
@@ -40,7 +40,7 @@ TEMPLATE_DEFAULTS: dict[str, Field] = {
     "retry_attempts": Field("integer", default=3, min=0, max=10),
     "enabled": Field("boolean", default=True),
 }
-"""What every subtype has besides its table."""
+"""Configurations that every subtype has besides those of its table."""
 
 ENGINE_FIELDS: dict[str, Field] = {
     **TEMPLATE_DEFAULTS,
@@ -50,14 +50,14 @@ ENGINE_FIELDS: dict[str, Field] = {
     "retry_jitter_seconds": Field("number", default=0),
     "credit_cost": Field("number", default=0),
 }
-"""What the engine reads of any node; a subtype's own table goes before it."""
+"""Configurations that the engine reads of every node; the table of the subtype takes precedence."""
 
 
 @cache
 def node_type(name: str) -> NodeType:
     """Return a type by name.
 
-    :raises KeyError: if none exists of that name
+    :raises KeyError: if no type has that name
     """
     if name not in NODE_TYPES:
         raise KeyError(name)

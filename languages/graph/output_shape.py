@@ -1,9 +1,9 @@
-"""Shaping: what leaves a node is what is declared of it; and which part of it travels along a connection. Pure."""
+"""The shape of outputs: the declared members that leave a node, and the payload along each connection. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from callboard.languages.graph.coercion import UNFIT, coerced, plain_by_type, plain_or_empty
+from callboard.languages.graph.coercion import UNFIT, coerce, unwrap_by_type, unwrap_or_empty
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.rules import OWN_ERROR_CODES, PLAIN_OBJECTS, WHOLE_INPUT, WHOLE_TRIGGERS
 from callboard.languages.graph.topology import GraphNode, Wire
@@ -11,26 +11,26 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import CHARS_PER_STEP, Steps
 
 Ports = dict[str, JSON]
-"""What a node puts out, by port; null is a port that was not taken."""
+"""The payloads of a node by port; null is a port that was not taken."""
 
 UNTRIMMED = frozenset({"HUMAN_IN_THE_LOOP"})
-"""Types whose output has what the outside brought, whatever is declared."""
+"""Types whose output keeps undeclared members, since they come from outside."""
 
 
-def shaped(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
+def shape_ports(node: GraphNode, ports: Ports, rules: int, steps: Steps) -> Ports:
     """Shape each port's payload; names that begin with an underscore are not ports.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if the shaping takes more steps than ``steps`` has left
     """
     for payload in ports.values():
         members = payload.values() if isinstance(payload, dict) else ()
-        # A text may be read as the JSON of what is declared.
+        # A text may have to be parsed as JSON, if another type is declared.
         steps.take(sum([1 + len(one) // CHARS_PER_STEP if isinstance(one, str) else 1 for one in members]))
-    return {port: shaped_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
+    return {port: shape_payload(node, payload, rules) for port, payload in ports.items() if not port.startswith("_")}
 
 
-def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
-    """Drop what is not declared, except what a start brings, and fill in what is missing; lists, scalars and null pass
+def shape_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
+    """Drop undeclared members, except those that a start brings, and fill in missing ones. Lists, scalars and null stay
     as they are."""
     if not isinstance(payload, dict) or node.type in UNTRIMMED:
         return payload
@@ -49,34 +49,34 @@ def shaped_payload(node: GraphNode, payload: JSON, rules: int) -> JSON:
 
 
 def _error(payload: Mapping[str, JSON], rules: int) -> dict[str, JSON]:
-    """Return what is kept of a payload that says ``success: false``, whatever is declared."""
+    """Return the undeclared members that a payload with ``success: false`` keeps."""
     if payload.get("success") is not False or rules < OWN_ERROR_CODES:
         return {}
     return {name: payload[name] for name in ("error_code", "error_details") if payload.get(name)}
 
 
 def _default(declared: JSON, rules: int) -> JSON:
-    """Return what represents a missing member: the value it is declared with, or the empty one of its type."""
-    return plain_by_type(declared) if rules < PLAIN_OBJECTS else plain_or_empty(declared)
+    """Return the value of a missing member: its declared value, or the empty value of its type."""
+    return unwrap_by_type(declared) if rules < PLAIN_OBJECTS else unwrap_or_empty(declared)
 
 
 def _fit_value(value: JSON, type: Any) -> JSON:
-    made = coerced(value, type)
+    made = coerce(value, type)
     return value if made is UNFIT else made
 
 
-def refused(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
-    """Return the first port, and its payload, that says ``success: false``; None if none exists."""
+def find_refusal(ports: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
+    """Return the first port whose payload has ``success: false``, and that payload; None if no port has."""
     for port, payload in ports.items():
         if isinstance(payload, dict) and payload.get("success") is False:
             return port, payload
     return None
 
 
-def travelling(ports: Ports, wire: Wire) -> JSON:
-    """Return what travels along a connection; null if its port was not taken.
+def payload_along(ports: Ports, wire: Wire) -> JSON:
+    """Return the payload that travels along a connection; null if its port was not taken.
 
-    Along ``result``, where a node has no such port, all its ports travel.
+    A connection of ``result`` carries all ports of a node that has no port of that name.
     """
     if wire.output_key == RESULT and RESULT not in ports:
         return ports

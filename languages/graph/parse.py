@@ -1,20 +1,21 @@
-"""A graph's text becomes a definition, or the list of everything that is wrong with it."""
+"""Read the text of a graph: the result is a definition, or all problems of the text."""
+
+from typing import Any
 
 from pydantic import ValidationError
 
 from callboard.bus.events import Problem
 from callboard.languages.graph.document import RESULT, Node, Workflow
-from callboard.languages.graph.first_version import problem_of_first_version
 from callboard.languages.graph.node_specs import spec_of
 from callboard.languages.graph.topology import Graph, GraphNode, Wire
-from callboard.languages.graph.validate import beyond_shape, configured
+from callboard.languages.graph.validate import check_beyond_shape, coerce_configurations
 from callboard.languages.language import Definition
-from callboard.languages.problems import Tree, from_pydantic, kind_of
+from callboard.languages.problems import Location, Tree, from_pydantic, kind_of
 from callboard.languages.source_text import read_document
 from callboard.lib.canonical_json import canonical
 
 VERSION = "1.0"
-"""The version of a workflow that does not say."""
+"""The version of a workflow that does not state one."""
 
 
 def parse(source: str) -> Definition[Graph] | list[Problem]:
@@ -25,9 +26,9 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
     if not isinstance(tree.value, dict):
         message = f"expected a graph object, got {kind_of(tree.value)}"
         return [tree.problem("SCHEMA", message, expected="metadata, nodes, connections and triggers")]
-    if (first_version := problem_of_first_version(tree)) is not None:
+    if (first_version := _find_first_version(tree)) is not None:
         return [first_version]
-    problems = beyond_shape(tree)
+    problems = check_beyond_shape(tree)
     try:
         document = Workflow.model_validate(tree.value)
     except ValidationError as error:
@@ -39,7 +40,7 @@ def parse(source: str) -> Definition[Graph] | list[Problem]:
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Sort problems by where they stand in the text; errors and warnings together, as one reads."""
+    """Sort problems by their place in the text, errors and warnings together."""
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
@@ -71,9 +72,46 @@ def _node(node: Node) -> GraphNode:
         name=node.name,
         type=node.type,
         subtype=node.subtype,
-        configurations=configured(spec, node.configurations),
+        configurations=coerce_configurations(spec, node.configurations),
         spec=spec,
         output_params=node.output_params,
         attached=tuple(dict.fromkeys(node.attached_nodes)),
         given=node.configurations,
     )
+
+
+FIRST_VERSION = "V1_DEFINITION"
+
+_SUFFIX = "_NODE"
+"""The suffix of the types of nodes in V1."""
+
+
+def _find_first_version(tree: Tree) -> Problem | None:
+    """Return the problem of a V1 definition, which says how to convert it; None if it is not V1.
+
+    ``tree`` holds an object.
+    """
+    document: dict[str, Any] = tree.value
+    listed = document.get("nodes")
+    nodes = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    typed = next((one for one in enumerate(nodes) if str(one[1].get("type", "")).endswith(_SUFFIX)), None)
+    connections = document.get("connections")
+    mapped = isinstance(connections, dict) and bool(connections)
+    if typed is None and not mapped:
+        return None
+    changes: list[str] = []
+    where: Location = ("connections",)
+    if "metadata" not in document:
+        changes.append("put `id` and `name` into `metadata`")
+    if typed is not None:
+        index, node = typed
+        where = ("nodes", index, "type")
+        changes.append(
+            f"write the type {node['type'].removesuffix(_SUFFIX)} for {node['type']}, likewise for all nodes"
+        )
+    if any("parameters" in node and "configurations" not in node for node in nodes):
+        changes.append("rename `parameters` of nodes to `configurations`")
+    if mapped:
+        changes.append("make `connections` a list of {from_node, to_node, output_key}")
+    message = f"this is a V1 definition, and only V2 is read: {'; '.join(changes)}"
+    return tree.problem(FIRST_VERSION, message, where, expected="a V2 definition")

@@ -1,6 +1,6 @@
-"""The record of an execution: its NodeExecutions and what is told of the whole, as `run.end` has them. Pure.
+"""The record of an execution, the Execution and its NodeExecutions, as `run.end` has them. Pure.
 
-The names are the design document's; times are milliseconds of the epoch.
+The names are those of the design document; times are milliseconds of the epoch.
 """
 
 import sys
@@ -19,18 +19,18 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 EXCEPTION = "NODE_EXEC_ERROR"
-"""Code of a node's error that its runner raised."""
+"""The code of an error that a runner raised."""
 
 REFUSAL = "NODE_EXECUTION_FAILED"
-"""Code of a node's error that says ``success: false``."""
+"""The code of the error of a node whose payload has ``success: false``."""
 
 CANCELED = "CANCELED"
-"""Code of a node's error that was stopped from outside."""
+"""The code of the error of a node that was cancelled."""
 
 EXECUTION_FAILED = "EXECUTION_FAILED"
 
 RECORD_STEPS = 10
-"""How many steps it takes to tell one run of a node."""
+"""How many steps it takes to write the record of one run of a node."""
 
 
 class Record(Struct):
@@ -50,8 +50,8 @@ class Record(Struct):
     retries_max: int = 0
     credits: int = 0
 
-    def told(self, run: str) -> dict[str, JSON]:
-        """Return it as a NodeExecution."""
+    def describe(self, run: str) -> dict[str, JSON]:
+        """Return the NodeExecution of this run of a node."""
         task = self.task
         return {
             "node_id": self.node.id,
@@ -79,7 +79,7 @@ def parent_id(run: str, address: str) -> str:
 
 
 def span(started: Instant | None, ended: Instant | None) -> dict[str, JSON]:
-    """Return start, end and what is between them."""
+    """Return start and end in milliseconds of the epoch, and the duration in milliseconds."""
     start, end = ms(started) if started else None, ms(ended) if ended else None
     duration = end - start if start is not None and end is not None else None
     return {"start_time": start, "end_time": end, "duration_ms": duration}
@@ -99,7 +99,7 @@ def error_record(error: Failure | None, at: Instant | None) -> JSON:
 
 
 class Execution:
-    """What is known of an execution so far."""
+    """The record of an execution so far."""
 
     def __init__(self, run: str, graph: Graph, trigger: dict[str, JSON], started: Instant) -> None:
         self.run = run
@@ -113,7 +113,7 @@ class Execution:
         self._completed: list[Record] = []
 
     def begin(self, record: Record) -> None:
-        """Take up a run of a node."""
+        """Add the record of a run of a node that begins."""
         self._latest[record.node.id] = record
         if record.task is not None and record.task.fanned:
             runs = self._runs.setdefault(record.node.id, [])
@@ -121,7 +121,7 @@ class Execution:
             record.details["metrics"] = {"runs": len(runs)}
 
     def complete(self, record: Record) -> None:
-        """Take note that a run has come to its end, and count what it cost."""
+        """Add up the credits of a run of a node that has ended, and add it to the sequence if it completed."""
         self.credits += record.credits
         if record.status == "COMPLETED":
             self._completed.append(record)
@@ -131,17 +131,17 @@ class Execution:
         self.usage = usage if self.usage is None else self.usage + usage
 
     def sequence(self) -> list[Record]:
-        """The completed runs in the order of execution."""
+        """Return the completed runs in the order of execution."""
         Steps(sys.maxsize).take(RECORD_STEPS * len(self._completed))
         return sorted(self._completed, key=cmp_to_key(_by_rank))
 
     def output(self) -> JSON:
-        """The output of the last node in the sequence."""
+        """Return the output of the last node in the sequence."""
         sequence = self.sequence()
         return sequence[-1].output_data if sequence else None
 
-    def told(self, status: str, ended: Instant, error: JSON = None, current: str | None = None) -> dict[str, JSON]:
-        """Return the whole as an Execution; it ends no sooner than its nodes."""
+    def describe(self, status: str, ended: Instant, error: JSON = None, current: str | None = None) -> dict[str, JSON]:
+        """Return the Execution. Its end is not earlier than that of any node."""
         Steps(sys.maxsize).take(RECORD_STEPS * (len(self._latest) + sum(map(len, self._runs.values()))))
         ended = max([ended, *(record.ended for record in self._latest.values() if record.ended)])
         return {
@@ -152,8 +152,8 @@ class Execution:
             "status": status,
             **span(self._started, ended),
             "trigger_info": self._trigger,
-            "node_executions": {name: record.told(self.run) for name, record in self._latest.items()},
-            "node_runs": {name: [record.told(self.run) for record in runs] for name, runs in self._runs.items()},
+            "node_executions": {name: record.describe(self.run) for name, record in self._latest.items()},
+            "node_runs": {name: [record.describe(self.run) for record in runs] for name, runs in self._runs.items()},
             "execution_sequence": [record.node.id for record in self.sequence()],
             "current_node_id": current,
             "next_nodes": None,

@@ -1,63 +1,63 @@
-"""Rules: what the interpreter decides otherwise than it did before. A run goes by those that there were when it was
-admitted, so that what was recorded replays as it went. Pure.
+"""Rules: changes of the interpreter's decisions. A run keeps the rules that were in force at its admission, so that its
+log replays without a divergence. Pure.
 
-Each name is the number of the first generation of runs that go by it; `RunInfo.rules` is that of a run.
+Each constant is the first generation of runs that follow the rule; `RunInfo.rules` is the generation of a run.
 """
 
 MEMBER_PATHS = 1
-"""A path of names leads to members of the data and to nothing else."""
+"""A path of names selects members of the data only."""
 
 INCLUSIVE_RANGES = 2
 """The range of a merged source ends with its last item; a condition on a range has both ends in it."""
 
 LASTING_SETTINGS = 3
-"""What a node says of its model's turns holds for all of them."""
+"""The settings of an agent for its model's turns hold for all turns."""
 
 PLAIN_OBJECTS = 4
-"""An object is taken for a schema only if it has a schema's members and no others; one without a value is empty."""
+"""An object is a schema only if it has no members other than a schema's; a schema without a value is an empty value."""
 
 NO_CRITERION = 5
-"""A FILTER without a criterion keeps all items, also one that excludes."""
+"""A FILTER without a criterion keeps all items, also in the mode ``exclude``."""
 
 NULLS_LAST = 6
-"""What has no value to sort by is after what has one."""
+"""Items without a value to sort by come after those with one."""
 
 WHOLE_INPUT = 7
-"""What a start by hand brings continues whole: the table of MANUAL declares no member that could bear it."""
+"""A MANUAL trigger passes on all members of the input, since its table declares none that could hold them."""
 
 CONTENT_MEMBERS = 8
-"""Texts for people are about the input's ``content``, where it has one, and find the members of that by their names."""
+"""``{{content}}`` in a text for people is the input's ``content``, if it has one; its members can be named directly."""
 
 BOUNDED_WORK = 9
-"""A node's work on its data has a bound: the steps it takes, the text it writes, the depth of what it puts out."""
+"""A node's work on its data is bounded: its steps, the text that it writes, and the depth of its output."""
 
 EXACT_ANSWERS = 10
-"""An answer of a person decides by an option or a form; free text only by what a model makes of it."""
+"""A person's answer decides by an option or a form; free text decides only if a model has classified it."""
 
 TURN_PARAMETERS = 11
 """The parameters that an agent sets for its model's turns, such as ``top_p``, are passed on."""
 
 INTERACTION_IDS = 12
-"""The ``interaction_id`` in the output of a node that asks a person is unlike any in another execution."""
+"""The ``interaction_id`` in the output of a node that asks a person is unique across executions."""
 
 OWN_ERROR_CODES = 13
-"""The error of a node that fails with an ``error_code`` of its own has that code, and its details are not nested."""
+"""If a node fails with an ``error_code``, its error has that code, and its details are not nested."""
 
 OWN_TOKENS = 14
-"""A node that asks a person sends its message with the token of its own configuration, where it has one."""
+"""A node that asks a person sends its message with the token of its configuration, if it has one."""
 
 WHOLE_TRIGGERS = 15
-"""What a start brings continues whole from a trigger of any subtype, not only from MANUAL."""
+"""Triggers of all subtypes, not only MANUAL, pass on all members of the input."""
 
 METHOD_BODIES = 16
-"""HTTP_REQUEST sends the ``body`` of its input only by methods whose requests have one."""
+"""HTTP_REQUEST sends the ``body`` of its input only with methods whose requests have a body."""
 
 MEMORY_TEMPLATES = 17
-"""Templates in the configurations of a MEMORY node that is in the graph are filled in."""
+"""Templates in the configurations of a MEMORY node that is wired into the graph are filled in."""
 
 LAST_CALLS = 18
-"""The tools that a model calls in the last turn of an agent are called, and an agent that ends before it is done is
-warned of."""
+"""The tools that a model requests in the last turn of an agent are called. An agent that ends before its model is done
+gets a warning."""
 
 LATEST = 18
-"""The generation of the runs that are admitted now."""
+"""The generation of newly admitted runs."""

@@ -1,12 +1,12 @@
 """Templates: texts in which ``{{ expression }}`` represents its value, at any depth of objects and lists.
 
-What is between the braces and is not an expression stays as it is; so does ``{{$placeholder}}``, which represents a
-value that is still to be filled in. One pass over a text fills it in: what it costs grows with the text and its values.
+Braces around anything else stay as they are. So does ``{{$placeholder}}``, which marks a value that the author has yet
+to fill in. A text is rendered in one pass, in time proportional to its length and that of the values.
 """
 
 from collections.abc import Iterator
 
-from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, written
+from callboard.languages.graph.expressions import ExpressionInvalid, Scope, evaluate, parse, write_value
 from callboard.lib.json_types import JSON
 
 PLACEHOLDER = "{{$placeholder}}"
@@ -14,31 +14,31 @@ PLACEHOLDER = "{{$placeholder}}"
 _OPENING, _CLOSING = "{{", "}}"
 
 
-def rendered(value: JSON, scope: Scope) -> JSON:
+def render(value: JSON, scope: Scope) -> JSON:
     """Return a value with all templates in it filled in; names of members are left alone."""
     scope.budget.take(1)
     match value:
         case str():
-            return rendered_text(value, scope)
+            return render_text(value, scope)
         case list():
-            return [rendered(item, scope) for item in value]
+            return [render(item, scope) for item in value]
         case dict():
-            return {name: rendered(member, scope) for name, member in value.items()}
+            return {name: render(member, scope) for name, member in value.items()}
         case _:
             return value
 
 
-def rendered_text(text: str, scope: Scope) -> str:
-    """Fill a text in; null is empty."""
+def render_text(text: str, scope: Scope) -> str:
+    """Return a text with its templates filled in; null becomes the empty text."""
     scope.budget.take_text(len(text))
     return "".join(_pieces(text, scope)) if _OPENING in text else text
 
 
 def _pieces(text: str, scope: Scope) -> Iterator[str]:
-    """Yield a text piece by piece: what is between places as it is, a place as its value."""
+    """Yield the pieces of a text: the text between places as it is, and places as their values."""
     at = 0
     while (opening := text.find(_OPENING, at)) >= 0:
-        # A place ends at the next closing pair, whatever is before that.
+        # A place ends at the next closing pair, even inside a string.
         closing = text.find(_CLOSING, opening + len(_OPENING))
         if closing < 0:
             break
@@ -49,10 +49,10 @@ def _pieces(text: str, scope: Scope) -> Iterator[str]:
 
 
 def _fill_place(place: str, scope: Scope) -> str:
-    """Return the value of a place, or the place itself if what is in it is not an expression."""
+    """Return the value of a place as text, or the place itself if it does not hold an expression."""
     scope.budget.take_parsed(place)
     try:
-        return written(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)
+        return write_value(evaluate(parse(place[len(_OPENING) : -len(_CLOSING)]), scope), scope.budget)
     except ExpressionInvalid:
         return place
 

@@ -1,4 +1,4 @@
-"""Times as this language writes them: milliseconds of the epoch in records, ISO 8601 in what nodes put out."""
+"""Times: milliseconds of the epoch in records, ISO 8601 in outputs of nodes."""
 
 import datetime as dt
 
@@ -15,7 +15,7 @@ def iso(instant: Instant) -> str:
 
 
 def after(instant: Instant, seconds: float) -> Instant:
-    """Return the instant so many seconds later, as far as there are any."""
+    """Return the instant ``seconds`` after another, at most `SECONDS_MAX` after it."""
     return instant + dt.timedelta(seconds=max(0.0, min(seconds, SECONDS_MAX)))
 
 
@@ -24,4 +24,4 @@ def seconds_between(start: Instant, end: Instant) -> float:
 
 
 SECONDS_MAX = 3.2e9
-"""A century: no one waits longer."""
+"""The longest wait, about a century, which keeps instants within the range of `datetime`."""

@@ -1,6 +1,6 @@
-"""Tools of TOOL nodes: where they are served, and which of them are offered.
+"""The tools of TOOL nodes: their sources, and which of them a model may call.
 
-A run's script answers for the tools that it names; the others are an MCP server's.
+A run's script answers the calls of the tools that it names; an MCP server has the others.
 """
 
 import re
@@ -16,10 +16,10 @@ from callboard.languages.graph.work import Context
 from callboard.lib.json_types import JSON
 
 SERVER_URL = "http://localhost:8000/api/v1/mcp"
-"""Where the server is of a node that does not say."""
+"""The URL of the MCP server of a node that does not name one."""
 
 CREDENTIALS = ("access_token", "firecrawl_api_key", "discord_bot_token", "api_key", "bot_token")
-"""Configurations that hold a server's token; ``${VARIABLE}`` in one is the worker's."""
+"""The configurations that may hold a server's token; ``${VARIABLE}`` in one is a variable of the worker."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -27,20 +27,20 @@ _ANYTHING: dict[str, JSON] = {"type": "object"}
 
 
 class Served(Struct, frozen=True):
-    """A node's tools by their source; ``names`` are those that it lists."""
+    """The sources of a node's tools; ``names`` are the tools that the node lists."""
 
     node: GraphNode
     names: tuple[str, ...]
     sources: list[ToolSource]
 
-    def offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
-        """Return those of a server's tools that the node lists; all if it knows none of them."""
+    def select_offered(self, listing: list[ToolSpec]) -> list[ToolSpec]:
+        """Return the tools of a server that the node lists; all of them if the server has none that it lists."""
         known = [tool for tool in listing if tool.name in self.names]
         return known or listing
 
 
-def served(node: GraphNode, context: Context) -> Served:
-    """Return who serves a node's tools."""
+def resolve_tools(node: GraphNode, context: Context) -> Served:
+    """Determine the sources of a node's tools."""
     listed = node.setting("available_tools")
     names = tuple(text_of(name) for name in listed) if isinstance(listed, list) else ()
     scripted = [name for name in names or sorted(context.scripted_tools) if name in context.scripted_tools]
@@ -54,8 +54,8 @@ def served(node: GraphNode, context: Context) -> Served:
     return Served(node, names, sources)
 
 
-def variables(nodes: Iterable[GraphNode]) -> set[str]:
-    """Return the worker's variables that the tokens of TOOL nodes are drawn from."""
+def referenced_variables(nodes: Iterable[GraphNode]) -> set[str]:
+    """Return the names of the worker's variables that the tokens of TOOL nodes refer to."""
     tokens = [text_of(node.configurations.get(name)) for node in nodes if node.type == "TOOL" for name in CREDENTIALS]
     return {name for token in tokens for name in _VARIABLE.findall(token)}
 

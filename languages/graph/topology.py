@@ -1,6 +1,6 @@
-"""The wiring of a graph: its nodes with what the registry says of them, the connections between them, and its order.
+"""The topology of a graph: its nodes with their tables in the registry, its connections, and its order.
 
-Attached nodes are not part of it: an agent has them, and connections that touch them are dropped.
+Nodes that are attached to an agent are kept apart, and connections from or to them are dropped.
 """
 
 from collections import deque
@@ -19,9 +19,8 @@ ITERATION = "iteration"
 class GraphNode(Struct, frozen=True):
     """A node as it is executed.
 
-    ``configurations`` are those that the document gives, coerced; `setting` adds the registry's defaults. ``given`` is
-    what the document itself has.
-    ``output_params`` are declared by the node itself, and count where the registry has no table.
+    ``configurations`` are those of the document, coerced; `setting` adds the registry's defaults. ``given`` are those
+    of the document, unchanged. The node declares ``output_params`` itself; they count if the registry has no table.
     """
 
     id: str
@@ -35,7 +34,7 @@ class GraphNode(Struct, frozen=True):
     given: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
     def setting(self, *names: str) -> JSON:
-        """Return the first configuration of these names that is given; else the registry's default of one of them."""
+        """Return the first of the named configurations that is given; else the registry's default of one of them."""
         for name in names:
             if (given := self.configurations.get(name)) is not None:
                 return given
@@ -58,7 +57,7 @@ class Wire(Struct, frozen=True):
 
 
 class Graph(Struct, frozen=True, dict=True):
-    """A graph that was checked. ``nodes`` are in the document's order, ``attached`` those that agents have."""
+    """A valid graph. ``nodes`` are in the document's order; ``attached`` are the nodes that agents have."""
 
     id: str
     name: str
@@ -81,12 +80,12 @@ class Graph(Struct, frozen=True, dict=True):
         return _group_wires(self.nodes, ((wire.target, wire) for wire in self.wires))
 
     def starts(self) -> list[str]:
-        """The nodes that a run begins with: the triggers as they are listed, else all that nothing leads to."""
+        """Return the nodes that a run begins with: the listed triggers, else all nodes without incoming connections."""
         listed = [name for name in dict.fromkeys(self.triggers) if name in self.nodes]
         return listed or [name for name in self.nodes if not self.incoming[name]]
 
     def reachable(self, starts: Iterable[str]) -> set[str]:
-        """The nodes that can be come to from these."""
+        """Return the given nodes and all that can be reached from them."""
         found: set[str] = set()
         ways = deque(starts)
         while ways:
@@ -107,7 +106,7 @@ def _group_wires(names: Iterable[str], found: Iterable[tuple[str, Wire]]) -> dic
 def cycle_of(successors: dict[str, list[str]]) -> list[str] | None:
     """Return a cycle, its first node repeated at the end; None if none exists.
 
-    What is left when nodes without predecessors are taken away, again and again, holds every cycle.
+    Nodes without predecessors are removed repeatedly; the nodes that remain contain every cycle.
     """
     degrees = dict.fromkeys(successors, 0)
     for targets in successors.values():
@@ -123,7 +122,7 @@ def cycle_of(successors: dict[str, list[str]]) -> list[str] | None:
                 free.append(target)
     if not degrees:
         return None
-    # Walked backwards: each node that is left has a predecessor that is left.
+    # Walk backwards: each remaining node has a remaining predecessor.
     before = {target: name for name in degrees for target in successors[name] if target in degrees}
     seen: dict[str, int] = {}
     way: list[str] = []

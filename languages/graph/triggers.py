@@ -1,33 +1,72 @@
-"""Triggers of graphs: whether one begins an execution with what came in, and the data that it begins with."""
+"""Triggers of graphs: which of them accept requests, whether a request starts a run, and the data of that run."""
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from callboard.languages.graph.topology import Graph, GraphNode
-from callboard.languages.triggers import Begun, PassedOver, Received
+from callboard.languages.triggers import Begun, Entrance, PassedOver, Proof, Received
 from callboard.lib.json_types import JSON
+
+# -- entrances ---------------------------------------------------------------------------------------------------------
+
+
+_PROOFS: Mapping[str, Proof] = {
+    "none": "none",
+    "header_token": "header",
+    "query_param": "query",
+    "signature": "signature",
+}
+"""By the ``authentication`` of a webhook."""
+
+
+def entrances(graph: Graph) -> list[Entrance]:
+    """Return how requests from outside reach the triggers that a run begins with."""
+    found = (graph.nodes[name] for name in graph.starts())
+    return [_OPENED[node.subtype](node) for node in found if node.type == "TRIGGER" and node.subtype in _OPENED]
+
+
+def _webhook_entrance(node: GraphNode) -> Entrance:
+    # An unknown mode of authentication counts as the strictest one.
+    proof = _PROOFS.get(str(node.setting("authentication")), "signature")
+    methods = node.setting("allowed_methods")
+    named = tuple(str(one).upper() for one in methods) if isinstance(methods, list) else ()
+    wanted = node.setting("response_format")
+    answer: Literal["json", "text", "html"] = "text" if wanted == "text" else "html" if wanted == "html" else "json"
+    return Entrance(node.id, proof, str(node.setting("webhook_path") or ""), named or ("POST",), answer)
+
+
+_OPENED: Mapping[str, Callable[[GraphNode], Entrance]] = {
+    "WEBHOOK": _webhook_entrance,
+    "GITHUB": lambda node: Entrance(node.id, "github"),
+    "SLACK": lambda node: Entrance(node.id, "slack"),
+    "EMAIL": lambda node: Entrance(node.id, "token"),
+}
+
+
+# -- starting runs -----------------------------------------------------------------------------------------------------
+
 
 _BRANCH = "refs/heads/"
 _ANY = ("", "*", "{{$placeholder}}")
-"""What is in a configuration where no one has said which."""
+"""Values of a configuration that accept everything."""
 
 _Data = dict[str, Any]
 
 
 class _NotMeant(Exception):
-    """Raised where a trigger does not begin anything with what came in; its text says why."""
+    """A trigger does not start a run for a request; the text says why."""
 
 
-def begun(graph: Graph, received: Received, trigger: str | None = None) -> list[Begun | PassedOver]:
-    """Return what each trigger, or the one of this id or subtype, makes of what came in."""
+def match_triggers(graph: Graph, received: Received, trigger: str | None = None) -> list[Begun | PassedOver]:
+    """Return for each trigger (or only those of one id or subtype) the start that a request leads to, or why none."""
     found = [node for name, node in graph.nodes.items() if node.type == "TRIGGER" and name in graph.starts()]
     chosen = [node for node in found if trigger is None or trigger in (node.id, node.subtype)]
-    return [_begun(node, received, alone=len(found) == 1) for node in chosen]
+    return [_match_trigger(node, received, alone=len(found) == 1) for node in chosen]
 
 
-def _begun(node: GraphNode, received: Received, *, alone: bool) -> Begun | PassedOver:
+def _match_trigger(node: GraphNode, received: Received, *, alone: bool) -> Begun | PassedOver:
     try:
         data, id = _MAKERS[node.subtype](node, received)
     except _NotMeant as reason:
@@ -36,7 +75,7 @@ def _begun(node: GraphNode, received: Received, *, alone: bool) -> Begun | Passe
     trigger = {"trigger_type": node.subtype, "timestamp": at, **({"external_request_id": id} if id else {})}
     options: dict[str, Any] = {"trigger": trigger}
     if not alone:
-        # The other triggers have nothing to begin with.
+        # The other triggers have no data, so the run begins at this one only.
         options["start_from_node"] = node.id
     return Begun(node.id, data, options, id)
 
@@ -121,8 +160,8 @@ def _slack(node: GraphNode, received: Received) -> tuple[_Data, str]:
     if workspace not in _ANY and workspace != _text(body, "team_id"):
         raise _NotMeant(f"it is about the workspace {workspace!r}, not {_text(body, 'team_id')!r}")
     if event.get("bot_id") or event.get("subtype") == "bot_message":
-        # Else an answer that a workflow gives would begin the next one.
-        raise _NotMeant("a bot says it")
+        # Otherwise the message that a workflow sends would start the next run.
+        raise _NotMeant("its author is a bot")
     kind, text = _text(event, "type"), _text(event, "text")
     _among(kind, node.setting("events"), "event")
     item = event.get("channel") or (event["item"].get("channel") if isinstance(event.get("item"), dict) else None)
@@ -176,7 +215,7 @@ def _email(node: GraphNode, received: Received) -> tuple[_Data, str]:
 
 
 def _attachments(node: GraphNode, mail: _Data) -> list[JSON]:
-    """The attachments of a mail that are of a type, and of a size, that the trigger takes."""
+    """Return the attachments of a mail whose type and size the trigger accepts."""
     given = mail.get("attachments")
     if node.setting("process_attachments") is False or not isinstance(given, list):
         return []
@@ -194,7 +233,7 @@ def _attachments(node: GraphNode, mail: _Data) -> list[JSON]:
 
 
 def _cron(_node: GraphNode, _received: Received) -> tuple[_Data, str]:
-    raise _NotMeant("it begins at times of its own: `callboard schedule add`")
+    raise _NotMeant("it starts runs by a schedule only: `callboard schedule add`")
 
 
 _MAKERS: Mapping[str, Callable[[GraphNode, Received], tuple[_Data, str]]] = {
@@ -221,7 +260,7 @@ def _check_mention(text: str, words: JSON) -> None:
 
 
 def _check_conditions(conditions: JSON, data: _Data) -> None:
-    """Compare the members at dotted paths with a value each, or with a list of those that will do."""
+    """Compare members, by dotted path, with a value, or with a list of accepted values."""
     for path, wanted in conditions.items() if isinstance(conditions, dict) else ():
         found = _at(data, path.split("."))
         if found not in (wanted if isinstance(wanted, list) else [wanted]):
@@ -244,13 +283,13 @@ def _at(data: JSON, path: Sequence[str]) -> JSON:
 
 
 def _text(data: JSON, *path: str) -> str:
-    """The text at a path; empty if none exists."""
+    """Return the text at a path; empty if none exists."""
     found = _at(data, path)
     return found if isinstance(found, str) else ""
 
 
 def _read_id_and_name(given: JSON) -> tuple[str, str]:
-    """The id and the name of something that is as its id, or as an object with both."""
+    """Return the id and the name of a value that is an id, or an object with both."""
     if isinstance(given, dict):
         return _text(given, "id"), _text(given, "name")
     return (given if isinstance(given, str) else ""), ""

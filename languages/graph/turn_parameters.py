@@ -1,10 +1,10 @@
-"""The parameters that an agent sets for the turns of its model, as its subtype's table has them. Pure."""
+"""The parameters that an agent sets for the turns of its model. Pure."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from callboard.bus.model_parameters import given_parameters
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.language import TurnParameters
 from callboard.lib.json_types import JSON
@@ -18,22 +18,22 @@ _WHOLE = frozenset({"top_k", "seed", "candidate_count"})
 
 
 def settings_of(node: GraphNode) -> dict[str, Any]:
-    """Return an agent's configurations, those of its ``generation_config`` among them."""
+    """Return an agent's configurations, including those in its ``generation_config``."""
     generation = node.configurations.get(GENERATION)
     own: dict[str, Any] = generation if isinstance(generation, dict) else {}
     return {**own, **node.configurations}
 
 
 def turn_parameters(settings: dict[str, Any]) -> dict[str, JSON]:
-    """Return the parameters of an agent's turns; what is not of a parameter's kind is left out."""
+    """Return the parameters of an agent's turns, without values of a wrong type."""
     found = {name: _fit_parameter(name, value) for name, value in given_parameters(settings).items()}
-    if found.get("candidate_count") == 1:  # there is one in any case
+    if found.get("candidate_count") == 1:  # a turn has one candidate in any case
         del found["candidate_count"]
     return {name: value for name, value in found.items() if value is not None}
 
 
 def wanted_parameters(agents: Iterable[GraphNode]) -> list[TurnParameters]:
-    """Return what the agents of a graph set for the turns of their models."""
+    """Return the parameters that the agents of a graph set for the turns of their models."""
     found: list[TurnParameters] = []
     for node in agents:
         names = list(turn_parameters(settings_of(node))) if node.type == "AI_AGENT" else []
@@ -57,7 +57,7 @@ def _fit_parameter(name: str, value: JSON) -> JSON:
         case "safety_settings":
             return value if isinstance(value, dict | list) else None
         case _:
-            made = coerced(value, "number")
+            made = coerce(value, "number")
             if made is UNFIT or not isinstance(made, int | float) or isinstance(made, bool):
                 return None
             return int(made) if name in _WHOLE else made

@@ -1,6 +1,6 @@
-"""What is wrong with a graph beyond its shape: references, types and their configurations, attachments, cycles.
+"""The checks of a graph beyond the shape of its parts: references, types, configurations, attachments, cycles.
 
-It looks at the document as it was read, so that everything wrong is told at once, whatever else is wrong with it.
+They work on the plain value of the document, so their problems are reported together with those of its shape.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from callboard.bus.events import Problem
-from callboard.languages.graph.coercion import UNFIT, coerced, plain, plain_by_type
+from callboard.languages.graph.coercion import UNFIT, coerce, unwrap, unwrap_by_type
 from callboard.languages.graph.expression_syntax import ExpressionInvalid
 from callboard.languages.graph.expression_syntax import parse as parse_expression
 from callboard.languages.graph.node_specs import (
@@ -30,11 +30,11 @@ CONDITIONS = ("condition_expression", "expression", "predicate_expression", "loo
 """Configurations of FLOW nodes that are expressions."""
 
 ATTACHABLE = ("TOOL", "MEMORY")
-"""What can be attached to an agent."""
+"""The types of nodes that can be attached to an agent."""
 
 
-def beyond_shape(tree: Tree) -> list[Problem]:
-    """Return everything that is wrong, and warnings, in no order; ``tree`` holds an object."""
+def check_beyond_shape(tree: Tree) -> list[Problem]:
+    """Return all errors and warnings, in no particular order; ``tree`` holds an object."""
     document: dict[str, Any] = tree.value
     nodes = [(("nodes", index), node) for index, node in _objects(document.get("nodes"))]
     by_id: dict[str, dict[str, Any]] = {}
@@ -42,8 +42,8 @@ def beyond_shape(tree: Tree) -> list[Problem]:
     for at, node in nodes:
         name = node.get("id")
         if isinstance(name, str) and name in by_id:
-            message = f"there is a node {name!r} already"
-            problems.append(tree.problem("DUPLICATE_NODE", message, (*at, "id"), expected="an id of its own"))
+            message = f"another node has the id {name!r}"
+            problems.append(tree.problem("DUPLICATE_NODE", message, (*at, "id"), expected="a unique id"))
         elif isinstance(name, str):
             by_id[name] = node
     for at, node in nodes:
@@ -71,11 +71,11 @@ def _check_type(tree: Tree, at: Location, node: dict[str, Any]) -> Iterator[Prob
     if not isinstance(type, str) or not isinstance(subtype, str):
         return
     if type not in NODE_TYPES:
-        yield _unknown_name(tree, (*at, "type"), f"the type {type!r} is not known", type, NODE_TYPES)
+        yield _unknown_name(tree, (*at, "type"), f"unknown type {type!r}", type, NODE_TYPES)
     elif not is_known(type, subtype):
         known = (*node_type(type).subtypes, *node_type(type).unspecified)
         if type == "AI_AGENT":
-            message = f"{subtype!r} is no provider of models"
+            message = f"{subtype!r} is not a provider of models"
             yield tree.problem("UNKNOWN_PROVIDER", message, (*at, "subtype"), expected=f"one of {', '.join(known)}")
         else:
             yield _unknown_name(tree, (*at, "subtype"), f"{type} has no subtype {subtype!r}", subtype, known)
@@ -93,22 +93,22 @@ def _check_configuration(tree: Tree, at: Location, node: dict[str, Any], spec: N
     where = (*at, "configurations")
     invalid = f"invalid configuration for node {node.get('name')} ({node.get('type')}.{node.get('subtype')})"
     if spec is not None:
-        for key in missing(spec, configurations):
+        for key in find_missing(spec, configurations):
             expected = spec.configurations[key].type
             yield tree.problem("MISSING_CONFIGURATION", f"{invalid}: {key} is required", where, expected=expected)
     if node.get("type") == "FLOW":
         yield from _conditions(tree, where, configurations, node.get("subtype") == "WAIT")
     for key, value in configurations.items():
-        field = declared(spec, key)
-        if field is not None and coerced(plain(value, field.type), field.type) is UNFIT:
-            message = f"{invalid}: {key} is {kind_of(plain(value, field.type))} that is no {field.type}"
+        field = find_field(spec, key)
+        if field is not None and coerce(unwrap(value, field.type), field.type) is UNFIT:
+            message = f"{invalid}: {key} is {kind_of(unwrap(value, field.type))}, not a value of type {field.type}"
             yield tree.problem("BAD_CONFIGURATION", message, (*where, key), expected=field.type)
 
 
 def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosely: bool) -> Iterator[Problem]:
-    """Check the conditions of a node; what a WAIT waits for may be told in words, which never come true."""
+    """Check the conditions of a node. Those of a WAIT are checked ``loosely``: a condition in words never holds."""
     for key in CONDITIONS:
-        written = plain(configurations.get(key))
+        written = unwrap(configurations.get(key))
         if isinstance(written, str) and written.strip():
             try:
                 parse_expression(written)
@@ -116,8 +116,8 @@ def _conditions(tree: Tree, at: Location, configurations: dict[str, Any], loosel
                 yield tree.problem("EXPRESSION", str(invalid), (*at, key), expected="an expression", warning=loosely)
 
 
-def missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
-    """Return the required configurations that are not there; an empty one is."""
+def find_missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
+    """Return the required configurations that are missing; an empty value is not missing."""
     if any(key in configurations for key in node_type(spec.type).instead):
         return []
     return [
@@ -127,34 +127,36 @@ def missing(spec: NodeSpec, configurations: dict[str, Any]) -> list[str]:
     ]
 
 
-def declared(spec: NodeSpec | None, key: str) -> Field | None:
-    """Return what is declared of a configuration, if anything is."""
+def find_field(spec: NodeSpec | None, key: str) -> Field | None:
+    """Return the declaration of a configuration; None if nothing declares it."""
     own = spec.configurations.get(key) if spec is not None else None
     return own or ENGINE_FIELDS.get(key)
 
 
-def configured(
-    spec: NodeSpec | None, configurations: dict[str, JSON], plain: Callable[[JSON, ValueType | None], JSON] = plain
+def coerce_configurations(
+    spec: NodeSpec | None, configurations: dict[str, JSON], plain: Callable[[JSON, ValueType | None], JSON] = unwrap
 ) -> dict[str, JSON]:
-    """Return a node's configurations with their values coerced; they were checked."""
+    """Return a node's configurations, which were checked before, with coerced values."""
     found: dict[str, JSON] = {}
     for key, value in configurations.items():
-        field = declared(spec, key)
-        found[key] = coerced(plain(value, field.type), field.type) if field is not None else plain(value, None)
+        field = find_field(spec, key)
+        found[key] = coerce(plain(value, field.type), field.type) if field is not None else plain(value, None)
     return found
 
 
-def configured_before(graph: Graph) -> Graph:
-    """Return a graph as it was before `PLAIN_OBJECTS`."""
+def apply_earlier_coercion(graph: Graph) -> Graph:
+    """Return a graph with configurations coerced as they were before `PLAIN_OBJECTS`."""
     return replace(
         graph,
-        nodes={name: _configured_before(node) for name, node in graph.nodes.items()},
-        attached={name: _configured_before(node) for name, node in graph.attached.items()},
+        nodes={name: _coerce_as_before(node) for name, node in graph.nodes.items()},
+        attached={name: _coerce_as_before(node) for name, node in graph.attached.items()},
     )
 
 
-def _configured_before(node: GraphNode) -> GraphNode:
-    return replace(node, configurations=configured(node.spec, node.given, lambda value, _type: plain_by_type(value)))
+def _coerce_as_before(node: GraphNode) -> GraphNode:
+    return replace(
+        node, configurations=coerce_configurations(node.spec, node.given, lambda value, _type: unwrap_by_type(value))
+    )
 
 
 # -- references --------------------------------------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def _check_attachments(
     for index, name in names:
         where = (*at, "attached_nodes", index)
         if name not in by_id:
-            yield _nobody(tree, where, name, by_id)
+            yield _unknown_node(tree, where, name, by_id)
         elif by_id[name].get("type") not in ATTACHABLE:
             message = f"{name!r} is of type {by_id[name].get('type')} and cannot be attached"
             yield tree.problem("ATTACHMENT", message, where, expected=" or ".join(ATTACHABLE))
@@ -182,17 +184,17 @@ def _references(tree: Tree, document: dict[str, Any], by_id: dict[str, dict[str,
         for end in ("from_node", "to_node"):
             name = connection.get(end)
             if isinstance(name, str) and name not in by_id:
-                yield _nobody(tree, ("connections", index, end), name, by_id)
+                yield _unknown_node(tree, ("connections", index, end), name, by_id)
     for index, name in _strings(document.get("triggers")):
         where = ("triggers", index)
         if name not in by_id:
-            yield _nobody(tree, where, name, by_id)
+            yield _unknown_node(tree, where, name, by_id)
         elif (type := by_id[name].get("type")) != "TRIGGER":
             yield tree.problem("NOT_A_TRIGGER", f"{name!r} is of type {type}", where, expected="a node of type TRIGGER")
 
 
-def _nobody(tree: Tree, at: Location, name: str, by_id: dict[str, Any]) -> Problem:
-    message = f"there is no node {name!r}{hint_at(name, by_id)}"
+def _unknown_node(tree: Tree, at: Location, name: str, by_id: dict[str, Any]) -> Problem:
+    message = f"unknown node {name!r}{hint_at(name, by_id)}"
     return tree.problem("UNKNOWN_NODE", message, at, expected="the id of a node")
 
 

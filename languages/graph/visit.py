@@ -1,4 +1,4 @@
-"""One run of a node: from its enter to its exit, with attempts, bounds, waiting, and what it delivers."""
+"""One run of a node, from its enter to its exit: attempts, timeouts, waits, and deliveries."""
 
 import sys
 from collections.abc import Awaitable
@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from callboard.bus.effects import Failure
 from callboard.languages.computation import compute
 from callboard.languages.graph.agenda import Agenda, Delivery, Items, Task, Value
-from callboard.languages.graph.conversion import converted
-from callboard.languages.graph.output_shape import Ports, refused, shaped, travelling
+from callboard.languages.graph.output_shape import Ports, find_refusal, payload_along, shape_ports
 from callboard.languages.graph.records import CANCELED, EXCEPTION, REFUSAL, Execution, Record
 from callboard.languages.graph.rules import BOUNDED_WORK, OWN_ERROR_CODES
 from callboard.languages.graph.runners.catalog import runner_of
+from callboard.languages.graph.runners.code import convert
 from callboard.languages.graph.times import after
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.graph.work import AskHuman, Await, Context, Delay, NodeFailed, Outcome, Outputs, Work, number
@@ -24,20 +24,20 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 TOO_DEEP = "graph.too_deep"
-"""The code of the failure of a node whose output nests deeper."""
+"""The code of the failure of a node whose output nests deeper than values may."""
 
 TASKS_AT_ONCE_MAX = 500
-"""How many runs below a fan-out are put on the agenda on the loop's thread."""
+"""How many runs below a fan-out the worker's loop puts on the agenda itself; more are put on it in another thread."""
 
 RETRIES_MAX = 1_000
-"""However many attempts a node wants."""
+"""The greatest number of retries, whatever the node's configuration asks for."""
 
 OTHER_TIMEOUT = frozenset({"WAIT", "TIMEOUT", "MERGE"})
-"""Subtypes of FLOW to which ``timeout_seconds`` says something of their own."""
+"""Subtypes of FLOW whose ``timeout_seconds`` does not bound an attempt."""
 
 
 class Visitor(Struct, frozen=True):
-    """What all visits of an execution have in common."""
+    """The state that all visits of an execution share."""
 
     stage: Stage
     graph: Graph
@@ -46,7 +46,7 @@ class Visitor(Struct, frozen=True):
     execution: Execution
 
     async def visit(self, task: Task) -> Failure | None:
-        """Run a node and hand on what it delivers; return why it failed, if it did."""
+        """Run a node and pass its deliveries on; return its failure, None if it completed."""
         node_spec = self.graph.nodes[task.node]
         await self.stage.breathe()
         inputs = self.agenda.inputs(task)
@@ -93,14 +93,14 @@ class Visitor(Struct, frozen=True):
         address = f"{node.path}#{node.iteration}"
         tasks = sum(len(delivery.values) for delivery in deliveries.values() if isinstance(delivery, Items))
         if tasks > TASKS_AT_ONCE_MAX:
-            # Nothing else of this execution continues in the meantime, so the agenda may be changed there too.
+            # Nothing else of this execution runs during the call, so the other thread may change the agenda.
             await self.stage.compute(lambda: self.agenda.finish(task, deliveries, address))
         else:
             self.agenda.finish(task, deliveries, address)
 
 
 def _exit_record(record: Record) -> dict[str, JSON]:
-    """What the node's exit says of it in the language's own terms."""
+    """Return the language-specific result in the node's exit event."""
     return {
         "output_data": record.output_data,
         "credits_consumed": record.credits,
@@ -123,7 +123,7 @@ class _Run(Struct):
     record: Record
 
     async def deliveries(self) -> dict[int, Delivery] | Failure:
-        """Do the node's work; return what each of its connections delivers, or why there is nothing."""
+        """Do the node's work; return the delivery of each of its connections by index, or the failure."""
         outcome = await self._attempts()
         if not isinstance(outcome, Failure | Outputs):
             outcome = await self._wait_as_asked(outcome)
@@ -136,21 +136,21 @@ class _Run(Struct):
             )
         except NodeFailed as failed:
             return self._exception(failed)
-        if refusal := refused(outcome.ports):
+        if refusal := find_refusal(outcome.ports):
             return self._refusal(*refusal)
         return await self._deliver_ports(ports)
 
     def _shape_ports(self, made: Ports) -> Ports:
-        """Shape what the runner put out.
+        """Shape the runner's outputs.
 
-        :raises NodeFailed: if it nests too deep
+        :raises NodeFailed: if they nest too deep
         """
         rules = self.visitor.stage.info.rules
         steps = Steps(sys.maxsize)
         if rules >= BOUNDED_WORK and nests_deeper(made, VALUE_DEPTH_MAX + 1, steps):
             message = f"the node's output nests deeper than {VALUE_DEPTH_MAX} levels; pass on less of what it got"
             raise NodeFailed(TOO_DEEP, message, final=True)
-        return shaped(self.spec, made, rules, steps)
+        return shape_ports(self.spec, made, rules, steps)
 
     async def _attempts(self) -> Outcome | Failure:
         for attempt in range(self.record.retries_max + 1):
@@ -164,7 +164,10 @@ class _Run(Struct):
         raise AssertionError("the last attempt returns")
 
     async def _attempt(self) -> Outcome:
-        """Have the runner work, within the node's bound."""
+        """Have the runner work, within the node's timeout.
+
+        :raises NodeFailed: if it fails or takes too long
+        """
         arrivals = self.visitor.agenda.arrivals(self.task)
         context = self.visitor.context
         work = Work(
@@ -182,7 +185,7 @@ class _Run(Struct):
             return await runner(work)
         stage = self.visitor.stage
         due = after(stage.now(), seconds)
-        raced = await stage.within(due, _caught(runner(work)), node=self.node, slot="timeout")
+        raced = await stage.within(due, _catch_failure(runner(work)), node=self.node, slot="timeout")
         if isinstance(raced, Expired):
             raise NodeFailed("graph.timeout", f"no result within {seconds:g} seconds")
         if isinstance(raced.value, NodeFailed):
@@ -202,7 +205,7 @@ class _Run(Struct):
         self.record.status = "RUNNING"
 
     async def _wait_as_asked(self, outcome: Delay | Await | AskHuman) -> Outputs | Failure:
-        """Wait as the runner has asked for; nothing bounds it but what it asked for itself."""
+        """Wait as the runner asked; the node's timeout does not bound the wait."""
         self.record.status = "WAITING_INPUT"
         stage, start = self.visitor.stage, self.visitor.stage.now()
         match outcome:
@@ -240,18 +243,20 @@ class _Run(Struct):
             previous=failed.failure,
         )
         match failure.details:
-            case {"error_code": str() as code, **details} if self._tells_own_codes:
+            case {"error_code": str() as code, **details} if self._keeps_own_codes:
                 return replace(failure, code=code, details=details or None)
             case _:
                 return failure
 
     def _refusal(self, port: str, payload: dict[str, JSON]) -> Failure:
-        """Make the failure of a node that says that it has failed."""
+        """Make the failure of a node whose payload has ``success: false``."""
         text = payload.get("error_message") or payload.get("error")
         message = text if isinstance(text, str) and text else "the node's output says success: false"
-        code, told = payload.get("error_code"), payload.get("error_details")
-        if self._tells_own_codes and isinstance(code, str) and code:
-            details = told if isinstance(told, dict) else {"port": port, **({"error_details": told} if told else {})}
+        code, extra = payload.get("error_code"), payload.get("error_details")
+        if self._keeps_own_codes and isinstance(code, str) and code:
+            details = (
+                extra if isinstance(extra, dict) else {"port": port, **({"error_details": extra} if extra else {})}
+            )
             return Failure(code, message, details=details, retryable=False)
         details = {
             "port": port,
@@ -260,25 +265,25 @@ class _Run(Struct):
         return Failure(REFUSAL, message, details=details, retryable=False)
 
     @property
-    def _tells_own_codes(self) -> bool:
+    def _keeps_own_codes(self) -> bool:
         return self.visitor.stage.info.rules >= OWN_ERROR_CODES
 
     async def _deliver_ports(self, ports: Ports) -> dict[int, Delivery]:
         deliveries: dict[int, Delivery] = {}
         for wire in self.visitor.graph.outgoing[self.spec.id]:
-            value = travelling(ports, wire)
+            value = payload_along(ports, wire)
             if value is None:
                 deliveries[wire.index] = None
             elif wire.fans_out and isinstance(value, list):
-                deliveries[wire.index] = Items(await converted(self.node, wire, value))
+                deliveries[wire.index] = Items(await convert(self.node, wire, value))
             else:
-                [made] = await converted(self.node, wire, [value])
+                [made] = await convert(self.node, wire, [value])
                 deliveries[wire.index] = Value(made)
         return deliveries
 
 
-async def _caught(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
-    """Return a runner's failure: a task that ends by raising ends the run."""
+async def _catch_failure(working: Awaitable[Outcome]) -> Outcome | NodeFailed:
+    """Return a runner's failure instead of raising it, since a task that raises ends the run."""
     try:
         return await working
     except NodeFailed as failed:
@@ -290,7 +295,7 @@ async def _signal(node: Node, name: str, due: Instant) -> SignalArrived:
 
 
 def _bound(spec: GraphNode) -> float:
-    """Return how long one attempt may take, in seconds; 0 forever."""
+    """Return how long one attempt may take, in seconds; 0 if it has no limit."""
     names = ["timeout_seconds", "timeout"]
     if spec.type == "HUMAN_IN_THE_LOOP" or (spec.type == "FLOW" and spec.subtype in OTHER_TIMEOUT):
         names = ["timeout"]

@@ -1,6 +1,4 @@
-"""One attempt of a node as its runner has it: what arrived, what it is configured with, what it may ask; and what a
-runner comes to.
-"""
+"""The work of a runner: inputs, configurations and effects of one attempt of a node, and the outcomes of runners."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,13 +10,13 @@ from msgspec.structs import replace
 from callboard.bus.effects import Failure, ModelReply, ModelRequest, Usage
 from callboard.languages.computation import compute
 from callboard.languages.graph.budget import CHARS_MAX, Budget, TooManySteps, TooMuchText
-from callboard.languages.graph.coercion import UNFIT, coerced, fitted
+from callboard.languages.graph.coercion import UNFIT, coerce, coerce_members
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import ExpressionInvalid, Scope, holds, text_of
 from callboard.languages.graph.member_paths import member_at
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import BOUNDED_WORK
-from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.templates import render
 from callboard.languages.graph.times import ms
 from callboard.languages.graph.topology import Graph, GraphNode
 from callboard.languages.language import Failed, Instant, Node, Ok, Stage
@@ -28,11 +26,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TOO_MUCH = "graph.too_much"
-"""The code of the failure of a node whose work takes more than it may."""
+"""The code of the failure of a node whose work exceeds its budget."""
 
 
 class NodeFailed(Exception):
-    """A runner failed. It is tried again as the node's retries say, unless the failure is ``final``."""
+    """A runner failed. The node's retries apply, unless the failure is ``final``."""
 
     def __init__(self, code: str, message: str, *, details: JSON = None, final: bool = False) -> None:
         super().__init__(f"{code}: {message}")
@@ -41,31 +39,34 @@ class NodeFailed(Exception):
 
 
 def failed_effect(failure: Failure) -> NodeFailed:
-    """Make a runner's failure of an effect's."""
+    """Make a runner's failure of that of an effect."""
     made = NodeFailed(failure.code, failure.message or failure.code, details=failure.details)
     made.failure = failure
     return made
 
 
-# -- what a runner comes to --------------------------------------------------------------------------------------------
+# -- the outcomes of a runner ------------------------------------------------------------------------------------------
 
 
 class Outputs(Struct, frozen=True):
-    """A payload for each port that was taken, and what the node's record says of the work."""
+    """A payload for each port that was taken, and the details for the node's record."""
 
     ports: Ports
     details: dict[str, JSON] = field(default_factory=dict[str, JSON])
 
 
 class Delay(Struct, frozen=True):
-    """Continue after so many seconds; ``after`` makes the outputs of when it began and ended."""
+    """Wait for a number of seconds; ``after`` makes the outputs of the beginning and the end of the wait."""
 
     seconds: float
     after: Callable[[Instant, Instant], Outputs]
 
 
 class Await(Struct, frozen=True):
-    """Wait for a signal, so many seconds at most; ``arrived`` makes the outputs of its data, ``expired`` of none."""
+    """Wait for a signal, for ``timeout_s`` at most, or without a limit if it is None.
+
+    ``arrived`` makes the outputs if the signal arrives, ``expired`` if it does not.
+    """
 
     signal: str
     timeout_s: float | None
@@ -74,9 +75,9 @@ class Await(Struct, frozen=True):
 
 
 class AskHuman(Struct, frozen=True):
-    """Wait for a person; ``ask`` does it all, and returns the outputs.
+    """Wait for a person; ``ask`` asks the question and returns the outputs.
 
-    ``NodeFailed`` that it raises is the node's end: a question is not asked again.
+    If it raises ``NodeFailed``, the node fails without a retry, since a question is not asked again.
     """
 
     ask: Callable[[], Awaitable[Outputs]]
@@ -86,14 +87,14 @@ Outcome = Outputs | Delay | Await | AskHuman
 
 
 _OWN: Any = object()
-"""Represents the node's own input."""
+"""Stands in for the node's own input."""
 
 
-# -- what a runner is given --------------------------------------------------------------------------------------------
+# -- the attempt -------------------------------------------------------------------------------------------------------
 
 
 class Context(Struct):
-    """What is known of the execution: who started it with what, and what each node has put out, newest last."""
+    """The state of the execution: its trigger, user and variables, and the newest outputs of each node."""
 
     graph: Graph
     trigger: dict[str, JSON]
@@ -103,7 +104,7 @@ class Context(Struct):
     outputs: dict[str, Ports] = field(default_factory=dict[str, Ports])
 
     def remember(self, node: GraphNode, ports: Ports) -> None:
-        """Keep what a node has put out, under its name and its id."""
+        """Keep a node's outputs, under its name and its id."""
         self.outputs[node.name] = ports
         self.outputs[node.id] = ports
 
@@ -112,7 +113,7 @@ class Context(Struct):
         return self.trigger["trigger_data"]
 
     def trigger_root(self) -> dict[str, JSON]:
-        """What expressions see of the trigger."""
+        """Return the value of ``$trigger`` in expressions."""
         return {
             "type": self.trigger["trigger_type"],
             "data": self.trigger_data,
@@ -122,7 +123,7 @@ class Context(Struct):
 
 
 class Metered:
-    """A node that counts what the turns on it cost; in all else it is the node."""
+    """A node that counts the usage of its turns, and otherwise behaves like the node."""
 
     def __init__(self, node: Node, spend: Callable[[Usage], None]) -> None:
         self._node = node
@@ -139,23 +140,23 @@ class Metered:
 
 
 class Meter(Struct):
-    """What the turns of one attempt cost."""
+    """The usage of the turns of one attempt."""
 
     usage: Usage = field(default_factory=Usage)
 
-    def also(self, spend: Callable[[Usage], None]) -> Callable[[Usage], None]:
-        """Count here too what is spent there."""
+    def wrap(self, spend: Callable[[Usage], None]) -> Callable[[Usage], None]:
+        """Return a function that counts usage here and passes it on to ``spend``."""
 
-        def counted(usage: Usage) -> None:
+        def count(usage: Usage) -> None:
             self.usage += usage
             spend(usage)
 
-        return counted
+        return count
 
 
 class Work(Struct, frozen=True):
-    """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same as they are recorded;
-    ``spend`` takes what a model's turn has cost. ``budget`` is what the work on the data may take.
+    """One attempt of a node. ``arrivals`` are the values at its port, ``inputs`` the same in the form that is recorded.
+    ``spend`` counts the usage of a model's turn. ``budget`` bounds the work on the data.
     """
 
     stage: Stage
@@ -169,13 +170,13 @@ class Work(Struct, frozen=True):
 
     @property
     def rules(self) -> int:
-        """Which generation of rules the execution goes by."""
+        """The generation of rules that the execution follows."""
         return self.stage.info.rules
 
-    async def computed(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
-        """Return what a pure function makes of this work; what takes long is done beside the worker's loop.
+    async def compute(self, work: Callable[Concatenate["Work", P], R], *args: P.args, **names: P.kwargs) -> R:
+        """Call a pure function with this work and a new budget; a long computation moves to another thread.
 
-        :raises NodeFailed: if the function raises it, or takes more than a node may
+        :raises NodeFailed: if the function raises it, or exceeds the budget
         """
         try:
             return await compute(self.stage, lambda: work(replace(self, budget=self._new_budget()), *args, **names))
@@ -191,23 +192,23 @@ class Work(Struct, frozen=True):
         return Budget() if self.rules >= BOUNDED_WORK else Budget(sys.maxsize, sys.maxsize)
 
     @property
-    def metered(self) -> Node:
-        """The node, counting what turns on it cost."""
+    def metered_node(self) -> Node:
+        """The node; the usage of its turns is counted."""
         return cast(Node, Metered(self.node, self.spend))
 
     @property
     def data(self) -> JSON:
-        """What is on the port ``result``, its declared members coerced."""
+        """The value on the port ``result``, with its declared members coerced."""
         declared = self.spec.spec.input_params if self.spec.spec is not None else {}
-        return fitted(self.inputs.get(RESULT), declared)
+        return coerce_members(self.inputs.get(RESULT), declared)
 
-    def given(self, name: str) -> JSON:
-        """A member of the input, if that is an object and has it."""
+    def input_member(self, name: str) -> JSON:
+        """Return a member of the input; null if the input is not an object or lacks it."""
         data = self.data
         return data.get(name) if isinstance(data, dict) else None
 
     def items(self) -> list[JSON]:
-        """The input as items: a list, the list in its ``data``, or itself as the only one."""
+        """Return the items of the input: those of a list, of the list in ``data``, or the input as the only item."""
         match self.data:
             case list() as items:
                 return items
@@ -219,27 +220,27 @@ class Work(Struct, frozen=True):
                 return [data]
 
     def setting(self, *names: str) -> JSON:
-        """The configuration of the first of these names that is given, or the registry's default."""
+        """Return the first of the named configurations that is given, or the registry's default."""
         return self.spec.setting(*names)
 
     def text(self, *names: str) -> str:
-        """A configuration that is a text, with its templates filled in; empty if none exists."""
-        return text_of(self.rendered(self.setting(*names)))
+        """Return a configuration as text, with its templates filled in; empty if it is missing."""
+        return text_of(self.render(self.setting(*names)))
 
     def number(self, *names: str, otherwise: float = 0) -> float:
-        """A configuration that is a number."""
+        """Return a configuration as a number; ``otherwise`` if it is missing or not a number."""
         return number(self.setting(*names), otherwise)
 
-    def rendered(self, value: JSON) -> JSON:
-        """A value with its templates filled in."""
-        return rendered(value, self.scope())
+    def render(self, value: JSON) -> JSON:
+        """Return a value with its templates filled in."""
+        return render(value, self.scope())
 
-    def rendered_with(self, value: JSON, names: JSON) -> JSON:
-        """A value with its templates filled in, which find further names in an object."""
-        return rendered(value, self.scope(**names) if isinstance(names, dict) else self.scope())
+    def render_with(self, value: JSON, names: JSON) -> JSON:
+        """Return a value with its templates filled in; they can also refer to the members of an object."""
+        return render(value, self.scope(**names) if isinstance(names, dict) else self.scope())
 
     def scope(self, data: JSON = _OWN, /, **local: JSON) -> Scope:
-        """What an expression of this node sees; ``data`` takes the place of the input."""
+        """Return the scope of an expression of this node; ``data`` replaces the input."""
         return Scope(
             data=self.data if data is _OWN else data,
             inputs=self.inputs,
@@ -255,7 +256,7 @@ class Work(Struct, frozen=True):
     def holds(self, condition: str, scope: Scope | None = None) -> bool:
         """Whether a condition holds.
 
-        :raises NodeFailed: if it is none
+        :raises NodeFailed: if it is not an expression
         """
         try:
             return holds(condition, scope or self.scope())
@@ -263,33 +264,33 @@ class Work(Struct, frozen=True):
             raise NodeFailed("graph.expression", str(invalid)) from None
 
     def value_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
-        """What a path, or any expression, comes to in an item; it may find further names.
+        """Return the value of a path, or of an expression, in an item; ``local`` has further names for expressions.
 
-        :raises NodeFailed: if it is none
+        :raises NodeFailed: if the text is neither a path nor an expression
         """
         try:
-            return self.found_in(item, path, **local)
+            return self.find_in(item, path, **local)
         except ExpressionInvalid as invalid:
             raise NodeFailed("graph.expression", str(invalid)) from None
 
-    def found_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
-        """The same.
+    def find_in(self, item: JSON, path: str, /, **local: JSON) -> JSON:
+        """Return the value of a path or an expression likewise.
 
-        :raises ExpressionInvalid: if it is none
+        :raises ExpressionInvalid: if the text is neither a path nor an expression
         """
         return member_at(path, item, lambda: self.scope(item, **local), self.rules, self.budget)
 
 
 Runner = Callable[[Work], Awaitable[Outcome]]
-"""Does a node's work once; raises `NodeFailed`."""
+"""A function that does a node's work once; it raises `NodeFailed`."""
 
 
 def result(payload: JSON, **details: JSON) -> Outputs:
-    """Outputs on the port ``result`` alone."""
+    """Make outputs with the port ``result`` alone."""
     return Outputs({RESULT: payload}, details)
 
 
 def number(value: Any, otherwise: float = 0) -> float:
-    """Return a number, also one that is written as text."""
-    made = coerced(value, "number")
+    """Return a number, also one that is written as text; ``otherwise`` for any other value."""
+    made = coerce(value, "number")
     return otherwise if made is UNFIT or made is None or isinstance(made, str) else made

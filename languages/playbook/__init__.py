@@ -8,10 +8,10 @@ from callboard.languages.kit import Kit, find_fields
 _HEADING = re.compile(r"^##\s+(STEP\s+\d+:\s|(?i:SYSTEM|SYSTEM\s+PROMPT|INPUTS|ARTIFACTS)\s*$)", re.MULTILINE)
 
 _NEARLY = re.compile(r"^#{1,3}[ \t]*STEP[ \t]*\d", re.MULTILINE | re.IGNORECASE)
-"""What looks like the heading of a step."""
+"""A line that resembles the heading of a step."""
 
 _OTHERS = ({"nodes", "entry"}, {"nodes", "metadata"}, {"nodes", "connections"}, {"entrypoint", "steps"})
-"""Fields of documents that are none, whatever headings stand in them: to a reader of YAML headings are comments."""
+"""Fields of documents in other languages. Such a document may contain headings too, since they are comments in YAML."""
 
 
 def _recognises(fields: dict[str, Any] | None, source: str) -> bool:

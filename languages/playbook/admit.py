@@ -1,6 +1,6 @@
-"""A start is checked against a playbook: its inputs, options, breakpoints and state; defaults are filled in.
+"""The admission of a start: its inputs, options, breakpoints and state are checked, and defaults are filled in.
 
-Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
+A start with any detectable error is refused as a whole, with all problems at once.
 """
 
 from collections.abc import Iterator
@@ -15,13 +15,12 @@ from callboard.bus.events import Problem
 from callboard.bus.outgoing_subjects import Addressed
 from callboard.languages.language import RULES, Definition, Needs, Plan, TurnParameters
 from callboard.languages.playbook.advice import advice
-from callboard.languages.playbook.connection_needs import borrowed
 from callboard.languages.playbook.document import Playbook, Step
 from callboard.languages.playbook.elicitation import questions, refusal
 from callboard.languages.playbook.findings import ELICITED
-from callboard.languages.playbook.given import inputs, overridden
+from callboard.languages.playbook.given import check_overrides, inputs
 from callboard.languages.playbook.near_misses import near_connections, near_misses
-from callboard.languages.playbook.options import Options
+from callboard.languages.playbook.options import Options, borrowed_variables
 from callboard.languages.playbook.outline import outline
 from callboard.languages.playbook.rules import LATEST
 from callboard.languages.playbook.state import State
@@ -32,11 +31,11 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:
-    """Make a plan of a definition and a start.
+    """Make a plan of a definition and a start, or return all problems of the start.
 
-    ``Plan.input`` has the value of every input as a text; ``Plan.options`` the `Options`, complete, ``system_prompt``
-    and ``first_step``, the place of the step to begin at. ``Plan.needs`` has ``model``, whether the run may need one,
-    and ``environment``, the worker's variables that its tools borrow.
+    ``Plan.input`` has the value of every input as a text. ``Plan.options`` has the complete `Options`,
+    ``system_prompt`` and ``first_step``, the index of the step to begin at. ``Plan.needs`` has ``model``, whether the
+    run may need a model, and ``environment``, the worker's variables that its connections use.
     """
     playbook = definition.document
     options, problems = _read(Options, start.options, "options")
@@ -66,7 +65,7 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         outline=outline(playbook),
         needs=Needs(
             model=any(map(_needs_model, playbook.steps)),
-            environment=borrowed(options.connections),
+            environment=borrowed_variables(options.connections),
             subjects=list(_subjects(options)),
             parameters=[TurnParameters("options", list(options.parameters))] if options.parameters else [],
         ),
@@ -80,12 +79,12 @@ def admit(definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] |
         ),
         breakpoints=tuple(dict.fromkeys(breakpoints)),
         objections=tuple(objections),
-        check_variables=partial(overridden, playbook),
+        check_variables=partial(check_overrides, playbook),
     )
 
 
 def _read(model: type[M], given: dict[str, JSON], where: str) -> tuple[M, list[Problem]]:
-    """Read a part of a start; what is wrong with it comes with what it is without the members that are."""
+    """Read a part of a start, without its invalid members; return it, and the problems of these members."""
     try:
         return model.model_validate(given), []
     except ValidationError as error:
@@ -103,14 +102,14 @@ def _surplus(start: StartRun) -> list[Problem]:
 def _breakpoints(playbook: Playbook, start: StartRun) -> list[Problem]:
     labels = {step.label for step in playbook.steps}
     return [
-        Problem("UNKNOWN_BREAKPOINT", f"there is no step {name!r}", f"breakpoints[{index}]", expected="a step's number")
+        Problem("UNKNOWN_BREAKPOINT", f"unknown step {name!r}", f"breakpoints[{index}]", expected="a step's number")
         for index, name in enumerate(start.breakpoints)
         if name not in labels
     ]
 
 
 def _responses(playbook: Playbook, options: Options) -> list[Problem]:
-    """Check responses that are given in advance, as those that come later are."""
+    """Check the responses that the start gives in advance, by the same rules as later ones."""
     problems: list[Problem] = []
     asking = list(questions(playbook))
     for key, response in options.elicit.items():
@@ -125,7 +124,7 @@ def _responses(playbook: Playbook, options: Options) -> list[Problem]:
 
 
 def _kept_responses(playbook: Playbook, state: State) -> Iterator[Problem]:
-    """Check the responses that a saved state has, as those that come later are checked."""
+    """Check the responses in a saved state, by the same rules as later ones."""
     for step, asked in questions(playbook):
         response = state.response(step.number)
         if response is not None and (why := refusal(asked, response)):
@@ -137,7 +136,7 @@ def _connections(playbook: Playbook, options: Options) -> Iterator[Problem]:
     for step in _all(playbook):
         call = step.tool_call
         if call is not None and call.connection_name not in options.connections:
-            message = f"Step {step.label} calls {call.connection_name!r}, which nobody serves; only a script can answer"
+            message = f"Step {step.label} calls {call.connection_name!r}, which has no tools; only a script can answer"
             yield Problem("UNKNOWN_CONNECTION", message, "options.connections", step.line, severity="warning")
 
 
@@ -168,5 +167,5 @@ def _says(step: Step) -> bool:
 
 
 def plan_options(recorded: dict[str, Any]) -> Options:
-    """Read the options in ``Plan.options`` back."""
+    """Read back the options that ``Plan.options`` holds."""
     return Options.model_validate({name: recorded[name] for name in Options.model_fields if name in recorded})

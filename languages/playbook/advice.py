@@ -1,6 +1,6 @@
-"""Advice: what an author should know of a playbook besides the specification's warnings.
+"""Advice: warnings about a playbook beyond those of the specification.
 
-It is told where people look, by ``callboard validate`` and with a start's verdict, and is no part of a parse result.
+``callboard validate`` and the verdict of a start show them; a parse result does not contain them.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from callboard.languages.playbook.patterns import PLACEHOLDER
 
 
 def advice(playbook: Playbook) -> list[Problem]:
-    """Return what is odd about a playbook that is sound."""
+    """Return warnings about a valid playbook, by line."""
     return sorted(_Walk(playbook).findings(), key=lambda problem: problem.line or 0)
 
 
 class _Walk:
-    """A walk through the steps in their order, which knows the names that there are so far."""
+    """A walk through the steps in order, which collects the names that are declared so far."""
 
     def __init__(self, playbook: Playbook) -> None:
         self._playbook = playbook
@@ -37,7 +37,7 @@ class _Walk:
         before = set(self._names)
         captured: set[str] = set()
         for branch in step.branches:
-            # What one branch captures, the others do not see.
+            # A branch does not see the names that other branches capture.
             self._names = set(before)
             for one in branch.steps:
                 if one.elicitation is not None:
@@ -56,18 +56,18 @@ class _Walk:
         for name in dict.fromkeys(name for text in texts for name in self._missing(text)):
             yield _undeclared_problem(name, f"Step {step.label}", step)
         if step.output_var in self._inputs:
-            message = f'Step {step.label} captures "{step.output_var}", which is an input: it is the input that is read'
+            message = f'Step {step.label} captures "{step.output_var}", but texts will read the input of that name'
             yield _advice("SHADOWED_OUTPUT", message, step)
 
     def _missing(self, text: str) -> Iterator[str]:
-        """Yield the names in a text that nothing so far declares and that have no default of their own."""
+        """Yield the names in a text that nothing has declared so far, and whose placeholder has no default."""
         for match in PLACEHOLDER.finditer(text):
             if match[1] not in self._names and match[2] is None:
                 yield match[1]
 
 
 def _undeclared_problem(name: str, who: str, step: Step | None) -> Problem:
-    message = f"{who} refers to {{{{{name}}}}}, which no input and no earlier step declares; it stays as it stands"
+    message = f"{who} refers to {{{{{name}}}}}, which no input and no earlier step declares; it stays unchanged"
     return _advice("UNDECLARED_PLACEHOLDER", message, step)
 
 

@@ -1,7 +1,8 @@
-"""Branch blocks: what is between ``if`` and ``endif`` in a step, as conditions with sub-steps.
+"""Branch blocks: the lines between ``if`` and ``endif`` in a step, as conditions with sub-steps.
 
-Where the specification is silent, this reads as its reference parsers do: an ``if`` within a block begins the next
-branch of the same block, a block that is never closed loses its last branch, markers without an ``if`` are dropped.
+The specification leaves some cases open; they are read as in its reference parsers. An ``if`` within a block begins
+the next branch of that block. A block that is never closed loses its last branch. Markers without an ``if`` are
+dropped.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,11 +18,11 @@ from callboard.languages.playbook.patterns import ELSE, ENDIF, IF, SUB_STEP, hea
 from callboard.languages.playbook.sections import Line
 
 SourceOf = Callable[[str], str | None]
-"""Says where a variable is declared: ``input``, ``step_output`` or, for neither, None."""
+"""Returns where a variable is declared: ``input`` or ``step_output``; None if it is not declared."""
 
 
 class Block(Struct, frozen=True):
-    """What is below a marker; ``test`` is what an ``if`` or an ``elif`` says, None for ``else``."""
+    """A marker and the lines below it; ``test`` is the match of an ``if`` or ``elif``, None for ``else``."""
 
     test: Match[str] | None
     line: int
@@ -29,7 +30,10 @@ class Block(Struct, frozen=True):
 
 
 class Split(Struct):
-    """A step's lines apart from its branches; `CUT` stands where a marker was. ``lost`` was never closed."""
+    """The lines of a step outside of its branches, with `CUT` in place of markers, and its branches.
+
+    ``lost`` is the last branch of a block that is never closed.
+    """
 
     lines: list[Line | None] = field(default_factory=list[Line | None])
     blocks: list[Block] = field(default_factory=list[Block])
@@ -41,7 +45,7 @@ class Split(Struct):
 
 
 def split(body: Iterable[Line]) -> Split:
-    """Take the branch blocks out of a step's lines."""
+    """Separate the branch blocks of a step from its other lines."""
     found = Split()
     for line in body:
         text = line.text.strip()
@@ -60,7 +64,7 @@ def split(body: Iterable[Line]) -> Split:
 
 
 def branches(number: int, found: Split, source_of: SourceOf) -> tuple[list[Branch], list[Problem]]:
-    """Read the branches of a step of a number; return them, and what is odd with them."""
+    """Read the branches of the step ``number``; return them, and warnings about them."""
     made: list[Branch] = []
     problems: list[Problem] = []
     for index, block in enumerate(found.blocks):
@@ -92,7 +96,7 @@ def _sub_steps(block: Block, number: int, index: int, problems: list[Problem]) -
             headed[-1][3].append(line)
     if headed:
         return [_sub_step(number, label, title, line, body, problems) for label, title, line, body in headed]
-    # Without a heading the whole is one sub-step, of which not even the directives are read.
+    # Without a heading the whole block is one sub-step, and its directives are not read.
     text = content(line.text for line in block.body)
     name = letters(index)
     whole = Step(number=number, label=f"{number}{name}", title=f"Branch {name}", content=text, line=block.line + 1)

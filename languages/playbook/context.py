@@ -1,6 +1,6 @@
-"""The context of a step: what the steps before it came to, as a model is shown it.
+"""The context of a step: the results of the earlier steps, as the model sees them.
 
-A long output is referred to and not repeated: it stands once in the run's log, however many steps see it.
+A message refers to a long output instead of repeating it, so the log holds the output once, however many steps see it.
 """
 
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from callboard.bus.effects import Message, Part, Recall, Text
 from callboard.languages.playbook.document import Step
 
 INLINE_CHARS_MAX = 200
-"""An output that is no longer than this is in a message itself instead of as a reference."""
+"""The longest output that a message repeats; it refers to longer ones."""
 
 INTRODUCTION = "The results of the earlier steps of this playbook, in the order in which they were carried out:\n\n"
 ANSWERED = "The answer that a person gave for this step:\n\n"
 
 
 class Entry(Struct, frozen=True):
-    """The output of a step, and, if it was left in this run, of which node execution (``path#iteration``)."""
+    """The output of a step. ``left_by`` is its node execution (``path#iteration``), None if it is of an earlier run."""
 
     step: Step
     text: str
@@ -26,7 +26,7 @@ class Entry(Struct, frozen=True):
 
 
 def message(context: Iterable[Entry], answers: Iterable[tuple[str, str]], prompt: str) -> Message:
-    """Make the message of a step: the context, the answers to questions of the step, and last, alone, its prompt."""
+    """Make the message of a step: the context, the answers to its questions, and its prompt as the last part."""
     parts: list[Part] = []
     words = ""
     for entry in context:

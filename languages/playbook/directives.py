@@ -1,4 +1,4 @@
-"""Directives: the lines of a step that are not prompt text, and what is left when they have been taken out."""
+"""Directives: the lines of a step that are not prompt text, and the text that remains without them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,21 +10,21 @@ from callboard.languages.playbook.patterns import ELICIT, OUTPUT, PROMPT, QUOTED
 from callboard.languages.playbook.sections import Line
 
 CUT = None
-"""Stands among the lines of a text where something was taken out."""
+"""Marks a place among the lines of a text from which a directive or a block was removed."""
 
 _ELICIT_TYPES: dict[str, ElicitType] = {"input": "input", "confirm": "confirm", "select": "select"}
 
 
 class Directives:
-    """The directives of one step; of each kind the last one counts, as a whole."""
+    """The directives of one step; the last directive of each kind replaces earlier ones."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
-        """What they say, as fields of a step."""
+        """The fields of a step that the directives set."""
         self.problems: list[Problem] = []
 
     def take(self, line: Line) -> bool:
-        """Take a line, if it is a directive; False if it stays in the text."""
+        """Read a line; return whether it is a directive. Other lines stay in the text."""
         text = line.text.strip()
         if not text.startswith("@"):
             return False
@@ -66,8 +66,8 @@ class Directives:
         match = TOOL.fullmatch(text)
         if match is None:
             return False
-        connection, behind = _argument(match[1])
-        tool, arguments = _argument(behind)
+        connection, rest = _argument(match[1])
+        tool, arguments = _argument(rest)
         if connection and tool:
             call = ToolCall(connection_name=connection, tool_name=tool, arguments=arguments.strip())
             self.fields["tool_call"] = call
@@ -75,23 +75,23 @@ class Directives:
 
 
 def scheme_of(reference: str) -> str | None:
-    """Return the scheme of a prompt reference; None of a variable and of a bare identifier."""
+    """Return the scheme of a prompt reference; None for a variable or a bare identifier."""
     scheme, colon, _ = reference.partition(":")
     return scheme.strip() if colon and not VARIABLE.fullmatch(reference) else None
 
 
 def _argument(text: str) -> tuple[str, str]:
-    """Split off the first argument, a name with or without quotes; return it and what is behind its comma."""
+    """Split off the first argument, a name with or without quotes; return it and the text after its comma."""
     if quoted := QUOTED_ARGUMENT.match(text):
         return quoted[1], text[quoted.end() :]
-    name, _, behind = text.partition(",")
-    return name.strip(), behind
+    name, _, rest = text.partition(",")
+    return name.strip(), rest
 
 
 def content(lines: Iterable[str | None]) -> str:
-    """Join the lines of a step's text, `CUT` standing where something was taken out.
+    """Join the lines of a step's text, in which `CUT` marks removed lines.
 
-    No line keeps blanks at its end, and a cut leaves one blank line at most of those around it.
+    Trailing blanks are removed. Of the blank lines around a cut at most one remains.
     """
     kept: list[str] = []
     blank: list[str | None] = []
@@ -106,6 +106,6 @@ def content(lines: Iterable[str | None]) -> str:
 
 
 def _gap(blank: list[str | None]) -> list[str]:
-    """Return the blank lines that a run of blank lines and cuts amounts to."""
+    """Return the blank lines that replace a sequence of blank lines and cuts."""
     lines = len([line for line in blank if line is not CUT])
     return [""] * (min(lines, 1) if CUT in blank else lines)

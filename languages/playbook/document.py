@@ -1,6 +1,6 @@
-"""The playbook document: its models, under the names that the specification's test vectors use.
+"""The models of the playbook document, with the names of the specification's test vectors.
 
-A field that is empty and one that is absent mean the same; ``line`` is 1-based, and no part of what a playbook means.
+An empty field means the same as an absent one. ``line`` counts from 1 and does not affect the meaning of a playbook.
 """
 
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ TYPES: dict[str, VariableType] = {
     "choice": "enum",
     "json": "json",
 }
-"""Every name of a type, in lower case; any other is ``string``, and so is ``json`` for an input."""
+"""The names of types, in lower case. Any other name means ``string``, and so does ``json`` for an input."""
 
 ARTIFACT_TYPES = ("markdown", "json", "mermaid", "chartjs", "html_css", "javascript", "typescript")
 
@@ -39,7 +39,7 @@ Unfilled = Annotated[
         }
     ),
 ]
-"""A text in which nothing is filled in. A placeholder in it is legal, and surely not meant."""
+"""A text without interpolation. A placeholder in it is legal, but most likely a mistake."""
 
 Number = Annotated[int, Field(ge=0)]
 
@@ -63,7 +63,7 @@ class Input(Part):
 
 
 class PromptRef(Part):
-    """What is in the parentheses of ``@prompt``, scheme included."""
+    """The text in the parentheses of ``@prompt``, including the scheme."""
 
     prompt_id: str
 
@@ -149,11 +149,11 @@ _SHOWN = {
     "condition",
     "value",
 }
-"""Members that an object of the vectors has even where they are empty."""
+"""Members that objects of the vectors have even if they are empty."""
 
 
-def told(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
-    """Return a playbook as JSON has it in the specification's vectors; without ``lines`` only what it means."""
+def to_vector_form(playbook: Playbook, *, lines: bool = True) -> dict[str, Any]:
+    """Return a playbook in the JSON form of the specification's vectors, with or without line numbers."""
     return _add_lines(playbook.model_dump(mode="json"), lines)
 
 

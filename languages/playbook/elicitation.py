@@ -1,4 +1,4 @@
-"""Responses to questions: which ones there can be, and what is taken where no one is to be asked. Pure."""
+"""Responses to questions: which ones are valid, and the defaults of runs that ask no one. Pure."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ _YES = frozenset({"yes", "y", "true"})
 _NO = frozenset({"no", "n", "false"})
 
 
-def understood(asked: Elicitation, response: JSON) -> str | None:
-    """Read a response; None if it is none to this question.
+def read_response(asked: Elicitation, response: JSON) -> str | None:
+    """Read a response as a text; return None if it does not answer the question.
 
-    ``confirm`` is answered ``yes`` or ``no``, also by true and false; ``select`` by one of its options, as written;
-    ``input`` by any text.
+    The answer to ``confirm`` is ``yes`` or ``no``, also given as a boolean; that to ``select`` is one of the options;
+    that to ``input`` is any text.
     """
     if response is None or isinstance(response, dict | list):
         return None
@@ -31,8 +31,8 @@ def understood(asked: Elicitation, response: JSON) -> str | None:
 
 
 def refusal(asked: Elicitation, response: JSON) -> str | None:
-    """Say why a response is none to a question; None if it is one."""
-    if understood(asked, response) is not None:
+    """Return why a response does not answer a question; None if it does."""
+    if read_response(asked, response) is not None:
         return None
     shown = "nothing" if response is None else text_of(response)[:200]
     match asked.type:
@@ -55,7 +55,7 @@ def schema_of(asked: Elicitation) -> JSON:
             return TEXT
 
 
-def default(asked: Elicitation) -> str:
+def default_response(asked: Elicitation) -> str:
     """Return the response of a run that asks no one."""
     match asked.type:
         case "confirm":
@@ -70,6 +70,6 @@ def questions(playbook: Playbook) -> Iterator[tuple[Step, Elicitation]]:
     """Yield every step and sub-step that asks, with its question."""
     for step in playbook.steps:
         for one in (step, *(inner for branch in step.branches for inner in branch.steps)):
-            # A step that calls a tool asks no one.
+            # A step that calls a tool does not ask its question.
             if one.elicitation is not None and one.tool_call is None:
                 yield one, one.elicitation

@@ -1,4 +1,4 @@
-"""Extraction: the field of a JSON object that stands somewhere in an answer, looked for from its end."""
+"""Extraction: find a field of a JSON object anywhere in an answer, from the end backwards."""
 
 import json
 import sys
@@ -13,34 +13,34 @@ from callboard.languages.playbook.rules import BOUNDED_TEXTS, LATEST, OUTERMOST_
 from callboard.lib.step_limits import Steps, TooManySteps
 
 BRACES_TRIED_MAX = 2_000
-"""Opening braces that were looked at, from the end, before all were."""
+"""How many opening braces runs before `OUTERMOST_OBJECTS` try, from the end of the answer."""
 
 STEPS_MAX = 2_000_000
 """How many steps the search in one answer may take: some seconds."""
 
 DIGITS_MAX = 4_000
-"""Longer whole numbers stay texts: Python refuses to read them."""
+"""Longer whole numbers stay texts, since Python refuses to parse them."""
 
 READ_TIMES = 4
-"""How many times as long it takes to read JSON as to go through it."""
+"""How many times as long it takes to parse JSON as to scan it."""
 
 DEEP_STEPS = 200
-"""Steps for what turns out to nest too deep."""
+"""The steps of an attempt to parse a value that nests too deep."""
 
 _decoder = json.JSONDecoder()
 
 
 class Extracted(Struct, frozen=True):
-    """The field as a text; None if no object has it, or if it ``takes_long`` to say."""
+    """The field as a text; None if no object has it, or if the search ``takes_long``."""
 
     value: str | None = None
     takes_long: bool = False
 
 
-def extracted(answer: str, field: str, rules: int = LATEST) -> Extracted:
+def extract_field(answer: str, field: str, rules: int = LATEST) -> Extracted:
     """Return the field of the last object that has it.
 
-    An object counts before those that stand inside of it, and these before the ones in front of it.
+    An object takes precedence over the objects inside it, and these over the objects before it.
     """
     steps = Steps(STEPS_MAX if rules >= BOUNDED_TEXTS else sys.maxsize)
     latest = rules >= OUTERMOST_OBJECTS
@@ -57,7 +57,7 @@ def extracted(answer: str, field: str, rules: int = LATEST) -> Extracted:
 
 
 def _outermost(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a text that are in no other, the last one first."""
+    """Yield the outermost objects of a text, the last one first."""
     for begin, end in reversed(outermost_objects(text, steps)):
         steps.take_text(READ_TIMES * (end - begin))
         yield json.loads(text[begin:end], parse_int=_whole)
@@ -68,8 +68,8 @@ def _whole(digits: str) -> int | str:
 
 
 def _objects(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
-    """Yield objects of a text, the last one first, as runs before `OUTERMOST_OBJECTS` did: one object beside another
-    counts before the object that both stand in."""
+    """Yield objects of a text, the last one first, as runs before `OUTERMOST_OBJECTS` did: neighbouring objects take
+    precedence over the object that contains them."""
     last: tuple[int, int, dict[str, Any]] | None = None
     at = len(text)
     for _ in range(BRACES_TRIED_MAX):
@@ -87,7 +87,7 @@ def _objects(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
             continue
         steps.take_text(READ_TIMES * (end - at))
         if last is not None and end < last[1]:
-            # In front of the one before, and not around it.
+            # It lies before the previous object and does not contain it.
             yield last[2]
         last = at, end, found
     if last is not None:
@@ -95,7 +95,7 @@ def _objects(text: str, steps: Steps) -> Iterator[dict[str, Any]]:
 
 
 def _with_inner(value: Any, steps: Steps) -> Iterator[dict[str, Any]]:
-    """Yield an object, and then those inside of it, the last one first."""
+    """Yield an object, and then the objects inside it, level by level, the last one first."""
     level = [value]
     while level:
         steps.take(len(level))

@@ -1,23 +1,23 @@
-"""What is wrong, or odd, with a playbook's text: one function for each thing, so that its words stand in one place.
+"""The errors and warnings about a playbook's text: one function makes each, so that this module has all their texts.
 
-Errors are fatal: there is no playbook then. The warnings are those of the specification and no others; what else an
-author should know is said by `callboard.languages.playbook.advice`.
+A text with an error is not a playbook. The warnings are those of the specification only; all others are in
+`callboard.languages.playbook.advice`.
 """
 
 from callboard.bus.events import Problem
 from callboard.languages.playbook.document import ARTIFACT_TYPES
 
 BYTES_MAX = 200_000
-"""How large a playbook may be, in bytes of UTF-8."""
+"""The greatest size of a playbook, in bytes of UTF-8."""
 
 PROMPT_SCHEMES = ("library", "file", "mcp")
 """The standard schemes of ``@prompt``."""
 
 UNREADABLE = ("EMPTY", "TOO_LARGE", "NOT_UNICODE")
-"""Codes of texts that are not looked through."""
+"""Codes of errors after which a text is not searched for near misses."""
 
 ELICITED = "__elicit_step_"
-"""Begins the name under which a step's response is kept; the step's number ends it."""
+"""The prefix of the name under which a step's response is kept; the number of the step follows."""
 
 _ELICIT_TYPES = "input, confirm or select"
 

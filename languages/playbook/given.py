@@ -1,4 +1,4 @@
-"""Inputs of a start: what it gives, what a state document has, the defaults; and what is missing or does not fit."""
+"""The inputs of a start: values of the start, of a state document, and defaults; missing and unfit inputs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,14 @@ from callboard.lib.json_types import JSON
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
-"""The texts of a boolean, in any letters."""
+"""The texts of a boolean, in upper or lower case."""
 
 
 def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str], list[Problem], list[Problem]]:
-    """Return the value of every input as a text, everything that is wrong, and what is odd.
+    """Return the value of every input as a text, all errors, and all warnings.
 
-    What is given goes before what the state document has, and that before a default; null is not given. Names that
-    no input declares are kept, since placeholders may name them.
+    A value of the start takes precedence over one of the state document, and that over a default; null counts as
+    missing. Undeclared names are kept, since placeholders may refer to them.
     """
     if given is not None and not isinstance(given, dict):
         return {}, [Problem("INPUT", f"input is {kind_of(given)}", "input", expected="an object")], []
@@ -39,8 +39,8 @@ def inputs(playbook: Playbook, given: JSON, state: State) -> tuple[dict[str, str
     return values, problems, list(_strangers(playbook, given or {}))
 
 
-def overridden(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
-    """Check the variables of a resume or a fork: inputs among them have to fit as inputs of a start do."""
+def check_overrides(playbook: Playbook, variables: Mapping[str, JSON]) -> list[Problem]:
+    """Check the variables of a resume or a fork; inputs among them follow the same rules as those of a start."""
     problems: list[Problem] = []
     for one in playbook.inputs:
         where = f"variables.{one.name}"
@@ -58,7 +58,7 @@ def _misfit(one: Input, value: str, where: str = "") -> Iterable[Problem]:
 
 
 def fits(one: Input, value: str) -> bool:
-    """Say whether a text is a value of an input's type; of an enum it has to be one of its options."""
+    """Return whether a text is a value of an input's type; a value of an enum must be one of its options."""
     match one.type:
         case "enum":
             return not one.options or value in one.options
@@ -80,6 +80,6 @@ def _strangers(playbook: Playbook, given: dict[str, JSON]) -> Iterable[Problem]:
     declared = {one.name for one in playbook.inputs}
     for name in given:
         if name not in declared:
-            message = "is no input of this playbook; only placeholders see it"
+            message = "is not an input of this playbook; only placeholders can refer to it"
             known = ", ".join(sorted(declared)) or "none"
             yield Problem("UNKNOWN_INPUT", message, f"input.{name}", expected=f"one of {known}", severity="warning")

@@ -1,5 +1,5 @@
-"""Interpolation: placeholders become values, in one pass and verbatim; what has no value stays as it stands. What that
-takes is counted, and how long a text may become has a bound."""
+"""Interpolation: replace placeholders with their values, in one pass and verbatim. Placeholders without a value stay.
+The steps are counted, and the length of the resulting text is bounded."""
 
 import json
 import sys
@@ -15,18 +15,18 @@ from callboard.lib.step_limits import Steps
 Find = Callable[[str], str | None]
 
 CHARS_MAX = 32_000_000
-"""How many characters a text may have with its values in it."""
+"""The greatest length of a text with its values, in characters."""
 
 
 class TooMuchText(Exception):
-    """A text with its values in it has more than `CHARS_MAX` characters."""
+    """A text with its values has more than `CHARS_MAX` characters."""
 
     def __init__(self) -> None:
         super().__init__(f"with its values the text has more than {CHARS_MAX} characters; use shorter values")
 
 
 class Room:
-    """What one rendering may take."""
+    """The limits of one rendering."""
 
     def __init__(self, rules: int) -> None:
         self._steps = Steps(sys.maxsize)
@@ -45,16 +45,16 @@ class Room:
 
 
 class Rendered(Struct, frozen=True):
-    """A text with values in it, and the names of the placeholders that have none, each once."""
+    """A text with its values, and the names of the placeholders without a value, each once."""
 
     text: str
     missing: tuple[str, ...] = ()
 
 
-def rendered(text: str, find: Find, rules: int = LATEST) -> Rendered:
-    """Put values into a text.
+def render(text: str, find: Find, rules: int = LATEST) -> Rendered:
+    """Replace the placeholders of a text.
 
-    :raises TooMuchText: if it becomes too long
+    :raises TooMuchText: if the text becomes too long
     """
     missing: dict[str, None] = {}
     room = Room(rules)
@@ -70,10 +70,12 @@ def rendered(text: str, find: Find, rules: int = LATEST) -> Rendered:
     return Rendered(PLACEHOLDER.sub(value, text), tuple(missing))
 
 
-def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
-    """Put values into the text of a JSON value: inside of a string escaped, elsewhere as JSON or else as a string.
+def render_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
+    """Replace the placeholders in the text of a JSON value.
 
-    :raises TooMuchText: if it becomes too long
+    Inside a string a value is escaped. Elsewhere it is inserted as it is if it is JSON, and as a string if not.
+
+    :raises TooMuchText: if the text becomes too long
     """
     missing: dict[str, None] = {}
     room = Room(rules)
@@ -82,7 +84,7 @@ def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
     quoted, at = False, 0
     for match in PLACEHOLDER.finditer(text):
         between = text[at : match.start()]
-        quoted = _quoted_behind(between, quoted)
+        quoted = _ends_quoted(between, quoted)
         found = _value(match, find)
         if found is None:
             missing[match[1]] = None
@@ -94,13 +96,13 @@ def rendered_json(text: str, find: Find, rules: int = LATEST) -> Rendered:
 
 
 def _value(match: Match[str], find: Find) -> str | None:
-    """Return what a placeholder represents; its own default if nothing has its name."""
+    """Return the value of a placeholder, else its default, else None."""
     found = find(match[1])
     return match[2] if found is None else found
 
 
-def _quoted_behind(text: str, quoted: bool) -> bool:
-    """Whether a piece of JSON, which begins inside of a string or not, ends inside of one."""
+def _ends_quoted(text: str, quoted: bool) -> bool:
+    """Whether a piece of JSON ends inside a string; ``quoted`` says whether it begins inside one."""
     escaped = False
     for character in text:
         if escaped:

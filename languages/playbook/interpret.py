@@ -1,6 +1,6 @@
-"""The playbook interpreter: one step after the other, each a fresh call with what the steps before it came to.
+"""The playbook interpreter: runs the steps one by one, each as a new model call that sees the results of earlier steps.
 
-A step that fails ends the run; so does one that no one answers in time, and then the run has expired.
+A step that fails ends the run. The run expires if a question, a call or a breakpoint waits for too long.
 """
 
 import datetime as dt
@@ -13,10 +13,9 @@ from callboard.bus.effects import Failure
 from callboard.bus.paths import child, encode_id
 from callboard.languages.language import Cancelled, End, Expired, Node, Plan, Stage
 from callboard.languages.playbook.admit import plan_options
-from callboard.languages.playbook.branch_choice import branch_of
 from callboard.languages.playbook.context import Entry
-from callboard.languages.playbook.document import ARTIFACT_TYPES, Playbook, Step
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
+from callboard.languages.playbook.document import ARTIFACT_TYPES, Branch, Condition, Playbook, Step
+from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome, Skipped
 from callboard.languages.playbook.outline import condition_text
@@ -28,14 +27,14 @@ from callboard.languages.playbook.visit import Setting, Visit
 async def interpret(plan: Plan[Playbook], stage: Stage) -> End:
     """Execute a playbook.
 
-    The End's ``output`` is the output of the last step that ran. Codes of its error: ``playbook.step_failed``, with
-    the step's own failure as the one before, and ``playbook.expired``.
+    The End's ``output`` is the output of the last step that ran. The codes of its error are ``playbook.step_failed``,
+    with the step's failure as the previous one, and ``playbook.expired``.
     """
     return await _Run(plan, stage).end()
 
 
 class _Run:
-    """The way through a playbook, and what has come of it so far."""
+    """One execution of a playbook, with its results so far."""
 
     def __init__(self, plan: Plan[Playbook], stage: Stage) -> None:
         playbook = plan.definition.document
@@ -46,12 +45,12 @@ class _Run:
         self._expires = dt.timedelta(seconds=options.expires_after)
         self._state = State.model_validate(stage.info.state or {})
         self._first: int = plan.options["first_step"]
-        self._names = Names(plan.input, self._state.named())
+        self._names = Names(plan.input, self._state.named_texts())
         self._record = Record(playbook, self._state, self._first)
         before = zip(playbook.steps, self._record.steps, strict=True)
         context = [Entry(step, standing.output) for step, standing in before if standing.output is not None]
         self._setting = Setting(stage, self._names, context, options, plan.options["system_prompt"])
-        self._stands = 0
+        self._gates = 0
 
     async def end(self) -> End:
         try:
@@ -68,45 +67,45 @@ class _Run:
             return self._end_run("cancelled", cancelled.cause)
 
     async def _step(self, place: int) -> Outcome:
-        """Carry a step out, and stand still after it if it is a breakpoint, or the run goes step by step."""
+        """Execute a step; then pause if it is a breakpoint, or if the run executes step by step."""
         step, standing = self._playbook.steps[place], self._record.steps[place]
         await self._stage.breathe()
-        if lapsed := await self._stand():
+        if lapsed := await self._wait_at_gate():
             return lapsed
         path = encode_id(step.label)
         node = self._stage.enter(path, "step", node=step.label, name=step.title, input={"place": place})
-        # A response that a saved state holds already is not asked for again.
+        # If the saved state has a response, the question is not asked again.
         known = self._state.response(step.number) if place == self._first else None
         visit = Visit(self._setting, node, step, standing, known)
-        outcome = await self._left(visit, self._carried_out(visit))
+        outcome = await self._run_node(visit, self._carry_out(visit))
         stops = step.label in self._breakpoints or self._stage.stepping
         if isinstance(outcome, Done) and stops:
             standing.status = "paused"
-            if lapsed := await self._stand(node, step.label):
+            if lapsed := await self._wait_at_gate(node, step.label):
                 return lapsed
             standing.status = "completed"
         return outcome
 
-    async def _carried_out(self, visit: Visit) -> Outcome:
-        """Carry out a step, with the branch that it takes if it has any."""
+    async def _carry_out(self, visit: Visit) -> Outcome:
+        """Execute a step, including the branch that it takes, if any."""
         step = visit.step
         if step.tool_call is not None or not step.is_branching:
-            return await visit.carried_out()
-        if lapsed := await visit.asked():
+            return await visit.carry_out()
+        if lapsed := await visit.ask():
             return lapsed
-        taken = branch_of(step, self._names)
+        taken = _choose_branch(step, self._names)
         if taken is None:
             return Skipped()
         place, branch = taken
         if not branch.steps:
-            return await visit.answered() if visit.says or step.elicitation else Skipped()
+            return await visit.produce_output() if visit.says or step.elicitation else Skipped()
         visit.node.route(branch.steps[0].label, condition_text(branch), f"branch.{place}")
         above = await visit.texts()
         if isinstance(above, Broken):
             return above
         outcome: Outcome = Skipped()
         for one in branch.steps:
-            outcome = await self._stand() or await self._sub_step(visit, one, above)
+            outcome = await self._wait_at_gate() or await self._sub_step(visit, one, above)
             if not isinstance(outcome, Done):
                 break
         return outcome
@@ -118,10 +117,10 @@ class _Run:
         around.standing.inner.append(standing)
         answers = list(around.answers)
         visit = Visit(self._setting, node, step, standing, inner=True, above=tuple(above), answers=answers)
-        return await self._left(visit, visit.carried_out())
+        return await self._run_node(visit, visit.carry_out())
 
-    async def _left(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
-        """Do the work of a step or sub-step, and leave its node however it ends."""
+    async def _run_node(self, visit: Visit, work: Awaitable[Outcome]) -> Outcome:
+        """Do the work of a step or sub-step, and exit its node with the outcome."""
         node, step, standing = visit.node, visit.step, visit.standing
         standing.status = "running"
         try:
@@ -132,9 +131,9 @@ class _Run:
         match outcome:
             case Done(text):
                 await visit.capture(text)
-                self._record.completed(standing, text, None if visit.inner else step.number)
+                self._record.record_output(standing, text, None if visit.inner else step.number)
                 if not standing.inner:
-                    # The output of a step that took a branch is there as that of its sub-steps.
+                    # The sub-steps of a step that took a branch have added their outputs already.
                     self._setting.context.append(Entry(step, text, f"{node.path}#{node.iteration}"))
                 node.exit("ok", visit.result(text), kept=not standing.inner)
             case Skipped():
@@ -148,13 +147,13 @@ class _Run:
                 node.exit("cancelled", visit.result(None), _expiry_failure(message))
         return outcome
 
-    async def _stand(self, node: Node | None = None, label: str = "") -> Lapsed | None:
-        """Stand still while the run is paused, or at a breakpoint, until someone resumes it or it is too late."""
+    async def _wait_at_gate(self, node: Node | None = None, label: str = "") -> Lapsed | None:
+        """Wait while the run is paused or at a breakpoint, until a resume; return `Lapsed` if none comes in time."""
         stage = self._stage
         due = stage.now() + self._expires
-        self._stands += 1
+        self._gates += 1
         gate = stage.gate(node, label, "after", path=node.path if node else "", due=due)
-        raced = await stage.within(due, gate, node=node or stage.root, slot=f"gate.{self._stands}.expiry")
+        raced = await stage.within(due, gate, node=node or stage.root, slot=f"gate.{self._gates}.expiry")
         if isinstance(raced, Expired):
             return Lapsed(f"nobody resumed the run in time{f', after step {label}' if label else ''}")
         if raced.value is not None:
@@ -168,10 +167,10 @@ class _Run:
         return End(status, record.last, record.results(self._names.outputs, self._artifact(status)), error)
 
     def _artifact(self, status: str) -> str:
-        """Return the artifact type with values in it; if it comes to one that no one knows, that is told."""
+        """Return the artifact type with its values; warn if the result is not a known type."""
         declared = self._playbook.artifact_type
         try:
-            kind = rendered(declared, self._names.find, self._stage.info.rules).text
+            kind = render(declared, self._names.find, self._stage.info.rules).text
         except TooMuchText as error:
             self._stage.root.warn("ARTIFACT_TYPE", f"{declared}: {error}")
             return declared
@@ -193,3 +192,22 @@ def _step_failed(broken: Broken) -> Failure:
 
 def _expiry_failure(message: str) -> Failure:
     return Failure("playbook.expired", message, type="timeout")
+
+
+def _choose_branch(step: Step, names: Names) -> tuple[int, Branch] | None:
+    """Return the index of the first branch whose condition holds, and the branch; else ``else``; None without one.
+
+    Texts are compared verbatim; the value of an unknown name is the empty text.
+    """
+    otherwise: tuple[int, Branch] | None = None
+    for place, branch in enumerate(step.branches):
+        if branch.condition is None:
+            otherwise = otherwise or (place, branch)
+        elif _holds(branch.condition, names):
+            return place, branch
+    return otherwise
+
+
+def _holds(condition: Condition, names: Names) -> bool:
+    equal = (names.find(condition.variable) or "") == condition.value
+    return equal if condition.operator == "==" else not equal

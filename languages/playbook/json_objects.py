@@ -1,10 +1,10 @@
-"""JSON objects: finds the outermost JSON objects in a text, in one pass. Pure.
+"""JSON objects: finds the outermost JSON objects in a text, in linear time. Pure.
 
-Each opening brace may begin an object, and most texts hold braces that begin none. An attempt reads the text as JSON
-from a brace on. If it fails, the objects that it has read whole remain, and what it left open is not an object either,
-since an attempt from there would read the same. So only braces that the attempt met inside of strings are tried again.
-Of two attempts over the same piece of text, one reads as strings what the other reads as structure. A third would
-agree with one of them, so the work grows with the length of the text alone.
+Each opening brace may begin an object, but most texts have braces that begin none. An attempt parses the text as JSON
+from a brace on. If it fails, the objects that it has parsed completely remain. The objects that it left open are not
+objects, since an attempt from their braces would fail in the same way. So only braces inside strings are tried again.
+Two attempts over the same piece of text differ in what they take for strings. A third would agree with one of them, so
+the work grows with the length of the text alone.
 """
 
 import re
@@ -19,22 +19,22 @@ _TOKEN = re.compile(
     r"|(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?|true|false|null|NaN|-?Infinity)"
     r"|([{}\[\]:,]))"
 )
-"""A string, another scalar, or a mark; nothing here is looked at twice."""
+"""A string, another scalar, or a mark; the quantifiers are possessive, so that the pattern never backtracks."""
 
 _STRING, _SCALAR = 1, 2
 """Groups of the pattern."""
 
 _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _MORE = range(6)
-"""What may come next: a value; one or the end of the array; a key; one or the end of the object; a colon; a comma or
+"""The next token: a value; a value or the end of the array; a key; a key or the end of the object; a colon; a comma or
 the end."""
 
 
 def outermost_objects(text: str, steps: Steps) -> list[tuple[int, int]]:
-    """Return where the objects of a text begin and end that are in no other object, in their order.
+    """Return begin and end of the objects of a text that no other object contains, in their order.
 
-    What nests deeper than values may is not an object.
+    A text that nests deeper than values may is not an object.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes more steps than ``steps`` has left
     """
     ends: dict[int, int | None] = {}
     found: list[tuple[int, int]] = []
@@ -52,9 +52,8 @@ def outermost_objects(text: str, steps: Steps) -> list[tuple[int, int]]:
 
 
 def _attempt(text: str, at: int, steps: Steps) -> Iterator[tuple[int, int | None]]:
-    """Read a text as JSON from a brace on. Yield where each object begins that is met, and its end; None if it has
-    none."""
-    # Where the open arrays and objects begin; of arrays that is -1.
+    """Parse a text as JSON from a brace on. Yield begin and end of each object; the end is None if it is incomplete."""
+    # The begin of each open object; -1 for an open array.
     opened: list[int] = []
     wanted = _VALUE
     while True:
@@ -91,5 +90,5 @@ def _attempt(text: str, at: int, steps: Steps) -> Iterator[tuple[int, int | None
 
 
 def _closes(mark: str, wanted: int, begin: int) -> bool:
-    """Whether a mark ends the innermost array or object, which begins there."""
+    """Whether a mark ends the innermost array or object, which begins at ``begin``."""
     return wanted in ((_MORE, _FIRST_KEY) if mark == "}" else (_MORE, _FIRST_VALUE)) and (begin >= 0) == (mark == "}")

@@ -4,7 +4,7 @@ from callboard.bus.commands import StartRun
 from callboard.bus.events import Problem
 from callboard.languages.language import Definition, End, Plan, Stage
 from callboard.languages.playbook.admit import admit
-from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.findings import UNREADABLE
 from callboard.languages.playbook.interpret import interpret
 from callboard.languages.playbook.near_misses import near_misses
@@ -13,9 +13,9 @@ from callboard.lib.canonical_json import canonical
 
 
 class PlaybookLanguage:
-    """PLAYBOOK.md 0.1.0: `parse`, `admit` and `interpret`, each in its module.
+    """PLAYBOOK.md 0.1.0; the modules `parse`, `admit` and `interpret` do the work.
 
-    A playbook's canonical form is the JSON of the specification's vectors, without line numbers.
+    The canonical form of a playbook is the JSON of the specification's vectors, without line numbers.
     """
 
     name = "playbook"
@@ -25,7 +25,7 @@ class PlaybookLanguage:
         if parsed.playbook is None:
             unreadable = any(one.code in UNREADABLE for one in parsed.problems)
             return parsed.problems if unreadable else [*parsed.problems, *near_misses(source, None)]
-        form = canonical(told(parsed.playbook, lines=False))
+        form = canonical(to_vector_form(parsed.playbook, lines=False))
         return Definition("playbook", parsed.playbook.title, source, form, parsed.playbook, tuple(parsed.warnings))
 
     def admit(self, definition: Definition[Playbook], start: StartRun) -> Plan[Playbook] | list[Problem]:

@@ -1,4 +1,4 @@
-"""A playbook written as markdown: what `callboard.languages.playbook.parse` reads back as the same playbook."""
+"""Write a playbook as markdown, which `callboard.languages.playbook.parse` reads back as the same playbook."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,8 @@ from callboard.languages.playbook.document import Branch, Input, Playbook, Step
 from callboard.languages.playbook.patterns import ELSE, ENDIF, TOOL_NAME
 
 
-def written(playbook: Playbook) -> str:
-    """Write a playbook; its sections come in the usual order, the directives of a step below its text."""
+def write_markdown(playbook: Playbook) -> str:
+    """Write a playbook, with its sections in the usual order and the directives of a step below its text."""
     first = playbook.inputs[0].name if playbook.inputs else "_"
     blocks = [f"# {playbook.title}", playbook.description]
     if playbook.system_prompt:
@@ -55,7 +55,7 @@ def _name(name: str) -> str:
 
 
 def _branches(step: Step, first_input: str) -> Iterator[str]:
-    """Write the branch block; one without branches is what is left of a block that was never closed."""
+    """Write the branch block of a step. A branching step without branches has a block that was never closed."""
     if not step.is_branching:
         return
     for index, branch in enumerate(step.branches):
@@ -73,7 +73,7 @@ def _marker(branch: Branch, word: str) -> str:
 
 
 def _headless(step: Step, index: int) -> bool:
-    """Whether a sub-step is one that represents a branch without headings; its text may hold unread directives."""
+    """Whether a sub-step represents a branch without headings, whose directives are not read."""
     name = letters(index)
     if (step.label, step.title) != (f"{step.number}{name}", f"Branch {name}"):
         return False

@@ -1,18 +1,17 @@
-"""Near misses of branches: markers that are none, blocks that are joined, text that is lost, conditions that never
-hold."""
+"""Near misses of branches: misspelt markers, blocks that are joined, text that is lost, conditions that never hold."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from callboard.languages.playbook.branches import split
 from callboard.languages.playbook.given import BOOLEANS
-from callboard.languages.playbook.near_directives import Near, stays
+from callboard.languages.playbook.near_directives import Near, is_directive
 from callboard.languages.playbook.patterns import ELSE, ENDIF, IF, SUB_STEP, heading
 from callboard.languages.playbook.sections import Line
 from callboard.languages.problems import hint_at
 
 _LIKE = re.compile(r"```\s*(if|elif|else\s*if|elsif|else|end\s*if|fi|end)\b\s*(.*?)\s*(?:```)?\s*", re.IGNORECASE)
-"""A line that is a marker, or looks like one: its word and its condition."""
+"""A line that is or resembles a marker: its word and its condition."""
 
 _CONDITION = re.compile(r"""\W*(\w+)\W*?\s*(===?|=|!==?|is\s+not|is|<>)\s*["'“]?([^"'“”]*)["'”]?\W*""", re.ASCII)
 
@@ -22,7 +21,7 @@ _UNLETTERED = re.compile(r"###\s*step\s*\d+\s*[:.)–—-]", re.IGNORECASE | re.
 OPTIONS_LISTED_MAX = 12
 
 Options = Mapping[str, Sequence[str]]
-"""The values that a name can have, of the names whose values are declared."""
+"""The possible values of the names whose values are declared."""
 
 
 def is_marker(text: str) -> bool:
@@ -30,7 +29,7 @@ def is_marker(text: str) -> bool:
 
 
 def near_markers(lines: list[Line]) -> Iterator[Near]:
-    """Yield lines that look like markers of a branch and stay in the text."""
+    """Yield lines that resemble markers of a branch and stay in the text."""
     for line in lines:
         text = line.text.strip()
         match = _LIKE.fullmatch(text) if text.startswith("```") and not is_marker(text) else None
@@ -53,7 +52,7 @@ def _meant(word: str, condition: str) -> str:
 
 
 def near_blocks(lines: list[Line]) -> Iterator[Near]:
-    """Yield the markers of a step that do not stand as they are meant to."""
+    """Yield the markers of a step that are in a wrong order: nested, repeated or unopened blocks."""
     opened, closed = 0, 0
     for line in lines:
         text = line.text.strip()
@@ -61,15 +60,13 @@ def near_blocks(lines: list[Line]) -> Iterator[Near]:
         if test and test[1] == "if":
             if opened:
                 message = f"the block of line {opened} is still open: this ends its branch, and blocks cannot be nested"
-                yield Near(
-                    line, text, message, "```elif …``` for another case, or ```endif``` before a step of its own"
-                )
+                yield Near(line, text, message, "```elif …``` for another case, or ```endif``` before a separate step")
             elif closed:
                 message = (
                     f"this step has a block already, until line {closed}: both become one list of branches, of which "
                     "the first that holds is taken"
                 )
-                yield Near(line, text, message, "the second block in a step of its own")
+                yield Near(line, text, message, "the second block in a separate step")
             opened = line.number
         elif (test or text in (ELSE, ENDIF)) and not opened:
             yield Near(line, text, f"no ```if``` is open here, so {text} is dropped", "an ```if …``` before it")
@@ -78,12 +75,12 @@ def near_blocks(lines: list[Line]) -> Iterator[Near]:
 
 
 def near_bodies(lines: list[Line], number: int) -> Iterator[Near]:
-    """Yield what is in a branch and is lost, or is not read, since no sub-step has begun."""
+    """Yield lines of a branch that are lost or not read, since they are not in a sub-step."""
     found = split(lines)
     for index, block in enumerate(found.blocks):
         heads = [at for at, line in enumerate(block.body) if SUB_STEP.fullmatch(heading(line.text, 3) or "")]
         form = f"### STEP {number}{chr(ord('a') + min(index, 25))}: Title, in front of it"
-        first = block.body[: heads[0]] if heads else [line for line in block.body if stays(line)]
+        first = block.body[: heads[0]] if heads else [line for line in block.body if is_directive(line)]
         lost = next((line for line in first if line.text.strip()), None)
         if lost is not None and heads:
             yield Near(lost, lost.text.strip(), "text in front of a branch's first sub-step is lost", form)

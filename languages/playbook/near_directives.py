@@ -1,4 +1,4 @@
-"""Near misses of directives: lines that look like one and stay in the text, or of which something is lost."""
+"""Near misses of directives: lines that resemble a directive and stay in the text, or lose a part."""
 
 import re
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ _FORMS = {
 }
 
 _LIKE = re.compile(r"@\s?(\w+)\s*(?:\((.*)\)|[:\s]\s*(.*))?\s*[.;,]?", re.ASCII)
-"""A line that is a directive, or looks like one: its name, and what is in its parentheses or after its name."""
+"""A line that is or resembles a directive: its name, and the text in parentheses or after the name."""
 
 _WITHIN = re.compile(r"(?:[-*+]\s+|.*\s)(@(?:output|elicit|prompt|tool)\(.*\))", re.ASCII)
-"""A line that ends with a directive after something else."""
+"""A line that ends with a directive after other text."""
 
 QUOTES = "\"' "
 
@@ -31,7 +31,7 @@ _SINGLE = re.compile(r"'([^'\"]*)'|[“”„]([^“”„\"]*)[“”]")
 
 
 class Near(NamedTuple):
-    """Something that is surely meant as something else: the line, what of it, a message, and the form that is meant."""
+    """A probable mistake: the line, the text in it, a message, and the form that is probably meant."""
 
     line: Line
     text: str
@@ -46,12 +46,12 @@ def near_directives(lines: list[Line]) -> Iterator[Near]:
         if text.startswith("@"):
             yield from _of_line(line, text)
         elif "`" not in text and (within := _WITHIN.fullmatch(text)) and Directives().take(Line(0, within[1])):
-            message = f"{within[1]!r} stays in the text: a directive has a line of its own"
-            yield Near(line, within[1], message, f"{within[1]} on a line of its own")
+            message = f"{within[1]!r} stays in the text: a directive needs a separate line"
+            yield Near(line, within[1], message, f"{within[1]} on a separate line")
 
 
-def stays(line: Line) -> bool:
-    """Whether a line is a directive as it should be."""
+def is_directive(line: Line) -> bool:
+    """Whether a line is a valid directive."""
     return line.text.strip().startswith("@") and Directives().take(line)
 
 
@@ -61,34 +61,34 @@ def _of_line(line: Line, text: str) -> Iterator[Near]:
     if match is None or not name:
         return
     inner = next((one for one in (match[2], match[3]) if one is not None), "").strip()
-    told = Directives()
-    if not told.take(line):
-        # A question of an unknown type is told of already.
-        if not told.problems:
+    directives = Directives()
+    if not directives.take(line):
+        # The parser has warned of a question of an unknown type already.
+        if not directives.problems:
             yield Near(line, text, f"{text!r} is not read as a directive and stays in the text", _meant(name, inner))
-    elif name == "tool" and "tool_call" not in told.fields:
+    elif name == "tool" and "tool_call" not in directives.fields:
         yield Near(
             line, text, f"{text!r} calls nothing: it names no tool, and the line is dropped", _meant(name, inner)
         )
     elif name == "elicit" and (lost := _unread(text)):
-        yield Near(line, text, f"{lost!r} is not read: texts stand in double quotes", _meant(name, inner))
+        yield Near(line, text, f"{lost!r} is not read: texts need double quotes", _meant(name, inner))
 
 
 def _name(written: str) -> str:
-    """Return the directive that a word is, in whatever letters, or nearly is; empty if it is none."""
+    """Return the directive that a word names, in any case or misspelt; empty if it names none."""
     word = written.lower()
     return word if word in NAMES else did_you_mean(word, NAMES) or ""
 
 
 def _unread(text: str) -> str:
-    """Return what of a question's texts is not read; empty if everything is."""
+    """Return the part of a question's texts that is not read; empty if all of it is."""
     match = ELICIT.fullmatch(text)
     rest = QUOTED.sub("", match[2] or "") if match else ""
     return rest.strip(" ,")
 
 
 def _meant(name: str, inner: str) -> str:
-    """Return the directive that is surely meant, in its proper form; that of any, if it cannot be told."""
+    """Return the correct form of the directive that is probably meant; a general form if the arguments are unclear."""
     quoted = _SINGLE.sub(lambda match: f'"{match[1] or match[2] or ""}"', inner)
     pattern = {"output": OUTPUT, "elicit": ELICIT, "prompt": PROMPT, "tool": TOOL}[name]
     for tried in (inner, quoted, *(_repair_arguments(name, quoted))):
@@ -107,7 +107,7 @@ def _loses(name: str, made: str, read: Directives) -> bool:
 
 
 def _repair_arguments(name: str, inner: str) -> Iterator[str]:
-    """Yield what may be meant by the inside of a directive's parentheses."""
+    """Yield possible corrections of the text in a directive's parentheses."""
     head, comma, rest = inner.partition(",")
     if name == "output":
         variable, colon, kind = head.partition(":")

@@ -1,6 +1,7 @@
-"""Near misses of playbooks: headings, directives, branches and placeholders that are surely meant, and are not read.
+"""Near misses of playbooks: lines that are probably meant as headings, directives, branches or placeholders, but are
+not read as such.
 
-They are advice: told by ``callboard validate`` and with a start's verdict, and no part of a parse result.
+``callboard validate`` and the verdict of a start show them as warnings; a parse result does not contain them.
 """
 
 import re
@@ -27,15 +28,15 @@ from callboard.languages.variables import REFERENCE, find_references
 from callboard.lib.json_types import JSON
 
 PROBLEMS_MAX = 200
-"""How many near misses of a text are told."""
+"""How many near misses of a text are reported."""
 
 LINE_CHARS_MAX = 2_000
-"""Longer lines are not looked through."""
+"""The longest line, in characters, that is searched for near misses."""
 
 SECTIONS = ("SYSTEM", "SYSTEM PROMPT", "INPUTS", "ARTIFACTS", "OUTPUT")
 
 _STEP = re.compile(r"(#{1,6})\s*step\s*#?\s*(\d{1,15})\s*([a-z])?(?![\w])\s*[:.)–—-]*\s*(.*)", re.IGNORECASE | re.ASCII)
-"""A heading that is a step's, or looks like one: its level, its number and letter, and its title."""
+"""A line that is or resembles the heading of a step: its level, its number and letter, and its title."""
 
 _BRACES = re.compile(r"\{\{\s*([\w.\- ]{1,60}?)\s*(?=[:}])[^{}]{0,200}\}\}")
 
@@ -47,13 +48,13 @@ _CODES = {
 
 
 def near_misses(source: str, playbook: Playbook | None) -> list[Problem]:
-    """Return the near misses of a text; ``playbook`` is what it was read as, None if it is none."""
+    """Return the near misses of a text, by place; ``playbook`` is the parsed text, None if it has errors."""
     with hints_within():
-        found = list(islice(_found(source, playbook), PROBLEMS_MAX))
+        found = list(islice(_find_all(source, playbook), PROBLEMS_MAX))
     return sorted(found, key=lambda one: (one.line or 0, one.column or 0))
 
 
-def _found(source: str, playbook: Playbook | None) -> Iterator[Problem]:
+def _find_all(source: str, playbook: Playbook | None) -> Iterator[Problem]:
     found = sections(source)
     yield from _headings(source, found.title)
     names = {one.name for one in playbook.inputs} | _captured_names(playbook.steps) if playbook else set[str]()
@@ -96,7 +97,7 @@ def _short(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _outside_fences(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines that are in no fence of code; a marker of a branch is none."""
+    """Yield the lines outside of fenced code; the marker of a branch is not a fence."""
     fenced = False
     for line in lines:
         text = line.text.strip()
@@ -110,7 +111,7 @@ def _outside_fences(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def near_fence(line: Line) -> bool:
-    """Whether a line that looks like the beginning of a fence is a marker, or meant as one."""
+    """Whether a line that resembles the beginning of a fence is a marker, or probably meant as one."""
     return is_marker(line.text.strip()) or any(True for _ in near_markers([line]))
 
 
@@ -146,7 +147,7 @@ def _section_heading(line: Line, headed: str) -> Iterator[Problem]:
         return
     meant = name if name in SECTIONS else did_you_mean(name, SECTIONS)
     if meant:
-        message = f"{line.text.strip()!r} is no section of a playbook, and its text is not used"
+        message = f"{line.text.strip()!r} is not a section of a playbook, and its text is not used"
         yield _problem("NEAR_HEADING", Near(line, line.text.strip(), message, f"## {meant}"))
 
 
@@ -169,18 +170,18 @@ def _variables(line: Line) -> Iterator[Problem]:
 
 
 def _placeholders(line: Line, names: set[str]) -> Iterator[Problem]:
-    """Yield what is in braces like a placeholder, is none, and means a name that there is."""
+    """Yield texts in braces that are not placeholders, but resemble one of a known name."""
     for match in _BRACES.finditer(line.text):
         if PLACEHOLDER.fullmatch(match[0]):
             continue
         name = re.sub(r"[\W_]+", "_", match[1])
         meant = next((one for one in (match[1], name, match[1].partition(".")[0]) if one in names), None)
         if meant:
-            message = f"{match[0]!r} is no placeholder and stays as it is written"
+            message = f"{match[0]!r} is not a placeholder and stays as it is written"
             yield _problem("UNFILLED_PLACEHOLDER", Near(line, match[0], message, f"{{{{{meant}}}}}"))
 
 
-# -- what names there are ----------------------------------------------------------------------------------------------
+# -- known names -------------------------------------------------------------------------------------------------------
 
 
 def _all(steps: Iterable[Step]) -> Iterator[Step]:
@@ -195,7 +196,7 @@ def _captured_names(steps: Iterable[Step]) -> set[str]:
 
 
 def _options(playbook: Playbook) -> dict[str, list[str]]:
-    """Return the values of names that can have only certain ones: enums, and answers to closed questions."""
+    """Return the possible values of the names that have a limited set of them: enums, answers to closed questions."""
     found: dict[str, list[str]] = {}
     open_names: set[str] = set()
 
@@ -214,7 +215,7 @@ def _options(playbook: Playbook) -> dict[str, list[str]]:
             typed = step.output_options if step.output_type == "enum" and not step.extract_field else []
             declare(step.output_var, typed or (asked if only_asks else []))
     for one in playbook.inputs:
-        # An input is read before an output of its name.
+        # An input takes precedence over an output of the same name.
         open_names.discard(one.name)
         found.pop(one.name, None)
         declare(one.name, one.options if one.type == "enum" else [])
@@ -229,7 +230,7 @@ def _answers(asked: Elicitation) -> list[str]:
 
 
 def near_connections(connections: Mapping[str, JSON]) -> Iterator[Problem]:
-    """Warn of what in a start's connections is not filled in."""
+    """Warn of references in a start's connections that are not replaced with a variable's value."""
     for name, source in connections.items():
         if not isinstance(source, dict) or source.get("type") != "mcp":
             continue
@@ -237,7 +238,7 @@ def near_connections(connections: Mapping[str, JSON]) -> Iterator[Problem]:
         headers: Any = source.get("headers")
         for key, text in env.items() if isinstance(env, dict) else ():
             if isinstance(text, str) and (one := next(find_references(text), None)):
-                message = f"{one.text!r} is taken for the name of a variable of the worker"
+                message = f"{one.text!r} is read as the name of a variable of the worker"
                 yield _of_start(f"{name}.env.{key}", message, one.name or "NAME")
         for key, text in headers.items() if isinstance(headers, dict) else ():
             odd = (

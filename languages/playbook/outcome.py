@@ -1,4 +1,4 @@
-"""What can become of a step."""
+"""The outcomes of a step."""
 
 from msgspec import Struct
 
@@ -6,17 +6,17 @@ from callboard.bus.effects import Failure
 
 
 class Done(Struct, frozen=True):
-    """It came to an output."""
+    """The step has an output."""
 
     text: str
 
 
 class Skipped(Struct, frozen=True):
-    """None of its branches was to be taken."""
+    """The step took none of its branches."""
 
 
 class Broken(Struct, frozen=True):
-    """It failed, and with it the run. ``label`` and ``path`` are those of the innermost step that did."""
+    """The step failed, and with it the run. ``label`` and ``path`` are those of the innermost step that failed."""
 
     error: Failure
     label: str = ""
@@ -24,7 +24,7 @@ class Broken(Struct, frozen=True):
 
 
 class Lapsed(Struct, frozen=True):
-    """No one came in time; the run has expired."""
+    """No answer or resume came in time, so the run has expired."""
 
     message: str
 

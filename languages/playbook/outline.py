@@ -1,7 +1,7 @@
-"""A playbook's outline: its steps in their order, and below a branching step the sub-steps of each branch.
+"""The outline of a playbook: its steps in order, and below a branching step the sub-steps of each branch.
 
-A node's id is its path; its ``type`` is ``step`` or ``substep``, its ``subtype`` what it does: ``tool``, ``elicit``,
-``branch`` or ``model``. An edge into a branch has the condition as its ``when``, ``else`` for the last one.
+The id of a node is its path. Its ``type`` is ``step`` or ``substep``; its ``subtype`` is ``tool``, ``elicit``,
+``branch`` or ``model``. The ``when`` of an edge into a branch is the condition of the branch, or ``else``.
 """
 
 from callboard.bus.events import Outline, OutlineEdge, OutlineNode
@@ -37,7 +37,7 @@ def _draw(branch: Branch, at: str, nodes: dict[str, OutlineNode], edges: list[Ou
 
 
 def condition_text(branch: Branch) -> str:
-    """Return a branch's condition as one writes it."""
+    """Return the condition of a branch as text."""
     test = branch.condition
     return ELSE if test is None else f'{test.variable} {test.operator} "{test.value}"'
 

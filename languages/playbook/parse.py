@@ -1,6 +1,7 @@
-"""A playbook's text becomes a playbook, or the list of everything that keeps it from being one."""
+"""Read the text of a playbook: the result is a playbook, or all errors of the text."""
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -8,14 +9,13 @@ from callboard.bus.events import Problem
 from callboard.languages.playbook import findings
 from callboard.languages.playbook.branches import branches, split
 from callboard.languages.playbook.directives import CUT, Directives, content
-from callboard.languages.playbook.document import ARTIFACT_TYPES, Input, Playbook, Step
-from callboard.languages.playbook.inputs import declared
-from callboard.languages.playbook.patterns import ARTIFACT_TYPE, PLACEHOLDER
-from callboard.languages.playbook.sections import Line, Section, Sections, joined, sections
+from callboard.languages.playbook.document import ARTIFACT_TYPES, TYPES, Input, Playbook, Step
+from callboard.languages.playbook.patterns import ARTIFACT_TYPE, INPUT, PLACEHOLDER
+from callboard.languages.playbook.sections import Line, Section, Sections, join_lines, sections
 
 
 class Parsed(Struct, frozen=True):
-    """What became of a text: a playbook, None if there are errors, and what was found, by the lines it is about."""
+    """The result of parsing a text: the playbook, None if there are errors, and all problems by line."""
 
     playbook: Playbook | None
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -65,22 +65,22 @@ def _unreadable(source: str) -> Problem | None:
 
 
 def _system(found: Sections) -> str:
-    """Return the system prompt; if there are several, the last one."""
-    return next((joined(section.body) for section in reversed(list(found.of("system")))), "")
+    """Return the text of the last system section."""
+    return next((join_lines(section.body) for section in reversed(list(found.of("system")))), "")
 
 
 def _inputs(found: Sections) -> tuple[list[Input], list[Problem]]:
-    """Return what the last section of inputs declares; what is wrong with any of them counts."""
+    """Return the inputs of the last section of inputs, and the problems of all such sections."""
     inputs: list[Input] = []
     problems: list[Problem] = []
     for section in found.of("inputs"):
-        inputs, wrong = declared(section.body)
+        inputs, wrong = _read_inputs(section.body)
         problems += wrong
     return inputs, problems
 
 
 def _artifact(found: Sections) -> tuple[str, list[Problem]]:
-    """Return the artifact type: of each section the first one counts, of the sections the last that has one."""
+    """Return the artifact type: the first one of the last section that has one."""
     kind, problems = "", list[Problem]()
     for section in found.of("artifacts"):
         declared_types = ((ARTIFACT_TYPE.fullmatch(line.text.strip()), line) for line in section.body)
@@ -97,7 +97,7 @@ def _artifact(found: Sections) -> tuple[str, list[Problem]]:
 
 
 def _numbers(steps: Iterable[Step]) -> Iterator[Problem]:
-    """Find steps whose number is not the next one after that of the step before."""
+    """Yield a warning for each step whose number does not follow that of the previous step."""
     expected = 1
     for step in steps:
         if step.number != expected:
@@ -106,7 +106,7 @@ def _numbers(steps: Iterable[Step]) -> Iterator[Problem]:
 
 
 class _Steps:
-    """Reads steps in their order, knowing which names each may test."""
+    """Reads steps in order, and tracks the names that their conditions can test."""
 
     def __init__(self, inputs: set[str]) -> None:
         self._inputs = inputs
@@ -127,7 +127,7 @@ class _Steps:
         text = content(CUT if line is None or directives.take(line) else line.text for line in parts.lines)
         response = f"{findings.ELICITED}{section.number}"
         if "elicitation" in directives.fields:
-            # It is there before a branch of the same step is chosen.
+            # The response is known before a branch of the same step is chosen.
             self._outputs.add(response)
         found, problems = branches(section.number, parts, self._source)
         step = Step(
@@ -150,3 +150,32 @@ class _Steps:
         if name in self._inputs:
             return "input"
         return "step_output" if name in self._outputs else None
+
+
+def _read_inputs(body: Iterable[Line]) -> tuple[list[Input], list[Problem]]:
+    """Read the declarations in a section of inputs, one a line; return the inputs, and the problems."""
+    inputs: dict[str, Input] = {}
+    found: list[Problem] = []
+    for line in body:
+        text = line.text.strip()
+        if not text.startswith(("-", "*")):
+            continue
+        match = INPUT.fullmatch(text)
+        if match is None:
+            found.append(findings.malformed_input(text, line.number))
+        elif match[1] in inputs:
+            found.append(findings.duplicate_input(match[1], line.number))
+        else:
+            inputs[match[1]] = _input(match[1], match[2], match[3] or "", line.number)
+    return list(inputs.values()), found
+
+
+def _input(name: str, spec: str, description: str, line: int) -> Input:
+    """Read a type specification: a type, then after a colon the options of an enum, or the default of another type."""
+    word, _, value = spec.partition(":")
+    kind = TYPES.get(word.strip().lower(), "string")
+    common: dict[str, Any] = {"name": name, "description": description.strip(), "line": line}
+    if kind == "enum":
+        return Input(type=kind, options=[option for one in value.split(",") if (option := one.strip())], **common)
+    default = value.strip()
+    return Input(type="string" if kind == "json" else kind, default=default, required=not default, **common)

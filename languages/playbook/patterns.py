@@ -1,13 +1,13 @@
-"""What the specification's lines look like: its patterns, anchored to whole lines that have been stripped.
+"""The patterns of the specification, which match whole lines without outer blanks.
 
-Each is linear in the length of a line. Letters, digits and blanks are those of ASCII, as in the specification's own
-regular expressions.
+Each takes linear time in the length of a line. Letters, digits and blanks are those of ASCII, as in the regular
+expressions of the specification.
 """
 
 import re
 
 STEP = re.compile(r"STEP\s+(\d{1,15}):\s+(.+)", re.ASCII)
-"""The text of a step's heading. A number beyond this many digits would not survive JSON in every reader."""
+"""The text of a step's heading. Not every JSON reader keeps numbers of more digits."""
 
 SUB_STEP = re.compile(r"STEP\s+(\d+[a-z]):\s+(.+)", re.ASCII)
 SYSTEM = re.compile(r"SYSTEM(\s+PROMPT)?", re.ASCII | re.IGNORECASE)
@@ -37,18 +37,18 @@ ELSE = "```else```"
 ENDIF = "```endif```"
 
 DEFAULT_CHARS_MAX = 2_000
-"""How long a placeholder's own default may be."""
+"""The greatest length of the default of a placeholder."""
 
 PLACEHOLDER = re.compile(rf"\{{\{{(\w+)(?::\w+(?::([^}}]{{0,{DEFAULT_CHARS_MAX}}}))?)?\}}\}}", re.ASCII)
 """``{{name}}``, ``{{name:type}}`` or ``{{name:type:default}}``."""
 
 VARIABLE = re.compile(r"\{\{(\w+)\}\}", re.ASCII)
-"""A placeholder that represents the whole text of a prompt."""
+"""A placeholder whose value is the whole text of a prompt."""
 
 
 def heading(line: str, level: int) -> str | None:
-    """Return the text of a heading of a level; None if the line, which begins in column one, is none."""
-    behind = line[level:]
-    if not line.startswith("#" * level) or not behind.startswith((" ", "\t", "\f", "\v")):
+    """Return the text of a heading of a level, which begins in column one; None if the line is not such a heading."""
+    rest = line[level:]
+    if not line.startswith("#" * level) or not rest.startswith((" ", "\t", "\f", "\v")):
         return None
-    return behind.strip() or None
+    return rest.strip() or None

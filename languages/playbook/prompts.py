@@ -1,10 +1,11 @@
-"""Prompt references: where the text comes from that goes before a step's own.
+"""Prompt references: where the text of a prompt comes from, and which files a start has to bring for its prompts.
 
-A text that the start brought, in its options or as a file, is taken from there; other prompts are asked of the worker,
-as an effect of kind ``prompt``.
+A text that the start brought, in its options or as a file, is used as it is. The worker provides all other prompts, by
+an effect of kind ``prompt``.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from posixpath import normpath
 
 import msgspec
@@ -13,15 +14,16 @@ from msgspec import Struct
 from callboard.bus.effects import McpTools
 from callboard.languages.language import Node, Ok
 from callboard.languages.playbook.directives import scheme_of
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
-from callboard.languages.playbook.names import Names
+from callboard.languages.playbook.document import Playbook
+from callboard.languages.playbook.interpolation import TooMuchText, render
+from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import Options
-from callboard.languages.playbook.patterns import VARIABLE
+from callboard.languages.playbook.patterns import PLACEHOLDER, VARIABLE
 from callboard.lib.json_types import JSON
 
 
 class Missing(Struct, frozen=True):
-    """There is no text; ``undefined`` is the variable that should have had it, empty for all other reasons."""
+    """The text is missing. ``undefined`` is the variable that should hold it; it is empty for all other reasons."""
 
     reason: str
     undefined: str = ""
@@ -30,12 +32,12 @@ class Missing(Struct, frozen=True):
 async def prompt_text(
     node: Node, slot: str, reference: str, names: Names, options: Options, files: Mapping[str, str]
 ) -> str | Missing:
-    """Find the text of a prompt reference, as ``@prompt`` has it in its parentheses."""
+    """Find the text of a prompt reference, the text in the parentheses of ``@prompt``."""
     if variable := VARIABLE.fullmatch(reference.strip()):
         found = names.find(variable[1])
         return Missing(f"the variable {variable[1]!r} is not defined", variable[1]) if found is None else found
     try:
-        wanted = rendered(reference, names.find).text.strip()
+        wanted = render(reference, names.find).text.strip()
     except TooMuchText as error:
         return Missing(str(error))
     if wanted in options.prompts:
@@ -77,3 +79,33 @@ def is_outside(path: str) -> bool:
     """Whether a path is absolute or has a part that leads upward, on any system."""
     parts = path.replace("\\", "/").split("/")
     return ".." in parts or parts[0] == "" or parts[0].endswith(":")
+
+
+_GLOB = re.compile(r"([*?\[])")
+_MANY = re.compile(r"\*{2,}")
+
+
+def prompt_files(playbook: Playbook, given: JSON) -> list[str]:
+    """Return the paths in ``@prompt(file:…)`` as patterns of `glob`, with an asterisk for each unknown value."""
+    known = {one.name: one.default for one in playbook.inputs if not one.required}
+    known |= {name: text_of(value) for name, value in (given if isinstance(given, dict) else {}).items()}
+    paths = (reference.partition(":")[2].strip() for reference in _file_references(playbook))
+    patterns = dict.fromkeys(_glob_pattern(path, known) for path in paths)
+    return [pattern for pattern in patterns if pattern and not is_outside(pattern)]
+
+
+def _file_references(playbook: Playbook) -> Iterator[str]:
+    for step in playbook.steps:
+        for one in (step, *(inner for branch in step.branches for inner in branch.steps)):
+            if one.prompt_ref is not None and scheme_of(one.prompt_ref.prompt_id) == "file":
+                yield one.prompt_ref.prompt_id
+
+
+def _glob_pattern(path: str, known: Mapping[str, str]) -> str:
+    pieces: list[str] = []
+    at = 0
+    for match in PLACEHOLDER.finditer(path):
+        value = known.get(match[1])
+        pieces += [_GLOB.sub(r"[\1]", path[at : match.start()]), "*" if value is None else _GLOB.sub(r"[\1]", value)]
+        at = match.end()
+    return _MANY.sub("*", "".join([*pieces, _GLOB.sub(r"[\1]", path[at:])]))

@@ -1,4 +1,4 @@
-"""The record of an execution: how each step stands, and what a run ends with."""
+"""The record of an execution: the status of each step, and the results of the run."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,7 +12,7 @@ Status = Literal["pending", "running", "completed", "failed", "skipped", "paused
 
 
 class Standing(Struct):
-    """How a step or sub-step stands; sub-steps are there once they are reached."""
+    """The status and output of a step or sub-step; a sub-step is added when it begins."""
 
     label: str
     status: Status = "pending"
@@ -21,11 +21,11 @@ class Standing(Struct):
 
 
 class Record:
-    """The steps of a playbook in their order, with what became of them, also in the run that a state comes from."""
+    """The steps of a playbook in order, with their results, including those of the run that saved the state."""
 
     def __init__(self, playbook: Playbook, state: State, first: int) -> None:
         self.outputs = state.outputs()
-        """Outputs by step number; of a number that is repeated the newest."""
+        """Outputs by step number; if a number is repeated, the newest output."""
         self.steps = [Standing(step.label) for step in playbook.steps]
         self.last: str | None = None
         """The output of the last step that ran."""
@@ -34,8 +34,8 @@ class Record:
             entry.status = "skipped" if entry.output is None else "completed"
             self.last = self.last if entry.output is None else entry.output
 
-    def completed(self, standing: Standing, output: str, number: int | None) -> None:
-        """Note what a step came to; ``number`` is None for a sub-step, whose output is not the step's yet."""
+    def record_output(self, standing: Standing, output: str, number: int | None) -> None:
+        """Record the output of a step; ``number`` is None for a sub-step, whose output does not count for its step."""
         standing.status, standing.output = "completed", output
         if number is not None:
             self.outputs[str(number)] = output

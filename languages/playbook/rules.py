@@ -1,14 +1,14 @@
-"""Rules: what the interpreter decides otherwise than it did before. A run goes by those that there were when it was
-admitted, so that what was recorded replays as it went. Pure.
+"""Rules: changes of the interpreter's decisions. A run keeps the rules that were in force at its admission, so that its
+log replays without a divergence. Pure.
 
-Each name is the number of the first generation of runs that go by it; `RunInfo.rules` is that of a run.
+Each constant is the first generation of runs that follow the rule; `RunInfo.rules` is the generation of a run.
 """
 
 BOUNDED_TEXTS = 1
-"""A text with values in it has a bound, and so has the search for an object in an answer."""
+"""The length of a text with its values is bounded, and so is the search for an object in an answer."""
 
 OUTERMOST_OBJECTS = 2
-"""``extract`` looks at all of an answer, and at an object before those inside of it, however many stand there."""
+"""``extract`` searches the whole answer, and tries an object before all objects inside it."""
 
 LATEST = 2
-"""The generation of the runs that are admitted now."""
+"""The generation of newly admitted runs."""

@@ -1,4 +1,4 @@
-"""A playbook's text as lines and sections: found by headings in column one, fences or not."""
+"""The lines and sections of a playbook's text. Every heading in column one counts, even in fenced code."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -28,7 +28,7 @@ class Section(Struct, frozen=True):
 
 
 class Sections(Struct, frozen=True):
-    """A text taken apart; ``title`` is empty if none exists."""
+    """The parts of a text; ``title`` is empty if the text has none."""
 
     title: str
     description: str
@@ -40,7 +40,7 @@ class Sections(Struct, frozen=True):
 
 
 def sections(text: str) -> Sections:
-    """Take a text apart. What is before the title and in no section is dropped."""
+    """Split a text into its sections. Text before the title that is not in a section is dropped."""
     title = ""
     description: list[Line] = []
     found: list[Section] = []
@@ -53,11 +53,11 @@ def sections(text: str) -> Sections:
             found[-1].body.append(Line(number, line))
         elif title:
             description.append(Line(number, line))
-    return Sections(title, joined(description), found)
+    return Sections(title, join_lines(description), found)
 
 
-def joined(lines: list[Line]) -> str:
-    """Return lines as one text, without the blank around it."""
+def join_lines(lines: list[Line]) -> str:
+    """Return lines as one text, without outer blanks."""
     return "\n".join(line.text for line in lines).strip()
 
 

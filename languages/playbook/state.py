@@ -1,4 +1,4 @@
-"""The state document of the specification, as a start brings it to continue from."""
+"""The state document of the specification, from which a start can continue."""
 
 import re
 from typing import Any
@@ -13,14 +13,14 @@ from callboard.languages.playbook.names import text_of
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 PAUSED = "paused"
-"""The status of an execution that stands still at a breakpoint, after a step."""
+"""The status of an execution that is paused at a breakpoint, after a step."""
 
 
 class State(BaseModel):
-    """A saved execution; members that other implementations add are passed over.
+    """A saved execution; members that other implementations add are ignored.
 
-    ``step_outputs`` is by step number. ``next_step`` is ours: the place, from 0, of the step to continue at, for
-    playbooks that repeat a number.
+    ``step_outputs`` is by step number. ``next_step`` is an extension of Callboard: the index, from 0, of the step to
+    continue at, for playbooks that repeat a number.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -39,14 +39,14 @@ class State(BaseModel):
         """Return the output of each step by its number."""
         return {number: text_of(value) for number, value in self.step_outputs.items() if value is not None}
 
-    def named(self) -> dict[str, str]:
+    def named_texts(self) -> dict[str, str]:
         """Return the named outputs."""
         return {name: text_of(value) for name, value in self.named_outputs.items() if value is not None}
 
     def place(self, playbook: Playbook) -> int:
-        """Return the place of the step to continue at: after the one it paused at, unless that has no output yet.
+        """Return the index of the step to continue at: after the one it paused at, unless that has no output yet.
 
-        At a breakpoint a step is behind, whether its output has been saved or not.
+        A step that is paused at a breakpoint has ended, even if its output was not saved.
         """
         if self.next_step is not None:
             return min(self.next_step, len(playbook.steps))
@@ -57,16 +57,16 @@ class State(BaseModel):
         return at[-1] + 1 if at[-1] in done or self.status == PAUSED else at[0]
 
     def problems(self, playbook: Playbook) -> list[Problem]:
-        """Say what of the document does not fit the playbook."""
+        """Return the members of the document that do not fit the playbook, as problems."""
         found: list[Problem] = []
         numbers = {step.number for step in playbook.steps}
         expected = f"one of {', '.join(map(str, sorted(numbers)))}"
         if self.paused_at_step is not None and self.paused_at_step not in numbers:
-            message = f"there is no step {self.paused_at_step}"
+            message = f"unknown step {self.paused_at_step}"
             found.append(Problem("STATE", message, "state.paused_at_step", expected=expected))
         for field, keys in (("step_outputs", self.step_outputs), ("breakpoints", self.breakpoints)):
             found += [
-                Problem("STATE", f"there is no step {key!r}", f"state.{field}.{key}", expected=expected)
+                Problem("STATE", f"unknown step {key!r}", f"state.{field}.{key}", expected=expected)
                 for key in keys
                 if key not in map(str, numbers)
             ]
@@ -75,12 +75,14 @@ class State(BaseModel):
         return found
 
     def stranger(self, hash: str) -> list[Problem]:
-        """Object to a document that another playbook's execution has saved: ``hash`` is that of this definition. Ids of
-        other implementations are not hashes, and cannot be compared."""
+        """Object to a document of another playbook; ``hash`` is that of this definition.
+
+        Ids of other implementations are not hashes, so they are not compared.
+        """
         if self.playbook_id is None or self.playbook_id == hash or _HASH.fullmatch(self.playbook_id) is None:
             return []
         message = "the state was saved by an execution of another playbook, or of another version of this one"
-        expected = f"{hash}, or no playbook_id, to go on with this playbook all the same"
+        expected = f"{hash}, or no playbook_id, to continue with this playbook nevertheless"
         return [Problem("STATE", message, "state.playbook_id", expected=expected)]
 
     def response(self, number: int) -> str | None:

@@ -1,4 +1,4 @@
-"""A step that calls a tool: its arguments with values in them, the call, and the result as a text."""
+"""Steps that call a tool: the arguments with their values, the call, and the result as a text."""
 
 import datetime as dt
 import json
@@ -8,7 +8,7 @@ from callboard.bus.effects import Failure, ScriptedTools, ToolSpec
 from callboard.languages.computation import compute
 from callboard.languages.language import Expired, Failed, Node, Ok, Stage
 from callboard.languages.playbook.document import ToolCall
-from callboard.languages.playbook.interpolation import Rendered, TooMuchText, rendered_json
+from callboard.languages.playbook.interpolation import Rendered, TooMuchText, render_json
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import CALLER, Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
@@ -23,20 +23,20 @@ async def call_tool(
     call: ToolCall,
     names: Names,
     options: Options,
-    unresolved: Callable[[tuple[str, ...]], None],
+    warn_unresolved: Callable[[tuple[str, ...]], None],
 ) -> Outcome:
-    """Call a step's tool."""
+    """Call the tool of a step; ``warn_unresolved`` gets the names of the placeholders without a value."""
     try:
         made, arguments = await compute(stage, lambda: _render_arguments(call, names, stage.info.rules))
     except TooMuchText as error:
         return Broken(Failure("playbook.too_much_text", str(error)))
-    unresolved(made.missing)
+    warn_unresolved(made.missing)
     if isinstance(arguments, Failure):
         return Broken(arguments)
     source = options.source(call.connection_name)
     if source == CALLER:
         return await _by_caller(stage, node, call, arguments, options)
-    # Where no one serves a connection, the run's script may answer for it.
+    # If the start names no source for the connection, the run's script may answer the call.
     async with node.toolbox([source or ScriptedTools([ToolSpec(call.tool_name)])]) as opened:
         if isinstance(opened, Failed):
             return Broken(opened.error)
@@ -45,8 +45,8 @@ async def call_tool(
 
 
 def _render_arguments(call: ToolCall, names: Names, rules: int) -> tuple[Rendered, JSON | Failure]:
-    """Return the text of a call's arguments, and what it says."""
-    made = rendered_json(call.arguments, names.find, rules)
+    """Return the text of a call's arguments, and its value, or why it has none."""
+    made = render_json(call.arguments, names.find, rules)
     return made, _arguments(made.text)
 
 

@@ -12,10 +12,10 @@ from callboard.languages.computation import compute
 from callboard.languages.language import Ask, Expired, Node, Stage
 from callboard.languages.playbook.context import Entry, message
 from callboard.languages.playbook.document import Elicitation, Step
-from callboard.languages.playbook.elicitation import default, refusal, schema_of, understood
-from callboard.languages.playbook.extraction import STEPS_MAX, extracted
+from callboard.languages.playbook.elicitation import default_response, read_response, refusal, schema_of
+from callboard.languages.playbook.extraction import STEPS_MAX, extract_field
 from callboard.languages.playbook.findings import ELICITED
-from callboard.languages.playbook.interpolation import TooMuchText, rendered
+from callboard.languages.playbook.interpolation import TooMuchText, render
 from callboard.languages.playbook.names import Names, text_of
 from callboard.languages.playbook.options import Options
 from callboard.languages.playbook.outcome import Broken, Done, Lapsed, Outcome
@@ -24,16 +24,16 @@ from callboard.languages.playbook.record import Standing
 from callboard.languages.playbook.tools import call_tool
 
 TOO_MUCH_TEXT = "playbook.too_much_text"
-"""The code of the failure of a step whose text becomes too long."""
+"""The code of the failure of a step whose text with its values becomes too long."""
 
 EXPIRE = "expire"
-"""What becomes of a run whose question no one answers in time."""
+"""The action after the timeout of a question: the run expires."""
 
 ONE_TURN = Policy(turns_max=1)
 
 
 class Setting(Struct, frozen=True):
-    """What all visits of a run share: the stage, the names and the context, which grow, the options."""
+    """The state that all visits of a run share; the names and the context grow."""
 
     stage: Stage
     names: Names
@@ -43,10 +43,10 @@ class Setting(Struct, frozen=True):
 
 
 class Visit(Struct):
-    """A visit, ``inner`` if it is one of a sub-step.
+    """A visit of a step, or of a sub-step if it is ``inner``.
 
-    ``above`` and ``answers`` come from the step around that: its texts, and what people answered. ``known`` is a
-    response that no one has to be asked for.
+    ``above`` and ``answers`` are the texts and answers of the step around a sub-step. ``known`` is a response from a
+    saved state, which makes the question unnecessary.
     """
 
     setting: Setting
@@ -58,25 +58,25 @@ class Visit(Struct):
     above: tuple[str, ...] = ()
     answers: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     named: dict[str, str] = field(default_factory=dict[str, str])
-    """What the step has captured so far."""
+    """The names that the step has captured so far."""
 
-    async def carried_out(self) -> Outcome:
-        """Carry out a step without looking at its branches: a tool's call, or a question, a model's call, or both."""
+    async def carry_out(self) -> Outcome:
+        """Execute a step apart from its branches: a tool's call, or a question, a model's call, or both."""
         step, setting = self.step, self.setting
         if step.tool_call is not None:
             call = step.tool_call
-            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.unresolved)
-        lapsed = await self.asked()
-        return await self.answered() if lapsed is None else lapsed
+            return await call_tool(setting.stage, self.node, call, setting.names, setting.options, self.warn_unresolved)
+        lapsed = await self.ask()
+        return await self.produce_output() if lapsed is None else lapsed
 
     # -- the question --------------------------------------------------------------------------------------------------
 
-    async def asked(self) -> Lapsed | None:
-        """Ask the step's question, if it has one and no one has answered it yet; keep the response."""
+    async def ask(self) -> Lapsed | None:
+        """Ask the step's question, unless it has none or the response is known; keep the response."""
         asked = self.step.elicitation
         if asked is None:
             return None
-        response = self._not_to_ask_for(asked)
+        response = self._known_response(asked)
         if response is None:
             answer = await self._answer(asked)
             if isinstance(answer, Lapsed):
@@ -88,15 +88,15 @@ class Visit(Struct):
         self.answers.append((asked.prompt, response))
         return None
 
-    def _not_to_ask_for(self, asked: Elicitation) -> str | None:
-        """Return the response that a saved state or the start has, or an autonomous run takes."""
+    def _known_response(self, asked: Elicitation) -> str | None:
+        """Return the response of the saved state or of the start, or the default of an autonomous run; else None."""
         options = self.setting.options
         given = options.elicit.get(self.step.label, options.elicit.get(str(self.step.number)))
         if self.known is not None:
             return self.known
         if given is not None:
-            return understood(asked, given)
-        return default(asked) if options.autonomous else None
+            return read_response(asked, given)
+        return default_response(asked) if options.autonomous else None
 
     async def _answer(self, asked: Elicitation) -> str | Lapsed:
         stage = self.setting.stage
@@ -117,7 +117,7 @@ class Visit(Struct):
             if isinstance(raced, Expired):
                 question.close("timeout", None, None)
                 return Lapsed(f"nobody answered step {self.step.label} in time: {asked.prompt}")
-            response = understood(asked, raced.value.user_response)
+            response = read_response(asked, raced.value.user_response)
             assert response is not None, "what is no answer is refused before it is recorded"
             question.close("answered", raced.value.k, response)
         self.standing.status = "running"
@@ -127,11 +127,11 @@ class Visit(Struct):
 
     @property
     def says(self) -> bool:
-        """Whether the step has its own text, or one that it refers to."""
+        """Whether the step has a text, or refers to one."""
         return bool(self.step.content or self.step.prompt_ref)
 
-    async def answered(self) -> Outcome:
-        """Come to the step's output: the response of a step that only asks, of any other a model's answer."""
+    async def produce_output(self) -> Outcome:
+        """Produce the step's output: the response if the step only asks, else a model's answer."""
         if self.step.elicitation is not None and not self.says:
             return Done(self.named[f"{ELICITED}{self.step.number}"])
         texts = await self.texts()
@@ -139,14 +139,14 @@ class Visit(Struct):
             return texts
         text, stage, find = "\n\n".join([*self.above, *texts]), self.setting.stage, self.setting.names.find
         try:
-            made = await compute(stage, lambda: rendered(text, find, stage.info.rules))
+            made = await compute(stage, lambda: render(text, find, stage.info.rules))
         except TooMuchText as error:
             return Broken(Failure(TOO_MUCH_TEXT, str(error)))
-        self.unresolved(made.missing)
+        self.warn_unresolved(made.missing)
         return await self._call(made.text)
 
     async def texts(self) -> list[str] | Broken:
-        """Return the text that the step refers to, if there is one, and its own; values are not in them yet."""
+        """Return the prompt that the step refers to, if any, and its own text, both with their placeholders."""
         found: list[str] = []
         if self.step.prompt_ref is not None:
             setting = self.setting
@@ -163,7 +163,7 @@ class Visit(Struct):
         return [text for text in (*found, self.step.content) if text.strip()]
 
     async def _call(self, prompt: str) -> Outcome:
-        """Ask the model. A step without any text is asked for by its title: no model takes an empty prompt."""
+        """Ask the model. The title replaces an empty prompt, which models refuse."""
         setting = self.setting
         request = ModelRequest(
             system=setting.system,
@@ -178,23 +178,23 @@ class Visit(Struct):
         assert said.reply is not None, "a conversation without an error has a reply"
         return Done(_text(said.reply))
 
-    def unresolved(self, names: tuple[str, ...]) -> None:
-        """Tell of placeholders that stay as they stand."""
+    def warn_unresolved(self, names: tuple[str, ...]) -> None:
+        """Warn of placeholders without a value, which stay in the text."""
         if names:
             listed = ", ".join(f"{{{{{name}}}}}" for name in names)
             self.node.warn("UNRESOLVED_PLACEHOLDER", f"nothing is known by the name of {listed}", names)
 
-    # -- what it captures ----------------------------------------------------------------------------------------------
+    # -- the output ----------------------------------------------------------------------------------------------------
 
     async def capture(self, output: str) -> None:
-        """Store the step's output, or a field of it, under the name that ``@output`` says."""
+        """Store the step's output, or a field of it, under the name in ``@output``."""
         step = self.step
         if not step.output_var:
             return
         value = output
         if step.extract_field:
             field, stage = step.extract_field, self.setting.stage
-            found = await compute(stage, lambda: extracted(output, field, stage.info.rules))
+            found = await compute(stage, lambda: extract_field(output, field, stage.info.rules))
             if found.value is None:
                 reason = f"the output holds no JSON object with {step.extract_field!r}; all of it is stored"
                 if found.takes_long:
@@ -214,7 +214,7 @@ class Visit(Struct):
         self.setting.names.outputs[name] = self.named[name] = value
 
     def result(self, output: str | None) -> dict[str, Any]:
-        """Return what is recorded of the visit."""
+        """Return the result in the node's exit event."""
         return {"output": output, "named": dict(self.named)}
 
 

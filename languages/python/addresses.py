@@ -1,8 +1,8 @@
 """Addresses: the path of each asyncio task of a workflow, from the tree of tasks and their names.
 
-A task's path is its parent's path and its name, or ``task[k]`` for the k-th of that parent's tasks that were given no
-name; the workflow's own task has the empty path. Python 3.11 names a task only after the loop has made it, so a path is
-found when it is first asked for: by then all tasks that were made before have their names.
+A task's path is its parent's path and its name, or ``task[k]`` for the k-th unnamed task of that parent. The workflow's
+own task has the empty path. Python 3.11 names a task only after the loop has created it, so a path is determined when
+it is first requested: all tasks that were created before have their names by then.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ class Addresses:
         self._places: WeakKeyDictionary[asyncio.Task[Any], _Place] = WeakKeyDictionary()
         self._count = 0
 
-    def unnamed(self) -> str:
-        """Return the name of a task that is given none: the same in every replay."""
+    def next_default_name(self) -> str:
+        """Return the default name of the next task, which is the same in every replay."""
         self._count += 1
         return f"{UNNAMED}-{self._count}"
 
     def add(self, task: asyncio.Task[Any], parent: "asyncio.Task[Any] | None", default: str) -> None:
-        """Take a new task in; ``default`` is the name that it has if no one gives it one."""
+        """Add a new task; ``default`` is its name unless the workflow names it."""
         place = self._places.get(parent) if parent is not None else None
         self._places[task] = _Place(task, place, default)
 
     def of(self, task: "asyncio.Task[Any] | None") -> str:
-        """Return the path of a task; that of no task is the workflow's own."""
+        """Return the path of a task; the path of None is that of the workflow."""
         place = self._places.get(task) if task is not None else None
         return place.path if place is not None else ""
 
 
 class _Place:
-    """A task in the tree; one without a parent is the workflow's own."""
+    """A task in the tree; the workflow's own task has no parent."""
 
     def __init__(self, task: asyncio.Task[Any], parent: "_Place | None", default: str) -> None:
         self._task: asyncio.Task[Any] | None = task
@@ -58,7 +58,7 @@ class _Place:
         return self._path
 
     def _resolve(self) -> None:
-        """Give the tasks that were made in this one their paths, in the order in which they were made."""
+        """Set the paths of the tasks that this one has created, in the order of their creation."""
         above = self.path
         unresolved, self._unresolved = self._unresolved, []
         for place in unresolved:
@@ -67,6 +67,6 @@ class _Place:
             name = task.get_name()
             word = UNNAMED if name == place._default else encode_id(name)
             number = self._names[word] = self._names.get(word, 0) + 1
-            # Of tasks of one name the second is numbered, unnamed ones all are.
+            # Tasks of the same name are numbered from the second on; unnamed tasks are always numbered.
             plain = word != UNNAMED and number == 1
             place._path = child(above, word if plain else f"{word}[{number}]")

@@ -1,4 +1,4 @@
-"""Agents: a model that works with tools, which are steps of the workflow, until it has an answer.
+"""Agents: a model works with tools, which are steps of the workflow, until it has an answer.
 
 Each turn of the model is recorded, and each call of a tool is a step with its own path, so neither is repeated after a
 crash. The calls of one turn run concurrently.
@@ -20,13 +20,13 @@ from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.runs import RunOnly, ask
 from callboard.languages.python.steps import Step, step
 from callboard.languages.python.values import Codec, codec
-from callboard.languages.python.workflows import InputMisfit, arguments_of, told
+from callboard.languages.python.workflows import InputMisfit, arguments_of, problems_of
 from callboard.lib.json_types import JSON
 
 T = TypeVar("T")
 
 TURNS_MAX = 20
-"""The turns of a model in one call of an agent, unless the agent has another bound."""
+"""The greatest number of a model's turns in one call of an agent, by default."""
 
 CORRECTIONS_MAX = 2
 """How often a model is asked again after an answer that does not fit the type."""
@@ -45,9 +45,9 @@ class Answer(Struct, Generic[T], frozen=True):
 class Agent(Generic[T]):
     """A model with tools. `run` lets it work on a prompt.
 
-    ``tools`` are steps, or functions, which become steps: name, docstring and annotations describe each to the model.
+    ``tools`` are steps, or functions, which become steps. Name, docstring and annotations describe each to the model.
     Calls of the tools that ``approve`` names wait for a person's consent. ``output`` is the type of the answer; without
-    it the answer is text. ``model`` is the run's own unless it is given. At most ``turns`` of the model are used.
+    it the answer is text. ``model`` defaults to the run's model. The model has at most ``turns`` turns.
 
     :raises TypeError: if a tool has a parameter whose type has no form in JSON
     :raises ValueError: if two tools have the same name, or ``approve`` names no tool
@@ -136,7 +136,7 @@ class Agent(Generic[T]):
             try:
                 return Answer(self._read(reply), reply.text, turn)
             except (ValueError, TypeError) as error:
-                problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+                problems = "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
                 if corrections == CORRECTIONS_MAX:
                     message = f"the answer of agent {self.name} does not fit: {problems}"
                     raise ModelFailed(Failure("model.bad_output", message)) from error
@@ -164,7 +164,7 @@ class Agent(Generic[T]):
         return self._output.decode(read_structured_answer(reply, asked=True))
 
     async def _call(self, use: ToolUse) -> ToolOutput:
-        """Call a tool as the model wants it; the model reads every failure."""
+        """Call a tool for the model; every failure is an output that the model reads."""
         tool = self.tools.get(use.tool)
         if tool is None:
             known = ", ".join(self.tools) or "none"

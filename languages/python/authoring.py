@@ -1,14 +1,14 @@
-"""What the Python language offers to those who write in it, beyond its port."""
+"""The Python language for editors and for commands that read definitions."""
 
 from typing import Any
 
 from callboard.languages.authoring import About, Authoring
-from callboard.languages.python.hosted import Named, hosted
+from callboard.languages.python.hosted import Named, find_hosted
 
 
 def _about(document: Named) -> About:
-    """Say what a workflow says of itself, where its code is hosted."""
-    found = hosted(document.entry, document.digest)
+    """Return title, description and inputs of a workflow, if this process hosts its code."""
+    found = find_hosted(document.entry, document.digest)
     if found is None:
         return About()
     schema = found.workflow.input_schema

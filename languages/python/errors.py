@@ -1,10 +1,10 @@
-"""What a workflow can meet: failures of its steps and children, and what it must not do."""
+"""The exceptions of workflows: failures of steps, children and models, and forbidden operations."""
 
 from callboard.bus.effects import Failure
 
 
 class StepFailed(Exception):
-    """A step has failed, and is not tried again. ``type`` is the name of the exception that its function raised."""
+    """A step has failed after all its retries. ``type`` is the name of the exception that its function raised."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -25,7 +25,7 @@ class ChildFailed(Exception):
 
 
 class ModelFailed(Exception):
-    """A model has not answered, or not as it was asked to."""
+    """A model has not answered, or its answer does not have the requested form."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -34,13 +34,13 @@ class ModelFailed(Exception):
 
 
 class NotInWorkflow(Exception):
-    """A workflow has tried what only a step may do: input and output, threads, processes."""
+    """A workflow has used input, output, threads or processes, which only steps may use."""
 
     code = "python.io_in_workflow"
 
 
 class WorkflowFault(Exception):
-    """The code of a workflow is at fault in a way that the run cannot continue with; ``failure`` says how."""
+    """The code of a workflow has an error that ends the run and cannot be caught; ``failure`` describes it."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -1,6 +1,6 @@
-"""Frames: where in the code of a workflow something happens, as ``file:line function``.
+"""Frames: places in the code of a workflow, as ``file:line function``.
 
-Files are named as they stand in the bundle, so that a place is the same on every machine.
+Files have the names that they have in the bundle, so that a place is the same on every machine.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import sys
 from types import FrameType, TracebackType
 
 _OWN = (__file__.rpartition("/")[0] + "/", asyncio.__file__.rpartition("/")[0] + "/", contextlib.__file__, "<frozen")
-"""Where the code lies that no one who writes a workflow has written."""
+"""The folders and files of code that does not belong to a workflow: this package and the standard library."""
 
 
 def where(root: str) -> str:
-    """Return where the caller is: the innermost frame of the bundle at ``root``, or else of anyone but us."""
+    """Return the place of the caller: the innermost frame in the bundle at ``root``, else outside of this package."""
     found: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore
     while frame is not None:
@@ -32,12 +32,12 @@ def place(root: str, frame: FrameType, line: int | None = None) -> str:
 
 
 def short(root: str, file: str) -> str:
-    """Return the name of a file as it is in the bundle; of others the last part."""
+    """Return the name of a file in the bundle; of any other file the last part of its path."""
     return file[len(root) :].lstrip("/") if root and file.startswith(root) else file.rpartition("/")[2]
 
 
 def raised_at(root: str, error: BaseException) -> list[str]:
-    """Return the places in the bundle that an exception has come through, the outermost first."""
+    """Return the places in the bundle in an exception's traceback, the outermost first."""
     places: list[str] = []
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:

@@ -1,8 +1,8 @@
-"""The guard: inside of a workflow the standard library's clock and chance are the run's, and I/O is refused.
+"""The guard: inside a workflow the clock and the random numbers of the standard library are the run's, and I/O fails.
 
-Both are put in place once, in processes that are given code, before the code is imported. Outside of a workflow, in
-steps above all, everything is as it was. ``datetime.now`` reads the clock in C and cannot be replaced: `now` is
-for that, and `random` and `uuid4` for what ``secrets`` does.
+A process that hosts code installs it once, before it imports the code. Outside of workflows, in particular in steps,
+nothing changes. ``datetime.now`` reads the clock in C and cannot be replaced, so workflows use `now` instead, and
+`random` and `uuid4` instead of ``secrets``.
 """
 
 import os
@@ -37,7 +37,7 @@ REFUSED = {
     "os.remove": "removes a file",
     "os.rename": "renames a file",
 }
-"""Events of `sys.audit` that no workflow may cause, and what causes them."""
+"""Events of `sys.audit` that are forbidden in workflows, and the operations that cause them."""
 
 _UNSAFE: ContextVar[bool] = ContextVar("unsafe", default=False)
 _installed = False
@@ -45,8 +45,10 @@ _installed = False
 
 @contextmanager
 def unsafe() -> Generator[None]:
-    """Let what is in the block do I/O, and read the clock and chance of the machine, in a workflow: it happens in every
-    replay again, and what comes of it must be the same each time."""
+    """Allow I/O in the block, and give it the machine's clock and random numbers, inside a workflow.
+
+    Every replay runs the block again, so its result must be the same each time.
+    """
     token = _UNSAFE.set(True)
     try:
         yield
@@ -55,13 +57,13 @@ def unsafe() -> Generator[None]:
 
 
 def install() -> None:
-    """Put the guard in place, once."""
+    """Install the guard, unless it is installed already."""
     global _installed
     if _installed:
         return
     _installed = True
     sys.addaudithook(_audit)
-    # Before Python 3.12 nothing is audited when a thread starts.
+    # Python before 3.12 has no audit event for the start of a thread.
     _replace(threading.Thread, "start", lambda loop, _thread: _refuse(loop, "starts a thread"))
     _replace(time, "time", lambda loop: loop.stage.now().timestamp())
     _replace(time, "time_ns", lambda loop: int(loop.stage.now().timestamp() * 1_000_000) * 1_000)
@@ -69,11 +71,11 @@ def install() -> None:
     _replace(os, "urandom", lambda loop, size: loop.bits(8 * size).to_bytes(size, "big"))
     _replace(uuid, "uuid4", lambda loop: uuid.UUID(int=loop.bits(128), version=4))
     for name in ("random", "randint", "randrange", "choice", "choices", "shuffle", "sample", "uniform", "getrandbits"):
-        _replace(random, name, _drawing(name))
+        _replace(random, name, _make_draw(name))
 
 
 def _guarded_loop() -> WorkflowLoop | None:
-    """The loop of the workflow that calls, unless it is in a block of `unsafe`."""
+    """Return the loop of the calling workflow; None outside of workflows and in a block of `unsafe`."""
     loop = current_loop()
     return None if loop is None or _UNSAFE.get() else loop
 
@@ -82,15 +84,15 @@ def _replace(module: Any, name: str, inside: Callable[..., Any]) -> None:
     original: Callable[..., Any] = getattr(module, name)
 
     @wraps(original)
-    def replaced(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         loop = _guarded_loop()
         return original(*args, **named) if loop is None else inside(loop, *args, **named)
 
-    setattr(module, name, replaced)
+    setattr(module, name, call)
 
 
 class _Drawn(random.Random):
-    """Chance that follows from the seed of a run."""
+    """A random number generator that is seeded by the run."""
 
     def __new__(cls, loop: WorkflowLoop) -> "_Drawn":
         return super().__new__(cls)
@@ -106,7 +108,7 @@ class _Drawn(random.Random):
         return self._loop.bits(k)
 
 
-def _drawing(name: str) -> Callable[..., Any]:
+def _make_draw(name: str) -> Callable[..., Any]:
     def draw(loop: WorkflowLoop, *args: Any, **named: Any) -> Any:
         drawn = loop.locals.get(_Drawn)
         if drawn is None:
@@ -131,7 +133,7 @@ def _refuse(loop: WorkflowLoop, what: str) -> NoReturn:
 
 
 def _is_import() -> bool:
-    """Whether a module is being imported, or a source is read for a traceback."""
+    """Whether the caller imports a module, or reads a source for a traceback."""
     frame = sys._getframe(1)  # pyright: ignore
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,7 +1,7 @@
-"""Hosted code: the workflows that this process has been given, by entry point and digest of their sources.
+"""Hosted code: the workflows of this process, by entry point and digest of their sources.
 
-Code comes with a process, never with a start: a start names it. `HOSTING` is the `callboard.languages.hosting.Hosting`
-of the language.
+A process brings its code; a start only names it. `HOSTING` is the `callboard.languages.hosting.Hosting` of the
+language.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from callboard.lib.canonical_json import canonical
 
 
 class Hosted(Struct, frozen=True):
-    """A workflow with the code that it is of."""
+    """A workflow with its code."""
 
     code: Code
     workflow: Workflow[..., Any]
 
 
 class Named(Struct, frozen=True):
-    """What a definition says: the entry point, and the digest of the code, empty for whichever the worker has."""
+    """A definition: the entry point, and the digest of the code; an empty digest accepts any code."""
 
     entry: str
     digest: str = ""
@@ -36,11 +36,11 @@ class Named(Struct, frozen=True):
 
 
 HOSTED: dict[str, dict[str, Hosted]] = {}
-"""The workflows of this process, by entry point and digest, the last loaded digest last."""
+"""The workflows of this process, by entry point and digest; the digest that was hosted last comes last."""
 
 
-def hosted(entry: str, digest: str = "") -> Hosted | None:
-    """Return a workflow that is hosted here: that of the digest, or else the one that was hosted last."""
+def find_hosted(entry: str, digest: str = "") -> Hosted | None:
+    """Return the hosted workflow of the digest, else the one that was hosted last; None without any."""
     by_digest = HOSTED.get(entry, {})
     return by_digest.get(digest) or next(reversed(by_digest.values()), None)
 
@@ -51,7 +51,7 @@ def definition_of(found: Hosted) -> str:
 
 
 class PythonHosting:
-    """What workers do with code."""
+    """The operations of workers on code."""
 
     def prepare(self) -> None:
         guard.install()

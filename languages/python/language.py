@@ -13,7 +13,7 @@ from callboard.languages.language import Definition, End, Needs, Plan, Stage
 from callboard.languages.problems import Tree, kind_of
 from callboard.languages.python.errors import ChildFailed, ModelFailed, StepFailed, WorkflowFault
 from callboard.languages.python.frames import raised_at, where
-from callboard.languages.python.hosted import HOSTING, Hosted, Named, hosted
+from callboard.languages.python.hosted import HOSTING, Hosted, Named, find_hosted
 from callboard.languages.python.loop import WorkflowLoop
 from callboard.languages.python.workflows import InputMisfit
 from callboard.languages.source_text import read_document
@@ -24,7 +24,7 @@ NONDETERMINISTIC = "python.nondeterministic"
 
 
 class PythonLanguage:
-    """Workflows as ordinary Python; `loop` has how one is performed."""
+    """Workflows as ordinary Python; the module `loop` performs them."""
 
     name = "python"
 
@@ -36,7 +36,7 @@ class PythonLanguage:
             case {"python": str(entry), **rest} if _ENTRY.fullmatch(entry):
                 pass
             case dict():
-                message = "python is not the entry point of a workflow"
+                message = "python is missing or not the entry point of a workflow"
                 return [tree.problem("python.entry", message, ("python",), expected='"module:name"')]
             case value:
                 message = f"expected an object, got {kind_of(value)}"
@@ -58,7 +58,7 @@ class PythonLanguage:
 
     def admit(self, definition: Definition[Named], start: StartRun) -> Plan[Named] | list[Problem]:
         named = definition.document
-        found = hosted(named.entry, named.digest)
+        found = find_hosted(named.entry, named.digest)
         if found is None:
             known = ", ".join(HOSTING.entries()) or "none"
             message = f"this worker was not given the code of {named.entry}; it has: {known}"
@@ -87,20 +87,20 @@ class PythonLanguage:
 
     async def interpret(self, plan: Plan[Named], stage: Stage) -> End:
         named = plan.definition.document
-        found = hosted(named.entry, named.digest)
+        found = find_hosted(named.entry, named.digest)
         assert found is not None, "admission has found it"
         return await perform(found, plan.input, stage)
 
 
 def _other_code(named: Named, found: Hosted) -> Problem:
-    """Say that a start names sources that this worker does not have."""
+    """Make the problem of a start that names sources that this worker does not have."""
     message = f"this worker has {named.entry} with the sources {found.code.digest[:12]}, not {named.digest[:12]}"
     expected = "a definition without code, or a worker that was given these sources"
     return Problem(CODE_UNKNOWN, message, "definition.code", expected=expected)
 
 
 def _misfits(found: Hosted, start: StartRun) -> list[Problem]:
-    """Return what is wrong with what a start brings."""
+    """Return the problems of a start's options, arguments and input."""
     message = "a workflow in Python takes no such option"
     problems = [Problem("python.option", message, f"options.{name}") for name in start.options]
     if start.arguments:
@@ -144,7 +144,7 @@ async def perform(found: Hosted, given: Any, stage: Stage) -> End:
 
 
 def failure_of(error: BaseException, root: str) -> Failure:
-    """Return what the log says of an exception that has ended a workflow."""
+    """Return the failure that the log records for an exception that has ended a workflow."""
     at = raised_at(root, error)
     details: dict[str, Any] = {"type": type(error).__name__, **({"at": at} if at else {})}
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

@@ -1,8 +1,9 @@
 """The loop: an asyncio event loop whose only input and output is the stage.
 
-A workflow and everything that it awaits run on it: tasks, groups, queues, locks and timeouts of asyncio as they are.
-What would wait for the world is an effect of the stage. One coroutine drives the loop: it takes up what has settled, in
-the order of the log, completes its future, and runs what is ready until nothing is. The clock stands still in between.
+A workflow and everything that it awaits run on it, including asyncio's tasks, groups, queues, locks and timeouts. Every
+wait for the outside world is an effect of the stage. One coroutine drives the loop: it takes settled effects in the
+order of the log, completes their futures, and runs all ready callbacks. The clock does not advance during that, so
+a replay sees the same times.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from callboard.languages.python.errors import NotInWorkflow, WorkflowFault
 T = TypeVar("T")
 
 NOT_NEEDED = Failure("cancelled", "the workflow does not wait for it any more", type="cancellation")
-"""Why an effect is cancelled whose task was cancelled, or whose timer."""
+"""The cause with which the effect of a cancelled task or timer is cancelled."""
 
 BATCH_MAX = 1_000_000
-"""So many callbacks in a row, without anything from outside, are a loop without an end."""
+"""The number of callbacks without any input from the stage that counts as an endless loop."""
 
 DRAWN_BITS = 52
 """How many bits of a drawn number are used."""
@@ -38,16 +39,16 @@ _log = logging.getLogger("callboard.python")
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
-    """The event loop of one run. ``where`` says where in the code the caller is."""
+    """The event loop of one run. ``where`` returns the place of the caller in the code."""
 
     def __init__(self, stage: Stage, where: Callable[[], str] = lambda: "") -> None:
         self.stage = stage
         self.where = where
         self.addresses = Addresses()
         self.fault: BaseException | None = None
-        """What ends the run at once, whatever the workflow makes of it."""
+        """An exception that ends the run at once, even if the workflow catches it."""
         self.locals: dict[object, Any] = {}
-        """What the names of the front door keep for this run."""
+        """The state of this run that functions of the public API keep."""
         self.began = stage.now()
         self._drawn: dict[str, int] = {}
         self._ready: deque[asyncio.Handle] = deque()
@@ -61,9 +62,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # -- the stage's side ----------------------------------------------------------------------------------------------
 
     async def perform(self, coro: Coroutine[Any, Any, T]) -> "Performed[T]":
-        """Run a coroutine to its end; then cancel what it has left behind, and wait for that.
+        """Run a coroutine to its end; then cancel its remaining tasks, and wait for them.
 
-        :raises WorkflowFault: if it waits for something that never comes, or does not come to rest
+        :raises WorkflowFault: if it waits for an event that cannot occur, or never waits at all
         """
         cancelled: Cancelled | None = None
         try:
@@ -78,7 +79,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return Performed(main, cancelled)
 
     async def _take(self, main: "asyncio.Task[Any]") -> Cancelled | None:
-        """Take up what has settled next, and run what follows from it; return the run's cancellation if it was that."""
+        """Take the next settled effect, and run all callbacks that it makes ready.
+
+        If the run was cancelled instead, cancel ``main`` and return the cancellation.
+        """
         if not self._open:
             raise WorkflowFault(Failure("python.deadlock", f"the workflow waits for what never comes: {self.stacks()}"))
         settled = await self._collection.next()
@@ -93,8 +97,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return settled if isinstance(settled, Cancelled) else None
 
     async def _unwind(self) -> None:
-        """Do as `asyncio.run` does at its end: cancel the tasks that are left, and close generators."""
-        left = self._left()
+        """Cancel the remaining tasks and close generators, as `asyncio.run` does at its end."""
+        left = self._list_unfinished()
         for task in left:
             task.cancel()
         while left:
@@ -110,23 +114,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         for task in list(self._open):
             self.abandon(task)
 
-    def _left(self) -> list["asyncio.Task[Any]"]:
+    def _list_unfinished(self) -> list["asyncio.Task[Any]"]:
         return sorted((task for task in self._tasks if not task.done()), key=self.addresses.of)
 
     def begin(self, coro: Coroutine[Any, Any, Any], done: Callable[[Settled[Any]], None]) -> Task[Any]:
-        """Start a coroutine on the stage; ``done`` is told how it has settled."""
+        """Start a coroutine on the stage; ``done`` is called with its outcome."""
         task = self.stage.spawn(coro)
         self._open[task] = done
         self._collection.add(task)
         return task
 
     def abandon(self, task: Task[Any]) -> None:
-        """Cancel what was started on the stage, unless it has settled."""
+        """Cancel a task on the stage, unless it has settled."""
         if self._open.pop(task, None) is not None:
             self.stage.cancel(task, NOT_NEEDED, self)
 
     async def effect(self, coro: Coroutine[Any, Any, T]) -> T:
-        """Wait, in a task of this loop, for a coroutine on the stage; cancelling the task cancels it."""
+        """Wait, in a task of this loop, for a coroutine on the stage; cancelling the task cancels the coroutine."""
         future: asyncio.Future[T] = self.create_future()
 
         def done(settled: Settled[Any]) -> None:
@@ -141,39 +145,39 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise
 
     def place(self, name: str, source: str = "") -> Node:
-        """Return the place of an effect: the path of the current task, and a name."""
+        """Return the node of an effect, whose path is that of the current task and a name."""
         path = child(self.addresses.of(asyncio.current_task(self)), encode_id(name))
         node = self.stage.place(path, name)
         node.asked_at(source or self.where())
         return node
 
     def draw(self) -> float:
-        """Return a number in [0, 1) that follows from the run's seed, the current task, and how many it has drawn."""
+        """Return a number in [0, 1) that depends on the run's seed, the current task, and how many it has drawn."""
         path = self.addresses.of(asyncio.current_task(self))
         number = self._drawn[path] = self._drawn.get(path, 0) + 1
         return self.stage.root.random(f"random.{path}.{number}")
 
     def bits(self, count: int) -> int:
-        """Return so many random bits likewise."""
+        """Return an integer of ``count`` random bits, drawn likewise."""
         drawn = 0
         for _ in range(-(-count // DRAWN_BITS)):
             drawn = (drawn << DRAWN_BITS) | int(self.draw() * (1 << DRAWN_BITS))
         return drawn & ((1 << count) - 1)
 
     def stacks(self) -> str:
-        """Say where each task stands."""
+        """Return a text with the current place of each unfinished task."""
         lines: list[str] = []
-        for task in self._left():
+        for task in self._list_unfinished():
             frames = task.get_stack()
             where = f"{frames[-1].f_code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno}" if frames else "?"
             lines.append(f"{self.addresses.of(task) or 'the workflow'} at {where}")
         return ", ".join(lines)
 
     def drop(self) -> None:
-        """Give everything up without clean-up: the run has ended here, or continues elsewhere."""
+        """Drop all tasks without clean-up, since the run has ended here or continues on another worker."""
         self._dead = True
         self._ready.clear()
-        for task in self._left():
+        for task in self._list_unfinished():
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore
             with suppress(BaseException):
                 task.get_coro().close()  # pyright: ignore
@@ -183,7 +187,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Run what is ready until nothing is."""
+        """Run ready callbacks until none is left."""
         with self._enter_loop():
             for _ in range(BATCH_MAX):
                 if not self._ready:
@@ -200,7 +204,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     @contextmanager
     def _enter_loop(self) -> Generator[None]:
-        """Make this the running loop, and no task the current one: the stage is driven by a task of another loop."""
+        """Make this the running loop, without a current task, since a task of another loop drives the stage."""
         outer = events._get_running_loop()  # pyright: ignore
         task = asyncio.current_task(outer) if outer is not None else None
         hooks = sys.get_asyncgen_hooks()
@@ -221,7 +225,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if not self._dead:
             self.create_task(generator.aclose())
 
-    # -- what asyncio and anyio use ------------------------------------------------------------------------------------
+    # -- the interface for asyncio and anyio ---------------------------------------------------------------------------
 
     def time(self) -> float:
         return (self.stage.now() - self.began).total_seconds()
@@ -255,12 +259,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         node = self.place("timer")
         until = self.began + dt.timedelta(seconds=when)
 
-        def fired(settled: Settled[Any]) -> None:
+        def settle(settled: Settled[Any]) -> None:
             self._timers.pop(id(handle), None)
             if isinstance(settled, Ok):
                 self._ready.append(handle)
 
-        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), fired)
+        self._timers[id(handle)] = handle, self.begin(node.sleep("timer", until), settle)
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -273,7 +277,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> Any:
         more.pop("eager_start", None)
-        default = self.addresses.unnamed()
+        default = self.addresses.next_default_name()
         parent = asyncio.current_task(self)
         task = asyncio.Task(coro, loop=self, name=default if name is None else str(name), context=context, **more)
         self.addresses.add(task, parent, default)
@@ -294,13 +298,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         await asyncio.gather(*(generator.aclose() for generator in generators), return_exceptions=True)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none."""
+        """Do nothing, since this loop has no executor."""
 
     def get_debug(self) -> bool:
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """A workflow's loop has no debug mode."""
+        """Do nothing, since this loop has no debug mode."""
 
     def is_running(self) -> bool:
         return not self._dead
@@ -323,7 +327,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.call_exception_handler(context)
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _make_refusal(name: str) -> Callable[..., Any]:
     def refuse(*_args: Any, **_named: Any) -> Any:
         raise NotInWorkflow(f"a workflow's loop has no {name}: what does this belongs into a @step")
 
@@ -332,11 +336,11 @@ def _refusing(name: str) -> Callable[..., Any]:
 
 for _name in dir(asyncio.AbstractEventLoop):
     if not _name.startswith("_") and _name not in vars(WorkflowLoop):
-        setattr(WorkflowLoop, _name, _refusing(_name))
+        setattr(WorkflowLoop, _name, _make_refusal(_name))
 
 
 class Performed(Generic[T]):
-    """How a workflow's coroutine ended: its task, and the cancellation of the run, if there was one."""
+    """The end of a workflow's coroutine: its task, and the cancellation of the run, if any."""
 
     def __init__(self, task: "asyncio.Task[T]", cancelled: Cancelled | None) -> None:
         self.task = task
@@ -344,6 +348,6 @@ class Performed(Generic[T]):
 
 
 def current_loop() -> WorkflowLoop | None:
-    """Return the loop of the workflow that calls this; None outside of workflows."""
+    """Return the loop of the calling workflow; None outside of workflows."""
     loop = events._get_running_loop()  # pyright: ignore
     return loop if isinstance(loop, WorkflowLoop) else None

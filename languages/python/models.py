@@ -1,4 +1,4 @@
-"""Models in a workflow: one turn, whose answer comes back as a type."""
+"""Models in a workflow: one turn, whose answer is converted to a type."""
 
 from typing import Any, TypeVar, overload
 
@@ -10,7 +10,7 @@ from callboard.languages.python.errors import ModelFailed
 from callboard.languages.python.loop import current_loop
 from callboard.languages.python.runs import RunOnly
 from callboard.languages.python.values import codec
-from callboard.languages.python.workflows import told
+from callboard.languages.python.workflows import problems_of
 
 T = TypeVar("T")
 
@@ -28,9 +28,9 @@ async def generate(
 ) -> Any:
     """Ask a model once, and return its answer: its text, or a value of the type ``output``.
 
-    Without ``model`` it is the run's own.
+    ``model`` defaults to the run's model.
 
-    :raises ModelFailed: if it does not answer, or the answer does not fit the type
+    :raises ModelFailed: if the model does not answer, or the answer does not fit the type
     """
     loop = current_loop()
     if loop is None:
@@ -52,5 +52,5 @@ async def generate(
     try:
         return reading.decode(read_structured_answer(outcome.value, asked=True))
     except (ValueError, TypeError) as error:
-        problems = "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+        problems = "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
         raise ModelFailed(Failure("model.bad_output", f"the answer does not fit: {problems}")) from error

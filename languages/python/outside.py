@@ -1,6 +1,6 @@
-"""What the names of the front door mean outside of a workflow: Python's own clock, chance, and terminal.
+"""The public API outside of workflows: Python's clock and random numbers, and the terminal.
 
-The one module of the languages that reads them: no run is performed where it is called.
+Only this module of the languages reads them, and no run executes it.
 """
 
 import datetime as dt
@@ -25,6 +25,6 @@ def uuid() -> UUID:
 
 
 def answer(question: str) -> str:
-    """Ask at the terminal."""
+    """Ask at the terminal, and return the line that the user enters."""
     print(question, file=sys.stderr)
     return input("> ")

@@ -1,7 +1,7 @@
-"""What a workflow asks of its run besides steps: the clock, chance, questions, signals, child runs, what people see.
+"""The API of a run for its workflow, besides steps: clock, random numbers, questions, signals, child runs, progress.
 
-Outside of a workflow the clock and chance are Python's, a question is asked at the terminal, a child that is a workflow
-is called, and what only a run can do raises `RunOnly`.
+Outside of a workflow the clock and random numbers are Python's, questions are asked at the terminal, and a child that
+is a workflow is called directly. Operations that need a run raise `RunOnly`.
 """
 
 import datetime as dt
@@ -15,11 +15,11 @@ from msgspec import Struct
 from callboard.languages.language import Ask, End, Expired, Instant, Node, Ok, Stage
 from callboard.languages.python import outside
 from callboard.languages.python.errors import ChildFailed
-from callboard.languages.python.hosted import Hosted, definition_of, hosted
+from callboard.languages.python.hosted import Hosted, definition_of, find_hosted
 from callboard.languages.python.loop import WorkflowLoop, current_loop
 from callboard.languages.python.steps import seconds
 from callboard.languages.python.values import Codec, codec, plain_json
-from callboard.languages.python.workflows import Workflow, told
+from callboard.languages.python.workflows import Workflow, problems_of
 from callboard.lib.json_decoder import decode_json
 from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
@@ -27,16 +27,16 @@ from callboard.lib.json_types import JSON
 T = TypeVar("T")
 
 HOSTED = "hosted"
-"""Where a loop keeps the workflow that it performs."""
+"""The key under which a loop keeps the workflow that it performs."""
 
 STATE = "state"
-"""The milestone of the progress that records what `set_state` says."""
+"""The milestone of the progress events of `set_state`."""
 
 _SUFFIXES = (".json", ".yaml", ".yml", ".md")
 
 
 class RunOnly(RuntimeError):
-    """Something was asked of a run, and there is none."""
+    """An operation needs a run, but was called outside of workflows."""
 
 
 def _run(name: str) -> WorkflowLoop:
@@ -46,7 +46,7 @@ def _run(name: str) -> WorkflowLoop:
     return loop
 
 
-# -- the clock and chance ---------------------------------------------------------------------------------------------
+# -- the clock and random numbers -------------------------------------------------------------------------------------
 
 
 def now() -> dt.datetime:
@@ -56,20 +56,20 @@ def now() -> dt.datetime:
 
 
 def random() -> float:
-    """Return a number in [0, 1) that follows from the run's seed and the task; outside of a workflow a random one."""
+    """Return a number in [0, 1) that depends on the run's seed and the task; outside of a workflow a random one."""
     loop = current_loop()
     return loop.draw() if loop is not None else outside.random()
 
 
 def uuid4() -> UUID:
-    """Return a UUID that follows from the run's seed and the task; outside of a workflow a random one."""
+    """Return a UUID that depends on the run's seed and the task; outside of a workflow a random one."""
     loop = current_loop()
     return UUID(int=loop.bits(128), version=4) if loop is not None else outside.uuid()
 
 
 class ThisRun(Struct, frozen=True):
-    """What a workflow knows of its run. ``id`` is that of the run that it is a fork of, if it is one; ``code`` is the
-    digest of the sources."""
+    """Facts about the run. ``id`` is the run's, or that of its origin if it is a fork; ``code`` is the digest of the
+    sources."""
 
     id: str
     workflow: str
@@ -79,7 +79,7 @@ class ThisRun(Struct, frozen=True):
 
 
 def run_info() -> ThisRun:
-    """Return what the workflow knows of its run."""
+    """Return id, workflow, code, input and start of the run."""
     loop = _run("run_info")
     found: Hosted = loop.locals[HOSTED]
     info = loop.stage.info
@@ -89,8 +89,8 @@ def run_info() -> ThisRun:
 def changed(id: str) -> bool:
     """Return whether a run follows a change of the code: False if its log predates this marker.
 
-    For a change that runs in flight cannot follow: ``if changed("new-tax"): … else: …``. Remove the old branch and the
-    marker when no run that predates the change is in flight. Outside of a workflow it is True.
+    Use it for a change that running runs cannot follow: ``if changed("new-tax"): … else: …``. Remove the old branch and
+    the marker after all runs that predate the change have ended. Outside of a workflow the result is True.
     """
     loop = current_loop()
     if loop is None:
@@ -101,11 +101,11 @@ def changed(id: str) -> bool:
     return passed[id]
 
 
-# -- what people see --------------------------------------------------------------------------------------------------
+# -- output for people ------------------------------------------------------------------------------------------------
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
-    """The logger of workflows, which is silent during a replay: what happens again was logged when it happened."""
+    """The logger of workflows. It is silent during a replay, since the original execution has logged the same."""
 
     __name__ = "log"
 
@@ -122,14 +122,14 @@ log = _Log(logging.getLogger("callboard.workflow"))
 
 
 def progress(message: str) -> None:
-    """Record a line of progress, for those who watch the run."""
+    """Record a line of progress, which ``watch`` and the page show."""
     loop = current_loop()
     if loop is not None:
         loop.stage.root.progress(str(message))
 
 
 def set_state(value: Any) -> None:
-    """Record how things stand, a JSON value that those who look at the run see, until it is set again.
+    """Record the state of the run, a JSON value that views of the run show until it is set again.
 
     :raises TypeError: if the value has no form in JSON
     """
@@ -174,12 +174,12 @@ async def ask(
     data: Any = None,
     timeout: str | float | None = None,
 ) -> Any:
-    """Ask a person, and return the answer as the type ``answer``; without one as it was given.
+    """Ask a person, and return the answer as the type ``answer``; without a type as it was given.
 
-    What does not fit the type, or is none of the ``options``, is refused, and the question stays open. ``to`` names who
-    is asked, ``channel`` the way, ``data`` is shown with the question.
+    An answer that does not fit the type, or is not one of the ``options``, is refused, and the question stays open.
+    ``to`` names the person, ``channel`` the channel of the question, and ``data`` is shown with it.
 
-    :raises TimeoutError: if no one has answered within ``timeout``
+    :raises TimeoutError: if no answer is accepted within ``timeout``
     """
     reading = _Answers(codec(Any if answer is None else answer), list(options))
     loop = current_loop()
@@ -205,7 +205,7 @@ async def ask(
 
 
 async def _put_question(stage: Stage, node: Node, ask: Ask, due: Instant | None) -> Ok[JSON] | None:
-    """Put a question, and wait for its answer; None if the time runs out first."""
+    """Ask a question, and wait for its answer; return None if it does not come in time."""
     async with node.question("ask", ask) as question:
         if due is None:
             answered = await question.answer()
@@ -220,15 +220,15 @@ async def _put_question(stage: Stage, node: Node, ask: Ask, due: Instant | None)
 
 
 class _Answers(Struct, frozen=True):
-    """How answers to one question are read."""
+    """The reader of answers to one question."""
 
     codec: Codec
     options: list[Any]
 
     def read(self, response: JSON) -> Any:
-        """Return the value that a response is; a text may be the JSON of one.
+        """Return the value of a response; a text may also be the JSON of a value.
 
-        :raises ValueError, TypeError: if it is none
+        :raises ValueError, TypeError: if the response is not one of the options, or does not fit the type
         """
         if self.options:
             values = [one["value"] if isinstance(one, dict) and "value" in one else one for one in self.options]
@@ -247,11 +247,11 @@ class _Answers(Struct, frozen=True):
             return self.codec.decode(value)
 
     def refusal(self, response: JSON) -> str | None:
-        """Say why a response is not an answer; None if it is one."""
+        """Return why a response is not an answer; None if it is one."""
         try:
             self.read(response)
         except (ValueError, TypeError) as error:
-            return "; ".join(f"{at}: {what}" if at else what for at, what in told(error))
+            return "; ".join(f"{at}: {what}" if at else what for at, what in problems_of(error))
         return None
 
 
@@ -260,9 +260,9 @@ async def signal(name: str, data: type[T], *, match: Any = None) -> T: ...
 @overload
 async def signal(name: str, data: None = None, *, match: Any = None) -> Any: ...
 async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
-    """Wait for a signal, and return its data as the type ``data``; ``match`` is what its data must have.
+    """Wait for a signal, and return its data as the type ``data``; ``match`` has members that its data must have.
 
-    One that came before is taken, the oldest first.
+    Signals that arrived earlier are taken first, the oldest one first.
     """
     loop = _run("signal")
     reading = codec(Any if data is None else data)
@@ -272,17 +272,17 @@ async def signal(name: str, data: Any = None, *, match: Any = None) -> Any:
 
 
 class ChildRun(Struct, frozen=True):
-    """A child run that has completed: its output, and the result as its language has it."""
+    """A child run that has completed: its output, and its results in the form of its language."""
 
     output: JSON
     results: JSON = None
 
 
 async def child(definition: "str | Workflow[..., Any]", input: Any = None, **start: Any) -> ChildRun:
-    """Perform another definition as its own run, and return how it ended.
+    """Run another definition as a child run, and return its result.
 
-    ``definition`` is a workflow, the name of a registered definition, or a file beside the code, of any language;
-    ``start`` is what else its start may say (`docs/reference/messages.md`).
+    ``definition`` is a workflow, the name of a registered definition, or a file beside the code, in any language.
+    ``start`` has further members of its start (`docs/reference/messages.md`).
 
     :raises ChildFailed: if it fails, is cancelled or expires
     """
@@ -300,7 +300,7 @@ async def child(definition: "str | Workflow[..., Any]", input: Any = None, **sta
 
 def _resolve_definition(loop: WorkflowLoop, definition: "str | Workflow[..., Any]") -> dict[str, Any]:
     if isinstance(definition, Workflow):
-        found = hosted(definition.entry)
+        found = find_hosted(definition.entry)
         if found is None:
             raise ValueError(f"{definition.entry} is not hosted by this worker: host the module that has it")
         return {"source": definition_of(found)}

@@ -1,6 +1,6 @@
-"""Steps: functions whose calls are effects. In a workflow a call is recorded once, and made by the worker of the run.
+"""Steps: functions whose calls are effects. In a workflow a call is made by the run's worker, and recorded once.
 
-Outside of a workflow a step is the function that it was made of; a plain one is called on a thread.
+Outside of a workflow a step calls its function directly; one that is not a coroutine function runs on a thread.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 BACKOFF_S = 1.0
 BACKOFF_MAX_S = 60.0
-"""The pause before the second attempt, which doubles with each, and its bound."""
+"""The pause before the second attempt, which doubles with each further attempt, and its maximum; in seconds."""
 
 RETRIES_MAX = 1_000
 
@@ -48,9 +48,9 @@ class Step(Generic[P, R]):
     ) -> None:
         qualname = function.__qualname__
         if "." in qualname.rpartition("<locals>.")[2]:
-            raise TypeError(f"{qualname} is a method, and a step is a function: give it what it needs as arguments")
+            raise TypeError(f"{qualname} is a method, but a step must be a function; pass the object as an argument")
         if process and "<locals>" in qualname:
-            raise TypeError(f"{qualname} runs in a process of its own, which has to find it at the top of its module")
+            raise TypeError(f"{qualname} runs in another process; define it at the top of its module to be found there")
         self.name = function.__name__
         self.function = function
         self.parameters = parameters_of(function)
@@ -115,7 +115,7 @@ class Step(Generic[P, R]):
         return node.call(slot, "step", {"step": self.name, "arguments": arguments}, work=work)
 
     def _call_function(self, arguments: dict[str, JSON]) -> Any:
-        """Call the function with what the log holds of its arguments."""
+        """Call the function with the arguments in the log."""
         codecs, signature = self.parameters.codecs, self.parameters.signature
         bound = inspect.BoundArguments(signature, {name: codecs[name].decode(one) for name, one in arguments.items()})  # pyright: ignore
         return self.function(*bound.args, **bound.kwargs)
@@ -158,12 +158,12 @@ def step(
     concurrency: int | None = None,
     process: bool = False,
 ) -> Any:
-    """Make a function a step: in a workflow its calls are recorded, and made once.
+    """Make a function a step: in a workflow each of its calls is made once, and recorded.
 
-    A coroutine function runs on the worker's loop, any other on a thread; with ``process`` it runs in a process of its
-    own, which can be killed. A failing call is tried again up to ``retries`` times, after ``backoff``, which doubles,
-    if what it raised is one of ``retry_on``. ``timeout`` bounds each attempt; ``concurrency`` bounds how many calls of
-    the step one run makes at once. Durations are seconds, or texts such as ``30s``.
+    A coroutine function runs on the worker's loop, any other on a thread. With ``process`` it runs in a separate
+    process, which can be killed. A call that raises one of ``retry_on`` is repeated up to ``retries`` times, after
+    ``backoff``, which doubles. ``timeout`` bounds each attempt; ``concurrency`` bounds the concurrent calls of the step
+    in one run. Durations are seconds, or texts such as ``30s``.
 
     :raises TypeError: if a parameter or the result has a type without a form in JSON
     :raises ValueError: if a setting is out of its bounds
@@ -186,9 +186,9 @@ def step(
 
 
 def seconds(duration: str | float, what: str) -> float:
-    """Read a duration: seconds, or a text such as ``30s``.
+    """Return a duration in seconds; ``duration`` is a number of seconds, or a text such as ``30s``.
 
-    :raises ValueError: if it is neither, or negative
+    :raises ValueError: if it is neither, or negative; ``what`` names the setting
     """
 
     if isinstance(duration, str):
@@ -201,9 +201,9 @@ def seconds(duration: str | float, what: str) -> float:
 
 
 def step_context() -> WorkContext:
-    """Return what the call of a step learns of itself: its run, path, idempotency key and attempt, and `progress`.
+    """Return the context of the current call of a step: run, path, idempotency key, attempt, and `progress`.
 
-    Outside of a run it names none, and the idempotency key is a new one each time.
+    Outside of a run, run and path are empty, and the idempotency key is a new one each time.
     """
     context = WORK.get()
     return context or WorkContext("", "", str(uuid4()), 1, lambda _message: None)

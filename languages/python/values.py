@@ -1,7 +1,7 @@
-"""Values: how what crosses between a workflow and its log becomes JSON and comes back, by the annotations of the code.
+"""Values: the conversion of values between a workflow and the JSON in its log, by the annotations of the code.
 
-Annotations are those of pydantic: models, dataclasses, TypedDicts, built-in types, and all that these are made of; or
-those of msgspec. Without an annotation a value comes back as the JSON that was made of it.
+Annotations are those of pydantic (models, dataclasses, TypedDicts, built-in types, and combinations of them) or of
+msgspec. A value without an annotation is read back as plain JSON.
 """
 
 import inspect
@@ -23,8 +23,8 @@ class NoJsonForm(TypeError):
 
 
 class Codec(Struct, frozen=True):
-    """The two ways of one type; both raise ValueError or TypeError for what does not fit. ``schema`` is the type's JSON
-    Schema, empty if anything goes."""
+    """The conversions of one type to and from JSON. Both raise ValueError or TypeError for a value that does not fit.
+    ``schema`` is the JSON Schema of the type, empty if it accepts any value."""
 
     encode: Callable[[Any], JSON]
     decode: Callable[[JSON], Any]
@@ -32,10 +32,10 @@ class Codec(Struct, frozen=True):
 
 
 def plain_json(value: Any) -> JSON:
-    """Return the JSON of a value of whatever type.
+    """Return the JSON of a value of any type.
 
-    :raises TypeError: if it has none
-    :raises ValueError: if it holds a number that JSON does not have
+    :raises TypeError: if the value has no form in JSON
+    :raises ValueError: if it contains a number that JSON cannot represent
     """
     if value is None or isinstance(value, str | bool):
         return value
@@ -56,14 +56,14 @@ _ANYTHING = Codec(plain_json, lambda value: value, {})
 
 
 def codec(annotation: Any) -> Codec:
-    """Return how values of an annotation cross.
+    """Return the codec of an annotation.
 
     :raises NoJsonForm: if the type has no form in JSON
     """
     if annotation in (Any, inspect.Parameter.empty, object):
         return _ANYTHING
     try:
-        return _remembered(annotation)
+        return _cached_codec(annotation)
     except TypeError as error:
         if isinstance(error, NoJsonForm):
             raise
@@ -81,13 +81,13 @@ def _codec(annotation: Any) -> Codec:
 
     def encode(value: Any) -> JSON:
         found = plain_json(adapter.dump_python(value, mode="json", by_alias=True, warnings="none"))
-        adapter.validate_python(found)  # what is recorded can be read back
+        adapter.validate_python(found)  # so that the recorded value can be read back
         return found
 
     return Codec(encode, adapter.validate_python, schema)
 
 
-_remembered = cache(_codec)
+_cached_codec = cache(_codec)
 
 
 def _of_msgspec(annotation: Any) -> Codec:
@@ -109,8 +109,8 @@ def _of_msgspec(annotation: Any) -> Codec:
 
 
 class Parameters(Struct, frozen=True):
-    """The parameters of a function, as they cross. ``whole`` is the one that takes the whole input of a workflow: the
-    only one, if its type is an object, or has no annotation."""
+    """The parameters of a function, with their codecs. ``whole`` is the parameter that takes the whole input of a
+    workflow: the only one, if its type is an object or it has no annotation."""
 
     signature: inspect.Signature
     codecs: dict[str, Codec]
@@ -152,12 +152,12 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except NameError:
-        # A name that is only defined later, or only for the type checker: it crosses as it is.
+        # The name is defined later, or for type checkers only: its values are converted without a type.
         hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
     codecs: dict[str, Codec] = {}
     for name, one in signature.parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
-            raise NoJsonForm(f"{function.__qualname__} takes {one}: give every parameter a name of its own")
+            raise NoJsonForm(f"{function.__qualname__} takes {one}: declare each parameter by name")
         codecs[name] = _codec_of(function, f"its parameter {name}", hints.get(name, Any))
     return Parameters(signature, codecs, _codec_of(function, "its result", hints.get("return", Any)))
 

@@ -1,4 +1,4 @@
-"""Workflows: coroutine functions that a run can perform."""
+"""Workflows: coroutine functions that runs can execute."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Workflow(Generic[P, R]):
-    """A coroutine function that a run can perform; calling it calls the function. See `workflow`."""
+    """A coroutine function that a run can execute; calling it calls the function. See `workflow`."""
 
     def __init__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> None:
         if not inspect.iscoroutinefunction(function):
@@ -30,7 +30,7 @@ class Workflow(Generic[P, R]):
 
     @property
     def entry(self) -> str:
-        """The name under which workers have it: its module's, and its own."""
+        """The name of the workflow at workers: ``module:name``."""
         return f"{self.module}:{self.function.__qualname__}"
 
     @property
@@ -54,9 +54,9 @@ class Workflow(Generic[P, R]):
         return self.parameters.result.schema
 
     def arguments(self, given: JSON) -> dict[str, Any]:
-        """Return the arguments that an input amounts to.
+        """Return the arguments of the function for an input.
 
-        :raises InputMisfit: if it does not fit the parameters; every problem, with its place in the input
+        :raises InputMisfit: if the input does not fit the parameters; it has all problems, with their places
         """
         whole = self.parameters.whole
         if whole is None:
@@ -66,11 +66,11 @@ class Workflow(Generic[P, R]):
         try:
             return {whole: self.parameters.codecs[whole].decode(given)}
         except (ValueError, TypeError) as error:
-            raise InputMisfit(told(error)) from error
+            raise InputMisfit(problems_of(error)) from error
 
 
 class InputMisfit(ValueError):
-    """An input does not fit; ``problems`` are places in it, and what is wrong there."""
+    """An input does not fit; ``problems`` has the place and the text of each problem."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{where or 'it'}: {what}" for where, what in problems))
@@ -78,9 +78,9 @@ class InputMisfit(ValueError):
 
 
 def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, Any]:
-    """Return the arguments of the function ``name`` that an object has by their names.
+    """Return the arguments of the function ``name`` from an object with a member for each.
 
-    :raises InputMisfit: if it does not fit the parameters; every problem, with its place
+    :raises InputMisfit: if the object does not fit the parameters; it has all problems, with their places
     """
     expected = parameters.signature.parameters
     if not isinstance(given, dict | None):
@@ -93,7 +93,7 @@ def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, An
             try:
                 found[member] = parameters.codecs[member].decode(members[member])
             except (ValueError, TypeError) as error:
-                problems += told(error, member)
+                problems += problems_of(error, member)
         elif parameter.default is inspect.Parameter.empty:
             problems.append((member, "is missing"))
     if problems:
@@ -101,8 +101,8 @@ def arguments_of(parameters: Parameters, name: str, given: JSON) -> dict[str, An
     return found
 
 
-def told(error: Exception, at: str = "") -> list[tuple[str, str]]:
-    """Return the problems that an exception of a codec tells of."""
+def problems_of(error: Exception, at: str = "") -> list[tuple[str, str]]:
+    """Return the problems in an exception of a codec, each with its place below ``at``."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return [(at, str(error))]
@@ -113,10 +113,10 @@ def told(error: Exception, at: str = "") -> list[tuple[str, str]]:
 
 
 def workflow(function: Callable[P, Coroutine[Any, Any, R]]) -> Workflow[P, R]:
-    """Make a coroutine function a workflow, which a worker that was given its code performs.
+    """Make a coroutine function a workflow, which workers that host its code can run.
 
-    What it awaits is recorded, so that a run continues elsewhere after a crash. The JSON Schemas of a run's input and
-    output follow from the annotations.
+    Every effect that it awaits is recorded, so that another worker continues the run after a crash. The annotations
+    determine the JSON Schemas of a run's input and output.
 
     :raises TypeError: if it is not a coroutine function, or a type in it has no form in JSON
     """

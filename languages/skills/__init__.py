@@ -1,1 +1,1 @@
-"""Skills: tools with instructions under a name, as lists, as files of a project, and those that ship."""
+"""Skills: named sets of tools with instructions, from lists, from files of a project, and shipped with Callboard."""

@@ -1,4 +1,4 @@
-"""Near misses of MCP servers as other programs configure them: references and values that are passed on as they are."""
+"""Near misses in the configuration of MCP servers: references and values that other programs would replace."""
 
 import re
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from callboard.languages.skills.skill import McpServer
 from callboard.languages.variables import find_references
 
 UNFILLED = "UNFILLED_VARIABLE"
-"""The code of the warning that a reference to a variable is not filled in."""
+"""The code of the warning that a reference to a variable is not replaced."""
 
 VALUE_SHOWN_CHARS_MAX = 20
 
 _VALUE = re.compile(r"-?\d+(\.\d+)?|true|false|[a-z]+://\S+|[~./]*/\S*|(?=\S*\d)\S{20,}", re.IGNORECASE)
-"""What is a value rather than a description of one: a number, a switch, an address, a path, a token."""
+"""A value instead of a description of it: a number, a switch, an address, a path, a token."""
 
 
 def server_near_misses(server: McpServer) -> Iterator[tuple[Location, str, str]]:
-    """Yield where a server is configured with something that is not filled in, a message, and what is meant."""
+    """Yield the place of each reference that is not replaced, a message, and the form that is probably meant."""
     for name, described in server.env.items():
         yield from _check_description(name, described)
     for name, text in server.headers.items():
@@ -43,5 +43,5 @@ def _check_description(name: str, described: str) -> Iterator[tuple[Location, st
         yield ("env", name), message, f"{name} with a description of it{other}"
     elif _VALUE.fullmatch(described.strip()):
         shown = described[:VALUE_SHOWN_CHARS_MAX] + ("…" if len(described) > VALUE_SHOWN_CHARS_MAX else "")
-        message = f"{shown!r} is a description here, no value: the server gets the worker's variable {name}"
+        message = f"{shown!r} is read as a description, not as a value: the server gets the worker's variable {name}"
         yield ("env", name), message, f"{name} with a description of it, and the value where the worker runs"

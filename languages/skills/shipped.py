@@ -1,6 +1,6 @@
-"""The skills that come with Callboard: data of this package, a file each, read when one is asked for.
+"""The skills that come with Callboard: a data file of this package for each, read on demand.
 
-Their tools are Python functions that this package does not import; what a run uses of a skill is recorded with it.
+Their tools are Python functions, which this package does not import. A run records the parts of a skill that it uses.
 """
 
 import re
@@ -12,7 +12,7 @@ from callboard.languages.skills.skill import Skill
 from callboard.languages.yaml12 import read_yaml
 
 PREFIX = "shipped:"
-"""Before the id of a shipped skill, where it is recorded what a worker has: no skill of a start has such an id."""
+"""The prefix of the id of a shipped skill in the recorded environment of a worker; ids in starts cannot contain it."""
 
 _FOLDER = files("callboard.languages.skills") / "shipped_skills"
 _SUFFIX = ".yaml"
@@ -41,9 +41,9 @@ def _text_of(skill_id: str) -> str:
 
 @cache
 def shipped_skill(skill_id: str) -> Skill:
-    """Read a skill that is shipped.
+    """Read a shipped skill.
 
-    :raises KeyError: if none exists of that id
+    :raises KeyError: if no shipped skill has that id
     """
     if skill_id not in shipped_ids():
         raise KeyError(skill_id)

@@ -1,8 +1,8 @@
-"""Skills: what a node may use, tools, an MCP server, expertise as text; as documents and start messages define them.
+"""Skills, as documents and start messages define them: tools, an MCP server, and expertise as text.
 
-A skill of a start message is the specification's Skill object. Beyond it, each of its tools may say who serves it:
-``python`` (``module:function``) or ``nats`` (a subject); a tool with neither is answered by the run's script. And it
-may say how it is called (`Limits`).
+A skill of a start message is the Skill object of the specification. In addition, each tool may have a source,
+``python`` (``module:function``) or ``nats`` (a subject), and limits of its calls (`Limits`). The run's script answers
+the calls of a tool without a source.
 """
 
 import re
@@ -32,7 +32,7 @@ def skill_id_fault(skill_id: str) -> str | None:
     """Return what is wrong with a skill's id, or None."""
     if len(skill_id) > SKILL_ID_CHARS_MAX:
         return f"is longer than {SKILL_ID_CHARS_MAX} characters"
-    return None if _SKILL_ID.fullmatch(skill_id) else f"{skill_id!r} is no skill id"
+    return None if _SKILL_ID.fullmatch(skill_id) else f"{skill_id!r} is not a skill id"
 
 
 def _checked_id(skill_id: str) -> str:
@@ -44,31 +44,31 @@ def _checked_id(skill_id: str) -> str:
 def checked_schema(schema: JsonSchema) -> JsonSchema:
     """Validate that an object is a JSON Schema; a pydantic validator."""
     if fault := schema_fault(schema):
-        raise complaint("SCHEMA", f"is no JSON Schema: {fault}", "a JSON Schema object")
+        raise complaint("SCHEMA", f"is not a JSON Schema: {fault}", "a JSON Schema object")
     return schema
 
 
 def _python_path(path: str) -> str:
     if not _PYTHON_TOOL.fullmatch(path):
-        raise complaint("SCHEMA", f"{path!r} names no function", "package.module:function")
+        raise complaint("SCHEMA", f"{path!r} does not name a function", "package.module:function")
     return path
 
 
 def _subject(subject: str) -> str:
     if not _SUBJECT.fullmatch(subject):
-        raise complaint("SCHEMA", f"{subject!r} is no NATS subject", "words joined by dots, without wildcards")
+        raise complaint("SCHEMA", f"{subject!r} is not a NATS subject", "words joined by dots, without wildcards")
     return subject
 
 
 def _variable(name: str) -> str:
     if not _VARIABLE.fullmatch(name):
-        raise complaint("SCHEMA", f"{name!r} is no name of a variable", "letters, digits and underscores")
+        raise complaint("SCHEMA", f"{name!r} is not the name of a variable", "letters, digits and underscores")
     return name
 
 
-def _without(pattern: str, told: str) -> WithJsonSchema:
-    """The JSON Schema of a text that is surely not meant if it has something like this in it, although it is legal."""
-    return WithJsonSchema({"type": "string", "not": {"pattern": pattern}, "description": told})
+def _without(pattern: str, description: str) -> WithJsonSchema:
+    """Make the JSON Schema of a text in which a pattern is legal, but probably a mistake."""
+    return WithJsonSchema({"type": "string", "not": {"pattern": pattern}, "description": description})
 
 
 Description = Annotated[
@@ -88,7 +88,7 @@ JsonSchemaField = Annotated[dict[str, Any], AfterValidator(checked_schema)]
 
 def _duration(text: str) -> str:
     if not re.match(DURATION, text):
-        raise complaint("SCHEMA", f"{text!r} is no duration", "a duration such as 90s, 10m or 1h30m")
+        raise complaint("SCHEMA", f"{text!r} is not a duration", "a duration such as 90s, 10m or 1h30m")
     return text
 
 
@@ -96,23 +96,23 @@ Duration = Annotated[str, AfterValidator(_duration)]
 
 
 class Limits(Part):
-    """How a tool is called: `callboard.bus.effects.ToolLimits`."""
+    """The limits of a tool's calls: `callboard.bus.effects.ToolLimits`."""
 
     timeout: Maybe[Duration] = None
     retries: Maybe[Annotated[Whole, Field(ge=0, le=TOOL_RETRIES_MAX)]] = None
     concurrency: Maybe[Annotated[Whole, Field(ge=1, le=TOOL_CONCURRENCY_MAX)]] = None
 
     def limits(self) -> ToolLimits:
-        """Return them as a tool source has them."""
+        """Return the limits in the form of a tool source."""
         return ToolLimits(timeout=self.timeout, retries=self.retries or 0, concurrency=self.concurrency)
 
 
 class McpServer(Part):
     """An MCP server (McpServerConfig).
 
-    ``env`` maps names of environment variables to descriptions of them; headers may refer to such as ``${NAME}``.
-    Beyond the specification, ``timeout`` is how long each call may take, ``limits`` says by tool what is different
-    there, and the ``scope`` is that of the server's life: a node's execution, or the run.
+    ``env`` maps names of environment variables to descriptions of them; headers may refer to them as ``${NAME}``. In
+    addition to the specification, ``timeout`` bounds each call, ``limits`` has different limits by tool, and ``scope``
+    says whether the server runs for a node's execution or for the whole run.
     """
 
     type: Maybe[Literal["stdio", "http"]] = None
@@ -128,7 +128,7 @@ class McpServer(Part):
     @model_validator(mode="after")
     def _somewhere(self) -> "McpServer":
         if not (self.command or self.url):
-            raise complaint("SCHEMA", "names no server", "a command (stdio) or a url (http)")
+            raise complaint("SCHEMA", "does not name a server", "a command (stdio) or a url (http)")
         wanted = {"stdio": self.command, "http": self.url}
         if self.type and not wanted[self.type]:
             missing = "command" if self.type == "stdio" else "url"
@@ -154,7 +154,7 @@ class InlineSkill(Part):
 class ConfigField(Part):
     """A value that a skill needs, by default from the environment variable ``env``.
 
-    Beyond the specification, ``secret: false`` marks one that tools may repeat in what is recorded, such as an address.
+    In addition to the specification, ``secret: false`` marks a value that the log may contain, such as an address.
     """
 
     description: str
@@ -178,7 +178,7 @@ class SkillTool(Limits):
 
 
 class Skill(Part):
-    """A skill as a start message brings it, and as the run uses it once all definitions of it are merged."""
+    """A skill in a start message; the run uses one in which all definitions of the skill are merged."""
 
     id: Annotated[str, AfterValidator(_checked_id)]
     name: Text
@@ -203,7 +203,7 @@ class Skill(Part):
 
 
 def from_inline(skill_id: str, inline: InlineSkill) -> Skill:
-    """Make a full skill of one that a workflow defines for itself. Its id may be any key."""
+    """Make a complete skill of one that a workflow defines inline. Its id may be any key."""
     return Skill.model_construct(
         id=skill_id,
         name=inline.name or skill_id,
@@ -214,11 +214,13 @@ def from_inline(skill_id: str, inline: InlineSkill) -> Skill:
     )
 
 
-def merged(registered: Sequence[Skill], custom: Sequence[Skill], inline: dict[str, InlineSkill]) -> dict[str, Skill]:
-    """Join all definitions of skills into one per id.
+def merge_skills(
+    registered: Sequence[Skill], custom: Sequence[Skill], inline: dict[str, InlineSkill]
+) -> dict[str, Skill]:
+    """Merge all definitions of skills into one for each id.
 
-    A custom skill replaces instruction and MCP server of a registered one, whose tools remain; inline ones only fill
-    gaps. Of several custom skills with one id the first holds.
+    A custom skill replaces the instruction and the MCP server of a registered one, but keeps its tools. An inline skill
+    counts only if no other has its id. Of several custom skills with the same id the first counts.
     """
     skills = {skill.id: skill for skill in registered}
     seen: set[str] = set()
@@ -244,7 +246,7 @@ def _override(registered: Skill | None, custom: Skill) -> Skill:
 
 
 def missing_config(skill: Skill, config: dict[str, str]) -> list[str]:
-    """Return the required values that nothing can provide: not overridden, or by an empty one, and of no variable."""
+    """Return the keys of required values that are given as empty, or neither given nor read from a variable."""
     return [
         key
         for key, field in skill.config.items()
@@ -268,7 +270,7 @@ def optional_env(skill: Skill, config: dict[str, str]) -> dict[str, str]:
 
 
 def secret_env(skill: Skill, config: dict[str, str]) -> list[str]:
-    """Return the environment variables whose values must not be recorded: all that may be used, unless marked."""
+    """Return the environment variables whose values must not be recorded: all except those marked ``secret: false``."""
     own = [
         field.env
         for key, field in skill.config.items()
@@ -291,7 +293,7 @@ def config_variables(skill: Skill, config: dict[str, str], missing: Collection[s
 
 
 def aliases(skills: Sequence[Skill]) -> tuple[dict[str, frozenset[str]], list[str]]:
-    """Join alias groups; return name to all its equals, and the aliases that two skills claim, which count for none."""
+    """Merge groups of aliases. Return all synonyms of each name, and the ignored aliases that several skills claim."""
     claims: dict[str, set[str]] = {}
     for skill in skills:
         for names in skill.mcp_aliases.values():

@@ -1,7 +1,7 @@
-"""Skill files: ``SKILL.md``, YAML front matter and a text, as agents of several makes read them.
+"""Skill files: ``SKILL.md`` with YAML front matter and a text, in the form that agents of several vendors read.
 
-Files come with the start message; where they lie says how they rank (specification, *Skills: Multi-Harness
-Discovery*). A file that is no good is passed over with a warning: it must not stop a run that does not need it.
+Files come with the start message, and their folder determines their rank (specification, *Skills: Multi-Harness
+Discovery*). An invalid file is ignored with a warning, since it must not stop a run that does not need it.
 """
 
 import posixpath
@@ -20,16 +20,16 @@ from callboard.languages.skills.skill import CATEGORIES, ConfigField, McpServer,
 from callboard.languages.yaml12 import read_yaml
 
 FOLDERS = (".sweny/skills", ".claude/skills", ".agents/skills", ".gemini/skills")
-"""Where skill files lie, the highest ranking first."""
+"""The folders of skill files, the highest rank first."""
 
 DESCRIBING = frozenset({"name", "description", "category", "license", "version", "author", "metadata", "compatibility"})
-"""Fields of a front matter that are used or only describe; ``config`` and ``mcp`` are used as well."""
+"""Fields of a front matter that need no warning, besides ``config`` and ``mcp``: they are used or only descriptive."""
 
 ALLOWED_TOOLS = ("allowed-tools", "allowed_tools")
-"""Names of the field by which Agent Skills pre-approve tools."""
+"""The names of the field with which Agent Skills approve tools in advance."""
 
 NAMED_MAX = 5
-"""How many files that are not used a warning names."""
+"""How many unused files a warning names."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)(?:^|\r?\n)---[ \t]*(?:\r?\n|\Z)(.*)\Z", re.DOTALL | re.MULTILINE)
 
@@ -40,7 +40,7 @@ class _FrontMatter(Part):
 
 
 def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
-    """Find the skills among a run's files, highest ranking first, with warnings about files that were passed over."""
+    """Find the skills among a run's files, the highest rank first; return them, and warnings about ignored files."""
     skills: list[Skill] = []
     warnings: list[Problem] = []
     origin: dict[str, str] = {}
@@ -59,12 +59,14 @@ def discover(files: Mapping[str, str]) -> tuple[list[Skill], list[Problem]]:
                 skills.append(skill)
                 beside = [name for name in files if _is_beside(normpath(name), normpath(path))]
                 if beside:
-                    warnings.append(unused(sorted(posixpath.relpath(name, dirname(path)) for name in beside), path))
+                    warnings.append(
+                        unused_files(sorted(posixpath.relpath(name, dirname(path)) for name in beside), path)
+                    )
     return skills, warnings
 
 
 def read_skill_file(text: str, path: str) -> tuple[Skill | None, list[Problem]]:
-    """Read one ``SKILL.md``: the skill, unless the file is no good, and warnings, whose ``where`` is the path."""
+    """Read a ``SKILL.md``; return the skill, None if the file is invalid, and warnings whose ``where`` is the path."""
     match = _FRONT_MATTER.match(text.removeprefix("\ufeff"))
     if match is None:
         return None, [_warning("INVALID_SKILL_FILE", "has no front matter", path, "--- YAML --- and a text")]
@@ -105,13 +107,13 @@ def _skill_of(tree: Tree, body: str, path: str) -> tuple[Skill | None, list[Prob
 
 
 def _find_unfilled(server: McpServer | None, path: str) -> Iterator[Problem]:
-    """Warn of what in the configuration of an MCP server is not filled in."""
+    """Warn of references in the configuration of an MCP server that are not replaced with a variable's value."""
     for location, message, expected in server_near_misses(server) if server else ():
         yield _warning(UNFILLED, f"mcp.{format_location(location)}: {message}", path, expected)
 
 
 def _find_ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Warn of fields that other agents heed and this one does not."""
+    """Warn of fields that other agents use but Callboard ignores."""
     fields = [name for name in map(str, front) if name not in DESCRIBING and name not in ("config", "mcp")]
     if not fields:
         return
@@ -120,8 +122,8 @@ def _find_ignored(front: Mapping[str, Any], path: str) -> Iterator[Problem]:
     yield _warning("SKILL_FIELD_IGNORED", f"these fields have no effect here: {', '.join(fields)}", path, expected)
 
 
-def unused(names: Sequence[str], path: str) -> Problem:
-    """Warn of files beside a ``SKILL.md``, which are not sent and cannot be read or run by a model."""
+def unused_files(names: Sequence[str], path: str) -> Problem:
+    """Make the warning that files beside a ``SKILL.md`` are not sent, so a model can neither read nor run them."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     message = (
         f"only SKILL.md is used; {', '.join(names[:NAMED_MAX])}{more} beside it cannot be read or run by the model"

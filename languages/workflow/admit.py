@@ -1,6 +1,6 @@
-"""A start is checked against a workflow: its input, its options and skills; defaults are filled in.
+"""The admission of a start: its input, options and skills are checked, and defaults are filled in.
 
-Everything that can be known to fail is refused here, with all problems at once: nothing is half-started.
+A start with any detectable error is refused as a whole, with all problems at once.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from callboard.languages.skills.skill import (
     Skill,
     Variable,
     aliases,
-    merged,
+    merge_skills,
 )
 from callboard.languages.skills.skill_files import discover
 from callboard.languages.source_text import read_document
@@ -30,7 +30,7 @@ from callboard.languages.workflow.rules import LATEST
 from callboard.languages.workflow.usage import declared_sources
 
 MAX_STEPS = 200
-"""How many node visits a run may make where its start says nothing else."""
+"""How many node visits a run may make by default."""
 
 
 def _distinct(skills: list[Skill]) -> list[Skill]:
@@ -41,9 +41,9 @@ def _distinct(skills: list[Skill]) -> list[Skill]:
 
 
 class Options(Part):
-    """What a start may say about how a workflow runs.
+    """The options of a start of a workflow.
 
-    ``config`` holds values for the skills' config fields, before those of the environment.
+    ``config`` has values of the skills' config fields, which take precedence over those of the environment.
     """
 
     max_steps: Annotated[Whole, Field(ge=1)] = MAX_STEPS
@@ -53,14 +53,15 @@ class Options(Part):
 
 
 def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] | list[Problem]:
-    """Make a plan of a definition and a start.
+    """Make a plan of a definition and a start, or return all problems of the start.
 
-    ``Plan.options`` has ``max_steps``, ``offline``, ``skills`` (all that start, files and workflow define, merged and
-    complete), ``shipped`` (those of ours that nodes list, if any, likewise), and ``config``: each given key to the name
-    under which the tools' environment knows its value, so that no value is recorded.
-    ``Plan.needs`` has ``skills`` (id to the environment variables without which it is unavailable; an optional value
-    likewise, as ``id.KEY``; of a shipped skill both after ``shipped:``) and ``environment`` (every variable that the
-    run's tools may be given and whose value must not be recorded).
+    ``Plan.options`` has ``max_steps``, ``offline``, ``skills`` (all skills of the start, the files and the workflow,
+    merged and complete), ``shipped`` (the shipped skills that nodes list, if any) and ``config``, which maps each given
+    key to the name of its value in the environment of the tools, so that the log holds no value.
+
+    ``Plan.needs`` has ``skills`` and ``environment``. The former maps the id of a skill to the variables without which
+    it is unavailable, and ``id.KEY`` to the variable of an optional value; both have the prefix ``shipped:`` for a
+    shipped skill. The latter has all variables that the tools may get and whose values must not be recorded.
     """
     document = definition.document
     tree = Tree({"options": start.options})
@@ -78,11 +79,11 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
     if problems:
         return problems
     custom, warnings = discover(start.files)
-    skills = merged(options.skills, custom, document.skills)
+    skills = merge_skills(options.skills, custom, document.skills)
     shipped = shipped_for(document, options.skills, custom)
 
     def shortfalls(environment: Environment) -> list[Problem]:
-        return _lacking(definition, lacks(document, skills, shipped, options.config, environment))
+        return _warn_of_lacks(definition, lacks(document, skills, shipped, options.config, environment))
 
     return Plan(
         definition=definition,
@@ -105,7 +106,7 @@ def admit(definition: Definition[Workflow], start: StartRun) -> Plan[Workflow] |
 
 
 def _surplus(start: StartRun) -> list[Problem]:
-    """Refuse what other languages take and this one has no use for."""
+    """Refuse members of a start that only other languages use."""
     problems: list[Problem] = []
     if start.arguments:
         problems.append(Problem("SCHEMA", "a workflow takes no arguments", "arguments", expected="input"))
@@ -118,7 +119,7 @@ def _surplus(start: StartRun) -> list[Problem]:
 
 def _breakpoints(document: Workflow, start: StartRun) -> list[Problem]:
     return [
-        Problem("UNKNOWN_BREAKPOINT", f"there is no node {name!r}", f"breakpoints[{index}]", expected="a node's id")
+        Problem("UNKNOWN_BREAKPOINT", f"unknown node {name!r}", f"breakpoints[{index}]", expected="a node's id")
         for index, name in enumerate(start.breakpoints)
         if name not in document.nodes
     ]
@@ -133,8 +134,8 @@ def _sources(document: Workflow, given: dict[str, Any], *, offline: bool) -> lis
     return problems
 
 
-def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
-    """Tell of the skills that nodes run without, where each is listed first."""
+def _warn_of_lacks(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
+    """Warn of the skills that nodes run without, each at the first node that lists it."""
     if not found:
         return []
     read_again = read_document(definition.source)
@@ -147,7 +148,7 @@ def _lacking(definition: Definition[Workflow], found: Lacks) -> list[Problem]:
 
 
 def _server_warnings(skills: Sequence[Skill]) -> Iterator[Problem]:
-    """Warn of what is not filled in in the configuration of MCP servers that a start brings."""
+    """Warn of references in the MCP servers of a start that are not replaced with a variable's value."""
     for index, skill in enumerate(skills):
         for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
             where = format_location(("options", "skills", index, "mcp", *below))
@@ -159,7 +160,7 @@ def _alias_warnings(skills: dict[str, Skill]) -> list[Problem]:
     return [
         Problem(
             "CONTESTED_ALIAS",
-            f"the alias {name!r} is claimed by several skills and counts for none",
+            f"the alias {name!r} is ignored, since several skills claim it",
             "options.skills",
             severity="warning",
         )
@@ -168,7 +169,7 @@ def _alias_warnings(skills: dict[str, Skill]) -> list[Problem]:
 
 
 def _config_warnings(skills: dict[str, Skill], config: dict[str, str]) -> list[Problem]:
-    """Tell of given values that no skill asks for."""
+    """Warn of given values that no skill has a field for."""
     known = {key for skill in skills.values() for key in skill.config}
     return [
         Problem(
@@ -199,7 +200,7 @@ def _dump_skills(skills: dict[str, Skill]) -> list[dict[str, Any]]:
 
 
 def outline(document: Workflow) -> Outline:
-    """Return the workflow's shape."""
+    """Return the nodes and edges of a workflow."""
     return Outline(
         nodes=[OutlineNode(name, node.name, "node") for name, node in document.nodes.items()],
         edges=[OutlineEdge(edge.source, edge.target, edge.condition) for edge in document.edges],

@@ -1,4 +1,4 @@
-"""Deterministic checks on data: fields that must be there, values that must match; and what they say when they fail."""
+"""Deterministic checks of data: required fields and matching values, with the texts of failed checks."""
 
 import sys
 from typing import Any
@@ -15,17 +15,17 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps, TooManySteps
 
 OPERATORS = {"equals": "equals", "in_": "in", "matches": "matches"}
-"""The operators of a comparison: field to the name in documents."""
+"""The operators of a comparison: the field, and its name in documents."""
 
 STEPS_MAX = 20_000_000
 """How many steps one comparison may take: some tens of seconds."""
 
 SHOWN_CHARS_MAX = 120
-"""How much of a value is in the text of a failed check."""
+"""The greatest length of a value in the text of a failed check."""
 
 
 class OutputMatch(Part):
-    """One comparison of whatever a path leads to; ``equals`` may be null, so presence counts and not the value."""
+    """One comparison of the values at a path. ``equals`` may be null, so the operator is the field that is set."""
 
     path: Text
     equals: Any = None
@@ -46,7 +46,7 @@ class OutputMatch(Part):
 
 
 def unmet_required(data: JSON, paths: list[str]) -> list[str]:
-    """Return one line for each path that does not lead to values that are present and not null."""
+    """Return one line for each path whose values are missing or null."""
     return [f"'{path}' {fault}" for path in paths if (fault := _required_fault(data, path))]
 
 
@@ -74,7 +74,7 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     if found.mode == "any" and not found.values:
         return "resolved to no elements"
     try:
-        passing = _holding(match, found.values, rules, steps)
+        passing = _evaluate_values(match, found.values, rules, steps)
     except (regex.BadPattern, TooManySteps) as error:
         return (
             f"{_describe_wanted(match)}: {'the pattern' if match.operator == 'matches' else 'the comparison'} {error}"
@@ -85,8 +85,8 @@ def _match_fault(data: JSON, match: OutputMatch, rules: int) -> str | None:
     return f"{_describe_wanted(match)}, got {_show_value(failing)}"
 
 
-def _holding(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
-    """Say of each value whether the comparison holds."""
+def _evaluate_values(match: OutputMatch, values: list[JSON], rules: int, steps: Steps) -> list[bool]:
+    """Return for each value whether the comparison holds."""
     match match.operator:
         case "equals":
             return [same(value, match.equals, steps) for value in values]

@@ -1,4 +1,4 @@
-"""Values as the specification compares and writes them: deep equality, and a value as text."""
+"""The comparison of values and their form as text, both as specified."""
 
 from itertools import repeat
 
@@ -9,9 +9,9 @@ from callboard.lib.step_limits import Steps
 
 
 def same(one: JSON, other: JSON, steps: Steps) -> bool:
-    """Say whether two JSON values are deeply equal; true is not 1, but 1 is 1.0.
+    """Return whether two JSON values are deeply equal; true differs from 1, and 1 equals 1.0.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes more steps than ``steps`` has left
     """
     steps.take(1)
     if isinstance(one, bool) or isinstance(other, bool):
@@ -26,7 +26,7 @@ def same(one: JSON, other: JSON, steps: Steps) -> bool:
 
 
 def as_text(value: JSON) -> str:
-    """Write a value as text: a string is itself, everything else its JSON, a whole number without a decimal point."""
+    """Return a value as text: a string itself, everything else as JSON, a whole number without a decimal point."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

@@ -1,7 +1,7 @@
-"""The workflow document: its models, by the published JSON Schema, with errors that help the people who write them.
+"""The models of the workflow document, which follow the published JSON Schema but have more helpful errors.
 
-Inner objects are closed, the top level is open. What the JSON Schema cannot say, because it concerns several places of
-a document, is checked in `validate`.
+Inner objects are closed, and the top level is open. `validate` checks rules that concern several places of a document,
+which a JSON Schema cannot express.
 """
 
 from typing import Annotated, Any, Literal
@@ -27,13 +27,13 @@ from callboard.languages.workflow.inputs import InputField
 from callboard.languages.workflow.sources import Source
 
 JUDGE_MODEL = "claude-haiku-4-5"
-"""The judge's model where the document names none (specification, *Nodes: Judge mechanics*)."""
+"""The default model of judges (specification, *Nodes: Judge mechanics*)."""
 
 JUDGE_BUDGET = 50
-"""How many judge calls a run may be expected to make without a warning."""
+"""The number of expected judge calls in a run above which a warning is due, by default."""
 
 RESERVED_NODE_IDS = frozenset({"input"})
-"""Ids that would hide the run's input in the context that nodes see."""
+"""Ids of nodes that would hide the run's input in the context of other nodes."""
 
 _AtLeastOne = Maybe[Annotated[list[Text], Field(min_length=1)]]
 _Positive = Annotated[Whole, Field(ge=1)]
@@ -52,7 +52,7 @@ class NodeSources(Part):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of what is in a document: a list of sources, or the object."""
+        """Return the schema of this part of a document: a list of sources, or the object."""
         whole = handler.resolve_ref_schema(handler(schema))
         return {"anyOf": [whole["properties"]["sources"], {**whole}]}
 
@@ -148,7 +148,7 @@ class Node(Part):
 
     @property
     def output_keys(self) -> list[str] | None:
-        """The declared keys of its structured output, or None where none are declared."""
+        """The declared keys of the structured output; None if no keys are declared."""
         properties: Any = (self.output or {}).get("properties")
         return list(properties) if isinstance(properties, dict) and properties else None
 
@@ -161,7 +161,7 @@ class Edge(Part):
 
     @property
     def condition(self) -> str | None:
-        """The condition; one of nothing but blanks is none."""
+        """The condition; None if it is missing or blank."""
         return self.when if self.when and self.when.strip() else None
 
 

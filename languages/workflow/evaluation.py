@@ -1,4 +1,4 @@
-"""Evaluators at work on a result, judges among them, and the feedback that a failed evaluation gives to a retry."""
+"""The evaluation of a result, by judges too, and the feedback of a failed evaluation for the retry."""
 
 from functools import partial
 
@@ -16,14 +16,14 @@ from callboard.languages.workflow.evaluators import (
     ValueEvaluator,
     evaluate_function,
     evaluate_value,
-    shortened,
+    shorten,
     verdict,
 )
 from callboard.languages.workflow.prompt import json_text
 from callboard.languages.workflow.result import Result
 
 PREVIEW_CHARS_MAX = 200
-"""How much of a tool call's input and output a judge is shown."""
+"""How many characters of a tool call's input and output a judge sees."""
 
 PARSE_FAILURE = "judge parse failure"
 DEFAULT_ADVICE = "Fix and try again."
@@ -86,7 +86,7 @@ _DEFAULT_QUESTION = (
 async def evaluate(
     stage: Stage, node: Node, spec: doc.Node, workflow: doc.Workflow, result: Result, aliases: dict[str, frozenset[str]]
 ) -> list[Evaluation]:
-    """Run every evaluator of a node on its result; judges are asked concurrently. In the declared order."""
+    """Run every evaluator of a node on its result, judges concurrently; return evaluations in the declared order."""
     used = [ToolUsed(call.use.tool, call.error is None) for call in result.calls]
     evaluators = spec.eval or []
     names = [evaluator.name for evaluator in evaluators]
@@ -116,7 +116,7 @@ async def evaluate(
 async def _ask_judge(
     node: Node, evaluator: JudgeEvaluator, spec: doc.Node, workflow: doc.Workflow, result: Result, earlier: int
 ) -> Evaluation:
-    """Ask one judge. ``earlier`` counts the evaluators of the same name before it, whose slots are taken."""
+    """Ask one judge. ``earlier`` is the number of earlier evaluators with the same name, which have used its slots."""
     passing = evaluator.pass_when
     text = _JUDGE.format(
         rubric=evaluator.rubric,
@@ -136,8 +136,8 @@ def _read(evaluator: JudgeEvaluator, answer: Verdict) -> Evaluation:
         why = f": {answer.failure.message}" if answer.failure else ""
         return verdict(evaluator.name, "judge", [f"{PARSE_FAILURE}{why}"])
     passed = answer.word.lower() == evaluator.pass_when.lower()
-    told = answer.reasoning or (None if passed else f"the verdict is {answer.word!r}")
-    return Evaluation(evaluator.name, "judge", passed, shortened(told) if told else None)
+    reasoning = answer.reasoning or (None if passed else f"the verdict is {answer.word!r}")
+    return Evaluation(evaluator.name, "judge", passed, shorten(reasoning) if reasoning else None)
 
 
 def _calls(result: Result, *, previews: bool) -> str:
@@ -158,7 +158,7 @@ def _preview(text: str) -> str:
 
 
 async def feedback(node: Node, spec: doc.Node, model: str | None, instruction: str, result: Result) -> str:
-    """Make the preamble of a retry of what failed last: the author's words, or a model's, or a plain list."""
+    """Make the preamble of a retry: the failures, with the author's text or a model's reflection if there is one."""
     failures = "\n".join(evaluation.line() for evaluation in result.failing)
     plain = f"{failures}\n\n{DEFAULT_ADVICE}"
     match spec.retry.instruction if spec.retry else None:

@@ -1,7 +1,7 @@
-"""Evaluators: the checks that run once a model has finished a node, in the document and in effect.
+"""Evaluators: the checks that run after a model has finished a node, their models and their logic.
 
-``value`` and ``function`` evaluators are decided here; a ``judge`` is a question to a model and asked where the node
-is carried out.
+This module decides ``value`` and ``function`` evaluators. A ``judge`` is a question to a model, which
+`callboard.languages.workflow.evaluation` asks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from callboard.languages.workflow.rules import LATEST
 from callboard.lib.json_types import JSON
 
 REASONING_CHARS_MAX = 500
-"""How long the reasoning in a result may be."""
+"""The greatest length of the reasoning in a result."""
 
 KINDS = ("value", "function", "judge")
 
@@ -25,7 +25,7 @@ _Names = Maybe[Annotated[list[Text], Field(min_length=1)]]
 
 
 class Rule(Part):
-    """What must hold; several keys are all required. Keys of the other kind are legal and mean nothing."""
+    """The conditions of an evaluator, all of which must hold. Keys of the other kind are legal and have no effect."""
 
     output_required: _Names = None
     output_matches: Maybe[Annotated[list[OutputMatch], Field(min_length=1)]] = None
@@ -85,12 +85,12 @@ class Evaluation(Struct, frozen=True):
     reasoning: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return it as it is in a node's result."""
-        told = {"name": self.name, "kind": self.kind, "pass": self.passed}
-        return told if self.reasoning is None else {**told, "reasoning": self.reasoning}
+        """Return the evaluation as it appears in a node's result."""
+        members = {"name": self.name, "kind": self.kind, "pass": self.passed}
+        return members if self.reasoning is None else {**members, "reasoning": self.reasoning}
 
     def line(self) -> str:
-        """Return it as one line of an error or of feedback."""
+        """Return the evaluation as one line of an error or of feedback."""
         return f"{self.name} ({self.kind}): {' '.join((self.reasoning or 'failed').split())}"
 
 
@@ -112,22 +112,22 @@ def evaluate_value(evaluator: ValueEvaluator, data: JSON, rules: int = LATEST) -
 def evaluate_function(
     evaluator: FunctionEvaluator, used: Sequence[ToolUsed], aliases: Mapping[str, frozenset[str]]
 ) -> Evaluation:
-    """Check a node's tool calls against a rule; ``aliases`` maps a name to all that mean the same tool."""
+    """Check a node's tool calls against a rule; ``aliases`` maps a name to all names of the same tool."""
 
-    def called(name: str, *, succeeded: bool) -> bool:
+    def is_called(name: str, *, succeeded: bool) -> bool:
         names = aliases.get(name, frozenset({name}))
         return any(call.tool in names and (call.succeeded or not succeeded) for call in used)
 
     rule = evaluator.rule
     faults: list[str] = []
-    if rule.any_tool_called and not any(called(name, succeeded=True) for name in rule.any_tool_called):
+    if rule.any_tool_called and not any(is_called(name, succeeded=True) for name in rule.any_tool_called):
         faults.append(f"any_tool_called wants one of {_list_names(rule.any_tool_called)} to succeed")
     if rule.all_tools_called:
-        missing = [name for name in rule.all_tools_called if not called(name, succeeded=True)]
+        missing = [name for name in rule.all_tools_called if not is_called(name, succeeded=True)]
         if missing:
             faults.append(f"all_tools_called wants all of {_list_names(rule.all_tools_called)} to succeed")
     if rule.no_tool_called:
-        present = [name for name in rule.no_tool_called if called(name, succeeded=False)]
+        present = [name for name in rule.no_tool_called if is_called(name, succeeded=False)]
         if present:
             faults.append(f"no_tool_called forbids {_list_names(present)}")
     made = [call.tool if call.succeeded else f"{call.tool} (failed)" for call in used]
@@ -135,12 +135,12 @@ def evaluate_function(
 
 
 def verdict(name: str, kind: Literal["value", "function", "judge"], faults: list[str]) -> Evaluation:
-    """Make a verdict of the faults that were found."""
-    return Evaluation(name, kind, not faults, shortened("; ".join(faults)) if faults else None)
+    """Make an evaluation, which passes without faults."""
+    return Evaluation(name, kind, not faults, shorten("; ".join(faults)) if faults else None)
 
 
-def shortened(text: str) -> str:
-    """Cut a reasoning to the length that results carry."""
+def shorten(text: str) -> str:
+    """Cut a reasoning to `REASONING_CHARS_MAX` characters."""
     return text if len(text) <= REASONING_CHARS_MAX else text[: REASONING_CHARS_MAX - 1] + "…"
 
 

@@ -1,7 +1,6 @@
-"""The inputs contract: what a workflow declares about its input, and what a start makes of it.
+"""The inputs contract: the inputs that a workflow declares, and the check of a start's input against them.
 
-Checked when a run is admitted, never during it (specification, *Workflow: Inputs*). It knows nothing of the workflow's
-type, and the other way round.
+Admission checks it; a run never does (specification, *Workflow: Inputs*). It does not depend on the workflow's type.
 """
 
 import sys
@@ -18,7 +17,7 @@ from callboard.lib.json_types import JSON
 from callboard.lib.step_limits import Steps
 
 MEANINGFUL = ("rules", "context", "dryRun")
-"""Inputs that mean something to every workflow (specification, *Workflow: Inputs*), declared or not."""
+"""Inputs with a meaning in every workflow (specification, *Workflow: Inputs*), declared or not."""
 
 TYPES = ("string", "number", "boolean", "string[]")
 
@@ -65,13 +64,13 @@ InputField = Annotated[
     | Annotated[StringsInput, Tag(f"{VARIANT}string[]")],
     Discriminator(variant_by("type", TYPES, lambda _raw: "string")),
 ]
-"""A declared input. An unknown type is read as a string's, whose own ``type`` field then says what is allowed."""
+"""A declared input. An unknown type is read as a string input, whose ``type`` field then reports the allowed types."""
 
 
 def resolve_input(declared: Mapping[str, InputField] | None, given: JSON) -> dict[str, Any] | list[Problem]:
-    """Check a start's input against the declaration and fill defaults in; every problem at once, code ``INPUT``.
+    """Check a start's input against the declaration and fill in defaults; return all problems, with the code ``INPUT``.
 
-    Keys that are not declared pass. Without a declaration any object passes; null is the empty object.
+    Undeclared keys pass. Without a declaration any object passes; null counts as the empty object.
     """
     given = {} if given is None else given
     if not isinstance(given, dict):
@@ -99,7 +98,7 @@ def resolve_input(declared: Mapping[str, InputField] | None, given: JSON) -> dic
 
 
 def unknown_inputs(declared: Mapping[str, InputField] | None, given: Mapping[str, JSON]) -> list[Problem]:
-    """Warn of values that nothing declares, where anything is declared at all: they pass, and are surely misspelt."""
+    """Warn of undeclared values of a workflow that declares inputs: they pass, but are probably misspelt."""
     known = {*(declared or {}), *MEANINGFUL}
     return [
         Problem(

@@ -1,7 +1,7 @@
-"""The workflow interpreter: resolve the sources, then visit one node after the other until no edge leads on.
+"""The workflow interpreter: it resolves the sources, then visits nodes one by one until no edge leads on.
 
-A failed node does not stop a run: its edges are followed like any other's, so that conditions can ask for the failure;
-the run ends failed if any node's last result failed.
+A failed node does not stop a run. Its edges are followed as usual, so conditions can refer to the failure. The run
+fails if the last result of any node is a failure.
 """
 
 from typing import Any
@@ -11,24 +11,24 @@ from callboard.bus.paths import encode_id
 from callboard.languages.language import STRICT, Cancelled, End, Plan, Stage
 from callboard.languages.skills.skill import Skill, aliases
 from callboard.languages.workflow.document import Workflow
-from callboard.languages.workflow.provision import Lacks, holding, lacks
+from callboard.languages.workflow.provision import Lacks, lacks, resolve_skills
 from callboard.languages.workflow.result import Result
 from callboard.languages.workflow.routes import END, Onward, Router, Terminal
 from callboard.languages.workflow.sources import resolve
-from callboard.languages.workflow.usage import declared_sources, layered
+from callboard.languages.workflow.usage import declared_sources, group_layers
 from callboard.languages.workflow.visit import Context, Setting, visit
 
 
 async def interpret(plan: Plan[Workflow], stage: Stage) -> End:
     """Execute a workflow.
 
-    The End's ``output`` is the data of the last node, ``results`` the last result of each. Codes of its error:
+    The End's ``output`` is the data of the last node, ``results`` the last result of each. The codes of its error are
     ``SOURCE_…``, ``workflow.node_failed``, ``workflow.step_budget``, ``workflow.routing_failed``, ``workflow.strict``.
     """
     if plan.options.get(STRICT) and (missed := _lacks(plan, stage)):
-        # Another worker than the one that admitted it.
-        told = "; ".join(reason for _code, reason in missed.values())
-        return End("failed", error=Failure("workflow.strict", told, details={"skills": list(missed)}))
+        # This worker lacks skills that the worker that admitted the run had.
+        reasons = "; ".join(reason for _code, reason in missed.values())
+        return End("failed", error=Failure("workflow.strict", reasons, details={"skills": list(missed)}))
     sources, _problems = declared_sources(plan.definition.document, plan.input)
     offline = bool(plan.options["offline"] or stage.info.environment.offline)
     try:
@@ -46,12 +46,12 @@ def _setting(plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> Se
     config: dict[str, str] = plan.options["config"]
     offered = stage.info.environment.skills
     own, shipped = _skills(plan.options["skills"]), _skills(plan.options.get("shipped", []))
-    skills, missing = holding(own, shipped, config, offered)
+    skills, missing = resolve_skills(own, shipped, config, offered)
     return Setting(
         document=plan.definition.document,
         given=plan.input,
         contents=contents,
-        layers=layered(contents),
+        layers=group_layers(contents),
         skills=skills,
         missing=missing,
         lacks=_lacks(plan, stage) if stage.info.tells else {},
@@ -66,13 +66,13 @@ def _lacks(plan: Plan[Workflow], stage: Stage) -> Lacks:
 
 
 def _skills(recorded: list[dict[str, Any]]) -> dict[str, Skill]:
-    """Read a plan's skills, by id; the ids of a workflow's own are free, so they are not checked again."""
+    """Read a plan's skills, by id. Ids are not checked again, since those of a workflow's own skills are free."""
     skills = [Skill.model_validate({**raw, "id": "checked"}).model_copy(update={"id": raw["id"]}) for raw in recorded]
     return {skill.id: skill for skill in skills}
 
 
 class _Walk:
-    """The way through a workflow: what has come of each node so far, and where it goes next."""
+    """One execution of a workflow: the results of its nodes so far, and the choice of the next node."""
 
     def __init__(self, plan: Plan[Workflow], stage: Stage, contents: dict[str, str]) -> None:
         self._plan = plan
@@ -91,7 +91,7 @@ class _Walk:
             return End("cancelled", self._output(), self._records(), cancelled.cause)
 
     async def _walk(self) -> Failure | None:
-        """Visit nodes until the end; return why it is not a proper one."""
+        """Visit nodes until the end; return the failure that ended the walk, None if no edge was left."""
         current = self._document.entry
         steps_max: int = self._plan.options["max_steps"]
         for _step in range(steps_max):

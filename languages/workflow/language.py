@@ -8,7 +8,7 @@ from callboard.languages.workflow.document import Workflow
 
 
 class WorkflowLanguage:
-    """SWEny workflows, specification v1: see `parse`, `admit` and `interpret`, each in its module."""
+    """SWEny workflows, specification v1; the modules `parse`, `admit` and `interpret` do the work."""
 
     name = "workflow"
 

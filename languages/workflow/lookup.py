@@ -1,7 +1,7 @@
-"""Paths into data, as evaluators and preconditions use them: ``prUrl``, ``any:checks[*].conclusion``.
+"""Paths into data, for evaluators and preconditions: ``prUrl``, ``any:checks[*].conclusion``.
 
-The grammar and how a path resolves are the specification's (*Nodes: Path grammar*). Not to be confused with the paths
-that name nodes in a run's log.
+Their grammar and resolution follow the specification (*Nodes: Path grammar*). They differ from the paths of nodes in a
+run's log.
 """
 
 import re
@@ -23,7 +23,7 @@ class Segment(Struct, frozen=True):
 
 
 class DataPath(Struct, frozen=True):
-    """``mode`` says of how many of the values a check must hold."""
+    """A parsed path. ``mode`` says whether a check must hold for all values or for any of them."""
 
     mode: Literal["all", "any"]
     segments: tuple[Segment, ...]
@@ -34,20 +34,20 @@ class DataPath(Struct, frozen=True):
 
 
 class Values(Struct, frozen=True):
-    """What a path leads to; more or less than one value only after a wildcard."""
+    """The values at a path: exactly one, unless the path has a wildcard."""
 
     mode: Literal["all", "any"]
     values: list[JSON]
 
 
 class Unresolved(Struct, frozen=True):
-    """Why a path leads nowhere, or is none."""
+    """The reason why a path has no value or is invalid."""
 
     reason: str
 
 
 def parse_path(text: str) -> DataPath | Unresolved:
-    """Read a path."""
+    """Parse a path."""
     mode: Literal["all", "any"] = "all"
     if prefix := _PREFIX.match(text):
         if prefix[1] not in ("all", "any"):
@@ -64,9 +64,9 @@ def parse_path(text: str) -> DataPath | Unresolved:
 
 
 def resolve_path(data: JSON, text: str, steps: Steps) -> Values | Unresolved:
-    """Follow a path through data.
+    """Return the values at a path.
 
-    :raises TooManySteps: if it takes too many
+    :raises TooManySteps: if it takes more steps than ``steps`` has left
     """
     path = parse_path(text)
     if isinstance(path, Unresolved):

@@ -1,4 +1,4 @@
-"""Near misses of workflows: texts that look as if something were filled in, and edges that are to make a chain."""
+"""Near misses of workflows: references in texts that are not replaced, and edges that are meant as a chain."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,16 +13,16 @@ from callboard.languages.workflow.document import Workflow
 from callboard.lib.json_types import JSON
 
 CHAIN_EDGES_MAX = 6
-"""How many edges of a chain a problem writes out."""
+"""How many edges of a chain a problem lists."""
 
 _TEMPLATE = re.compile(r"\{\{\s*([A-Za-z_][\w-]*)((?:\.[\w-]+)*)\s*\}\}")
 
 _DATA = ("output", "inputs", "skills")
-"""Members below which there are schemas, defaults and servers rather than texts for models."""
+"""Members that hold schemas, defaults and servers instead of texts for models."""
 
 
 def near_misses(document: Workflow, tree: Tree) -> Iterator[Problem]:
-    """Yield a warning for everything in a document that looks as if it were filled in, and is not."""
+    """Yield a warning for each reference in a document that resembles a variable or a template, but is not replaced."""
     for name, skill in document.skills.items():
         here: Location = ("skills", name)
         for below, message, expected in server_near_misses(skill.mcp) if skill.mcp else ():
@@ -75,10 +75,10 @@ def _meant(name: str, below: str, document: Workflow) -> str:
 # -- several edges without a condition ---------------------------------------------------------------------------------
 
 
-def chained(source: str, onward: Mapping[str, Sequence[str]]) -> str:
-    """Return the edges that visit one after the other what several unconditional edges of a node lead to.
+def write_chain(source: str, onward: Mapping[str, Sequence[str]]) -> str:
+    """Return edges that visit the targets of several unconditional edges of a node one after the other.
 
-    ``onward`` has the targets of the unconditional edges of each node. What all of them lead to comes last.
+    ``onward`` has the targets of the unconditional edges of each node. The common target of the targets comes last.
     """
     targets = list(dict.fromkeys(onward[source]))
     after = [onward.get(target, []) for target in targets]
@@ -88,8 +88,8 @@ def chained(source: str, onward: Mapping[str, Sequence[str]]) -> str:
     return ", ".join([*edges[:CHAIN_EDGES_MAX], *(["…"] if len(edges) > CHAIN_EDGES_MAX else [])])
 
 
-def ambiguous(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence[str]]) -> Problem:
-    """Make the problem of several edges of a node that have no condition; ``index`` is the second one's."""
+def ambiguous_edges(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence[str]]) -> Problem:
+    """Make the problem of a node with several unconditional edges; ``index`` is that of the second one."""
     targets: list[Any] = list(dict.fromkeys(onward[source]))
     message = (
         f"node {source!r} has {len(onward[source])} edges without a condition; only one can be the default, since one "
@@ -98,5 +98,5 @@ def ambiguous(tree: Tree, source: str, index: int, onward: Mapping[str, Sequence
     if len(targets) < 2:
         expected = "one edge"
     else:
-        expected = f"a `when` on all but one; or, to visit all of them, a chain: {chained(source, onward)}"
+        expected = f"a `when` on all but one; or, to visit all of them, a chain: {write_chain(source, onward)}"
     return tree.problem("AMBIGUOUS_EDGES", message, ("edges", index), expected=expected)

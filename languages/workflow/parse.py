@@ -1,4 +1,4 @@
-"""A workflow's text becomes a definition, or the list of everything that is wrong with it."""
+"""Read the text of a workflow: the result is a definition, or all problems of the text."""
 
 from pydantic import ValidationError
 
@@ -23,9 +23,9 @@ def parse(source: str) -> Definition[Workflow] | list[Problem]:
     try:
         document = Workflow.model_validate(tree.value)
     except ValidationError as error:
-        told = {problem.where for problem in problems}
+        places = {problem.where for problem in problems}
         schema = from_pydantic(error, Workflow, tree)
-        return in_order([*(problem for problem in schema if problem.where not in told), *problems])
+        return in_order([*(problem for problem in schema if problem.where not in places), *problems])
     problems += beyond_schema(document, tree)
     if any(problem.severity == "error" for problem in problems):
         return in_order(problems)
@@ -34,5 +34,5 @@ def parse(source: str) -> Definition[Workflow] | list[Problem]:
 
 
 def in_order(problems: list[Problem]) -> list[Problem]:
-    """Sort problems by where they stand in the text; errors and warnings together, as one reads."""
+    """Sort problems by their place in the text, errors and warnings together."""
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))

@@ -1,6 +1,6 @@
-"""What a model is told: the instruction with everything that belongs before it, and the context of former results.
+"""The prompts of models: the instruction of a node with its rules, background and skills, and the earlier results.
 
-A former result is in a message as a reference to where the log holds it, so that it is stored once.
+A message refers to an earlier result by its place in the log, so that the result is stored once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from callboard.bus.effects import Former, Message, Part, Recall, Text
 from callboard.languages.skills.skill import Skill
 from callboard.languages.workflow.document import Node
 from callboard.languages.workflow.evaluators import Evaluation
-from callboard.languages.workflow.usage import Layers, effective
+from callboard.languages.workflow.usage import Layers, effective_texts
 from callboard.lib.json_types import JSON
 
 RULES_HEADING = "## Rules — You MUST Follow These"
@@ -21,7 +21,7 @@ CONTEXT_HEADING = "## Background Context"
 SEPARATOR = "\n\n---\n\n"
 
 INLINE_CHARS_MAX = 120
-"""A single field whose JSON is no longer than this is in a message itself instead of as a reference."""
+"""The longest JSON of a single field that a message repeats; it refers to longer ones."""
 
 SYSTEM = (
     "You carry out one step of a workflow. The message holds the step's instruction and, as JSON, the context: the "
@@ -31,18 +31,18 @@ SYSTEM = (
 
 
 def instruction_of(node_id: str, node: Node, skills: Sequence[Skill], layers: Layers, base: str) -> str:
-    """Assemble a node's instruction: rules, background, the skills' expertise, and last the instruction as it is."""
+    """Assemble a node's instruction: rules, background, the texts of skills, and last the instruction itself."""
     sections = [
         f"{heading}\n\n" + "\n\n".join(texts)
         for heading, name in ((RULES_HEADING, "rules"), (CONTEXT_HEADING, "context"))
-        if (texts := effective(layers, node_id, node, name))
+        if (texts := effective_texts(layers, node_id, node, name))
     ]
     sections += [f"## Skill: {skill.name}\n\n{skill.instruction}" for skill in skills if skill.instruction]
     return SEPARATOR.join([*sections, base])
 
 
 class Remembered(Struct, frozen=True):
-    """The newest result of a node, and where the log holds it (``of``: path and iteration of its execution)."""
+    """The newest result of a node; ``of`` (``path#iteration``) is the execution under which the log holds it."""
 
     of: str
     status: str
@@ -55,18 +55,18 @@ class Remembered(Struct, frozen=True):
         records = [evaluation.record() for evaluation in self.evals]
         return {record.pop("name"): record for record in records}
 
-    def told(self) -> dict[str, JSON] | None:
-        """Return what later nodes see where that is more than the data."""
-        return self.seen() if self.evals else None
+    def to_recorded_context(self) -> dict[str, JSON] | None:
+        """Return the context for later nodes if it differs from the data, else None."""
+        return self.to_context() if self.evals else None
 
-    def seen(self) -> dict[str, JSON]:
-        """Return all that later nodes see: the data, and the verdicts as ``evals`` unless the data has such a key."""
+    def to_context(self) -> dict[str, JSON]:
+        """Return the context for later nodes: the data, and the verdicts as ``evals`` unless the data has that key."""
         return {"evals": self.verdicts(), **self.data} if self.evals else self.data
 
     def routing_parts(self) -> list[Part]:
-        """Return what a routing question sees: of structured output the declared keys, null where they are missing.
+        """Return the result for a routing question: of structured output the declared keys, null if they are missing.
 
-        Of a node that did not succeed its status and why are shown as well, so that conditions can ask for it.
+        If the node did not succeed, its status and the reason are added, so that conditions can refer to them.
         """
         added: dict[str, JSON] = {"evals": self.verdicts()} if self.evals else {}
         if self.status != "success":
@@ -87,20 +87,20 @@ def _to_parts(values: dict[str, JSON]) -> dict[str, list[Part]]:
 
 
 def task_message(instruction: str, given: JSON, last: str | None) -> Message:
-    """Make the message that begins a node's conversation; ``last`` is the node execution that was left last."""
+    """Make the first message of a node's conversation; ``last`` is the latest node execution that has ended."""
     opening = f'## Instruction\n\n{instruction}\n\n## Context\n\n{{"input": {json_text(given)}'
     former = [Former(last)] if last is not None else []
-    return Message("user", joined([Text(opening), *former, Text("}")]))
+    return Message("user", join_texts([Text(opening), *former, Text("}")]))
 
 
 def routing_context(given: JSON, former: dict[str, Remembered]) -> list[Part]:
-    """Make the context that a routing question sees, as parts of a message."""
+    """Make the context of a routing question, as parts of a message."""
     members: dict[str, list[Part]] = {"input": [Text(json_text(given))]}
     return _object(members | {name: one.routing_parts() for name, one in former.items()})
 
 
-def joined(parts: Iterable[Part]) -> list[Part]:
-    """Join texts that stand side by side."""
+def join_texts(parts: Iterable[Part]) -> list[Part]:
+    """Join adjacent texts."""
     result: list[Part] = []
     for part in parts:
         if isinstance(part, Text) and result and isinstance(last := result[-1], Text):
@@ -111,7 +111,7 @@ def joined(parts: Iterable[Part]) -> list[Part]:
 
 
 def json_text(value: JSON) -> str:
-    """Write a value as compact JSON."""
+    """Return a value as compact JSON."""
     return msgspec.json.encode(value).decode()
 
 
@@ -121,8 +121,8 @@ def _value(value: JSON, of: str, at: str) -> list[Part]:
 
 
 def _object(members: dict[str, list[Part]]) -> list[Part]:
-    """Write an object whose members are given as parts."""
+    """Make the parts of a JSON object from those of its members."""
     parts: list[Part] = [Text("{")]
     for index, (name, value) in enumerate(members.items()):
         parts += [Text(f"{', ' if index else ''}{json_text(name)}: "), *value]
-    return joined([*parts, Text("}")])
+    return join_texts([*parts, Text("}")])

@@ -1,7 +1,6 @@
-"""What the skills of a run need of its worker's environment, and which definitions hold once that is known.
+"""The needs of a run's skills in the worker's environment, and the choice of definitions once its contents are known.
 
-A shipped skill holds only where the run's start recorded it as one that the worker has: a log that knows nothing of it
-replays without it.
+A shipped skill counts only if the log records that the worker had it; an older log replays without it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from callboard.languages.language import Needs
 from callboard.languages.skills.shipped import PREFIX, shipped_ids, shipped_skill
 from callboard.languages.skills.skill import (
     Skill,
-    merged,
+    merge_skills,
     missing_config,
     optional_env,
     required_env,
@@ -24,13 +23,15 @@ Skills = dict[str, Skill]
 
 
 def shipped_for(document: Workflow, registered: Sequence[Skill], custom: Sequence[Skill]) -> Skills:
-    """Return the shipped skills that nodes list, with what skill files replace of them.
+    """Return the shipped skills that nodes list, with the replacements of skill files.
 
-    One that the start message defines itself is not among them: its own definition holds whole.
+    Skills that the start message defines itself are left out, since their own definitions count.
     """
     listed = {name for node in document.nodes.values() for name in node.skills}
     ids = listed.intersection(shipped_ids()) - {skill.id for skill in registered}
-    return merged([shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {})
+    return merge_skills(
+        [shipped_skill(name) for name in sorted(ids)], [skill for skill in custom if skill.id in ids], {}
+    )
 
 
 def needs(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str]) -> Needs:
@@ -56,13 +57,13 @@ def _wanted_variables(skills: Iterable[Skill], config: dict[str, str]) -> Iterab
         yield from ((name, [variable]) for name, variable in optional_env(skill, config).items())
 
 
-def holding(
+def resolve_skills(
     own: Skills, shipped: Skills, config: dict[str, str], offered: Mapping[str, bool]
 ) -> tuple[Skills, frozenset[str]]:
-    """Return the skills of a run, and what the worker has nothing for: ids, and as ``id.KEY`` optional values.
+    """Return the skills of a run, and what the worker lacks: ids of skills, and optional values as ``id.KEY``.
 
-    ``offered`` is what the worker said of ``Plan.needs``. A shipped skill comes before one of the same id that a
-    workflow or a file defines, unless it lacks something: then that one takes its place.
+    ``offered`` is the worker's answer to ``Plan.needs``. A shipped skill takes precedence over one with the same id in
+    a workflow or a file, unless it lacks something.
     """
     skills = dict(own)
     missing = {name for name, skill in own.items() if missing_config(skill, config)}
@@ -80,12 +81,12 @@ def holding(
 
 
 Lacks = dict[str, tuple[str, str]]
-"""Skills that nodes list and run without: the code and the words of the warning, by id."""
+"""The skills that nodes list and run without: the code and the text of the warning, by id."""
 
 
 def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, str], there: Environment) -> Lacks:
-    """Return what the nodes of a workflow have to do without in an environment, as it is recorded."""
-    skills, missing = holding(own, shipped, config, there.skills)
+    """Return the skills that the nodes of a workflow lack in an environment, as recorded."""
+    skills, missing = resolve_skills(own, shipped, config, there.skills)
     unset = there.lacking
     found: Lacks = {}
     for name in dict.fromkeys(name for node in document.nodes.values() for name in node.skills):
@@ -99,7 +100,7 @@ def lacks(document: Workflow, own: Skills, shipped: Skills, config: dict[str, st
 
 
 def anywhere(shipped: Skills) -> Environment:
-    """Return an environment that lacks nothing that could be there."""
+    """Return an environment that has all shipped skills."""
     return Environment(skills={f"{PREFIX}{name}": True for name in shipped})
 
 
@@ -111,12 +112,14 @@ def _undefined_reason(name: str) -> str:
 
 
 def _unavailable(name: str, skill: Skill, config: dict[str, str], unset: list[str]) -> str:
-    """Name the variables and values that a skill lacks, and where to give them."""
-    told = [f"{', '.join(unset)} {'is' if len(unset) == 1 else 'are'} not set where the worker runs"] if unset else []
+    """Return the text that names the variables and values that a skill lacks, and where to set them."""
+    lacking = (
+        [f"{', '.join(unset)} {'is' if len(unset) == 1 else 'are'} not set where the worker runs"] if unset else []
+    )
     nowhere = missing_config(skill, config)
-    told += [f"nothing provides {', '.join(nowhere)}"] if nowhere else []
+    lacking += [f"nothing provides {', '.join(nowhere)}"] if nowhere else []
     values = [f"--set {key}=…" for key, field in skill.config.items() if field.env in unset or key in nowhere]
     remedies = [f"set {'it' if len(unset) == 1 else 'them'} there"] if unset else []
     remedies += [f"give {' '.join(values)} (options.config)"] if values else []
     remedy = ", or ".join(remedies)
-    return f"the skill {name!r} is unavailable, and nodes run without it: {', and '.join(told)}; {remedy}"
+    return f"the skill {name!r} is unavailable, and nodes run without it: {', and '.join(lacking)}; {remedy}"

@@ -1,4 +1,4 @@
-"""What came of a node: its result as the specification records it, made of how the model's conversation went."""
+"""The result of a node, in the form of the specification, made from the model's conversation."""
 
 from typing import Any, Literal
 
@@ -11,18 +11,18 @@ from callboard.languages.agent import Called, Conversation, is_json, read_struct
 from callboard.languages.json_schema import violations
 from callboard.languages.workflow.checks import unmet_matches, unmet_required
 from callboard.languages.workflow.document import Node, Requires
-from callboard.languages.workflow.evaluators import Evaluation, shortened
+from callboard.languages.workflow.evaluators import Evaluation, shorten
 
 Status = Literal["success", "failed", "skipped"]
 
 OUTCOMES: dict[Status, NodeOutcome] = {"success": "ok", "failed": "failed", "skipped": "skipped"}
-"""The neutral word of each status."""
+"""The outcome of a node in the log, by status."""
 
 
 class Result(Struct, frozen=True):
-    """The result of one attempt, and at last of the visit.
+    """The result of one attempt; that of the last attempt is the result of the visit.
 
-    ``evals`` is None where evaluators had nothing to say, because the model never finished. ``error`` is why it failed.
+    ``evals`` is None if no evaluator ran, because the model did not finish. ``error`` is the reason of a failure.
     """
 
     status: Status
@@ -32,23 +32,23 @@ class Result(Struct, frozen=True):
     error: Failure | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return it as a NodeResult; the output of a tool call that failed is absent."""
-        told: dict[str, Any] = {"status": self.status, "data": self.data, "toolCalls": [_call(c) for c in self.calls]}
-        return told if self.evals is None else {**told, "evals": [evaluation.record() for evaluation in self.evals]}
+        """Return the NodeResult, in which failed tool calls have no output."""
+        found: dict[str, Any] = {"status": self.status, "data": self.data, "toolCalls": [_call(c) for c in self.calls]}
+        return found if self.evals is None else {**found, "evals": [evaluation.record() for evaluation in self.evals]}
 
     @property
     def failing(self) -> list[Evaluation]:
-        """The evaluations that did not pass; only these make a retry."""
+        """The evaluations that did not pass; only these lead to a retry."""
         return [evaluation for evaluation in self.evals or [] if not evaluation.passed]
 
 
 def _call(called: Called) -> dict[str, Any]:
-    told = {"tool": called.use.tool, "input": called.use.input}
-    return told if called.error else {**told, "output": called.output}
+    call = {"tool": called.use.tool, "input": called.use.input}
+    return call if called.error else {**call, "output": called.output}
 
 
-def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
-    """Make a failed result; the message is in the data, where later nodes and conditions see it."""
+def make_failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
+    """Make a failed result; its data has the message, so that later nodes and conditions see it."""
     return Result("failed", {**data, "error": error.message}, error=error, **more)
 
 
@@ -56,7 +56,7 @@ def failed(data: dict[str, Any], error: Failure, **more: Any) -> Result:
 
 
 def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | None:
-    """Check a node's preconditions against the context; return its result if they do not hold."""
+    """Check a node's preconditions against the context; return the node's result if they do not hold, else None."""
     lines: list[str] = []
     if faults := unmet_required(context, requires.output_required or []):
         lines.append(f"  - output_required: {'; '.join(faults)}")
@@ -66,31 +66,31 @@ def unmet(requires: Requires, context: dict[str, Any], rules: int) -> Result | N
         return None
     if requires.on_fail == "skip":
         return Result("skipped", {"skipped_reason": "\n".join(["requires not met:", *lines])})
-    return failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
+    return make_failed({}, Failure("workflow.requires_failed", "\n".join(["requires failed:", *lines])))
 
 
 # -- after it --------------------------------------------------------------------------------------------------------
 
 
-def captured(node: Node, said: Conversation) -> Result:
-    """Make a result of a conversation; evaluators are still to come."""
+def capture(node: Node, said: Conversation) -> Result:
+    """Make a result of a conversation, before evaluators run."""
     partial = _data(node, said)
     if said.error:
-        return failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
+        return make_failed({**partial, **_rescue_result(said.error)}, said.error, calls=said.calls)
     if node.output is None or said.reply is None:
         return Result("success", partial, said.calls, [])
     missing, fault = _violation(node.output, read_structured_answer(said.reply, asked=True))
     if fault is None:
         return Result("success", partial, said.calls, [])
-    evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shortened(fault))
+    evaluation = Evaluation("output_required" if missing else "output_schema", "value", False, shorten(fault))
     error = Failure("workflow.output_violation", fault, details={"missing": missing})
-    return failed(partial, error, calls=said.calls, evals=[evaluation])
+    return make_failed(partial, error, calls=said.calls, evals=[evaluation])
 
 
 def _data(node: Node, said: Conversation) -> dict[str, Any]:
-    """Return the data of a reply: its structured answer, or what it says as ``summary``.
+    """Return the data of a reply: its structured answer, or its text as ``summary``.
 
-    Where no structure was asked for, a text around an answer is kept beside it.
+    If the node declares no output, a text around a structured answer is kept as well.
     """
     reply = said.reply
     if reply is None:
@@ -105,7 +105,7 @@ def _data(node: Node, said: Conversation) -> dict[str, Any]:
 
 
 def _rescue_result(error: Failure) -> dict[str, Any]:
-    """Return what a failed turn has come to in spite of its failure."""
+    """Return the data that a failed turn has produced."""
     match error.details:
         case {"data": dict(data)}:
             return data
@@ -116,7 +116,7 @@ def _rescue_result(error: Failure) -> dict[str, Any]:
 
 
 def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | None]:
-    """Return the required fields that are missing and how the value violates the schema, None if it does not."""
+    """Return the missing required fields, and how the value violates the schema (None if it does not)."""
     if value is None:
         return [], "output schema violation: the model gave no structured output"
     required: Any = schema.get("required", [])
@@ -127,16 +127,16 @@ def _violation(schema: dict[str, Any], value: Any) -> tuple[list[str], str | Non
     return missing, f"output schema violation: {'; '.join(faults)}" if faults else None
 
 
-def evaluated(result: Result, evaluations: list[Evaluation]) -> Result:
-    """Add the evaluators' verdicts; a single one that did not pass fails the node."""
+def add_evaluations(result: Result, evaluations: list[Evaluation]) -> Result:
+    """Add evaluations to a result; a single one that did not pass makes it a failure."""
     failing = [evaluation for evaluation in evaluations if not evaluation.passed]
     if not failing:
         return replace(result, evals=evaluations)
     message = "\n".join(["eval failed (policy: all_pass):", *(f"  - {evaluation.line()}" for evaluation in failing)])
     error = Failure("workflow.eval_failed", message, details={"failing": [evaluation.name for evaluation in failing]})
-    return failed(result.data, error, calls=result.calls, evals=evaluations)
+    return make_failed(result.data, error, calls=result.calls, evals=evaluations)
 
 
-def softened(result: Result) -> Result:
-    """Let a node that its agent failed pass with what there is; the message stays, and a mark says so."""
+def soften(result: Result) -> Result:
+    """Turn a failure of the agent into a success with the data so far, its message and the mark ``fail_soft``."""
     return Result("success", {**result.data, "fail_soft": True}, result.calls)

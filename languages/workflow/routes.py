@@ -1,7 +1,7 @@
-"""The way on from a node: which edges are left, when a model is asked, and what it is asked.
+"""The choice of the next node: the remaining edges, and the question to a model about their conditions.
 
-The algorithm is the specification's (*Edges: Routing Algorithm*). Conditions are judged by the model alone, and its
-choice is followed.
+The algorithm is that of the specification (*Edges: Routing Algorithm*). Only the model judges conditions, and the run
+follows its choice.
 """
 
 from collections import Counter
@@ -13,11 +13,11 @@ from callboard.bus.effects import Choice, Failure, Message, ModelRequest, Text
 from callboard.languages.language import Failed, Node, Ok
 from callboard.languages.questions import choose
 from callboard.languages.workflow.document import Edge, Workflow
-from callboard.languages.workflow.prompt import Remembered, joined, routing_context
+from callboard.languages.workflow.prompt import Remembered, join_texts, routing_context
 from callboard.languages.workflow.rules import EDGES_APART, LATEST, WAYS_APART
 
 END = "(end)"
-"""Where a route leads that ends the run although edges were left."""
+"""The target of a route that ends the run although edges are left."""
 
 ONLY_PATH = "only path"
 DEFAULT_PATH = "None of the above / default path"
@@ -47,19 +47,19 @@ class Way(Struct, frozen=True):
 
 
 class Onward(Struct, frozen=True):
-    """Where the run goes next."""
+    """The next node of the run."""
 
     target: str
 
 
 class Terminal(Struct, frozen=True):
-    """The run ends here; ``failure`` is set if it ends because no one could say where it goes."""
+    """The end of the run; ``failure`` is set if the next node could not be determined."""
 
     failure: Failure | None = None
 
 
 class Router:
-    """Finds the way on and counts, per pair of nodes, how often it was taken."""
+    """Chooses edges, and counts for each pair of nodes how often an edge between them was taken."""
 
     def __init__(self, document: Workflow, rules: int = LATEST) -> None:
         self._document = document
@@ -78,11 +78,11 @@ class Router:
         return edge.max_iterations is not None and self._taken[edge.source, edge.target] >= edge.max_iterations
 
     def decides(self, node_id: str) -> bool:
-        """Say whether any edge out of a node, exhausted ones included, has a condition."""
+        """Return whether any edge out of a node, exhausted ones included, has a condition."""
         return any(way.edge.condition for way in self._ways.get(node_id, []))
 
     async def onward(self, node: Node, node_id: str, given: Any, former: dict[str, Remembered]) -> Onward | Terminal:
-        """Find the way on from a node that has just been left, and state it."""
+        """Choose and record the edge to follow from a node execution that has ended."""
         ways = self.live(node_id)
         if not ways:
             return Terminal()
@@ -100,7 +100,7 @@ class Router:
         by_id = _by_id(offered) if self._edges_apart else {way.edge.target: way for way in reversed(offered)}
         choices = _choices_of(by_id) if self._edges_apart else _choices(conditional, default)
         question = Text(QUESTION.format(node=node_id))
-        message = Message("user", joined([question, *routing_context(given, former)]))
+        message = Message("user", join_texts([question, *routing_context(given, former)]))
         request = ModelRequest(model=self._document.model, system=SYSTEM, messages=[message])
         outcome = await choose(node, "route", request, choices, apart=self._apart)
         if isinstance(outcome, Ok) and outcome.value is not None:
@@ -109,7 +109,7 @@ class Router:
         return self._take_default(node, outcome, default)
 
     def _take_default(self, node: Node, outcome: Ok[str | None] | Failed, default: Way | None) -> Onward | Terminal:
-        """No one chose a way: the default holds. Without one an unclear answer ends the run, a failure fails it."""
+        """Follow the default edge. Without one, an unclear answer ends the run, and a failed question fails it."""
         error = outcome.error if isinstance(outcome, Failed) else None
         why = f"the routing question failed: {error.message}" if error else "the answer names none of the choices"
         node.warn("ROUTE_UNDECIDED", why)
@@ -125,7 +125,7 @@ class Router:
 
 
 def _by_id(ways: list[Way]) -> dict[str, Way]:
-    """Return edges by the ids of their choices: the target, and for a further edge to it ``target/2`` and so on."""
+    """Return edges by the ids of their choices: the target, and ``target/2`` and so on for further edges to it."""
     targets = {way.edge.target for way in ways}
     by_id: dict[str, Way] = {}
     for way in ways:
@@ -142,7 +142,7 @@ def _choices_of(ways: dict[str, Way]) -> list[Choice]:
 
 
 def _choices(conditional: list[Way], default: Way | None) -> list[Choice]:
-    """Make one choice per target, as earlier runs had it: the ids are targets."""
+    """Make one choice for each target, as runs before `EDGES_APART` did; the ids are the targets."""
     described: dict[str, str] = {}
     for way in conditional:
         target, condition = way.edge.target, way.edge.condition or ""

@@ -1,7 +1,7 @@
-"""Sources: text given inline, as a file or as a URL; where a run uses them, and what they were resolved to.
+"""Sources: texts that a document gives inline, as a file or as a URL, and their resolution.
 
 A source in a document is a string, classified by its prefix, or an object with one tag (specification, *Sources*).
-Inline sources, and files that the start message brought along, are resolved here; others are effects.
+Inline sources, and files of the start message, are resolved here; others are effects.
 """
 
 from hashlib import sha256
@@ -19,7 +19,7 @@ from callboard.languages.workflow.rules import INLINE_AS_IT_IS
 from callboard.lib.json_types import JSON
 
 HASH_CHARS = 16
-"""How much of the sha256, in hex, a resolved source is identified by."""
+"""The number of hexadecimal digits of the sha256 that identify a resolved source."""
 
 FILE_PREFIXES = ("./", "../", "/")
 URL_PREFIXES = ("http://", "https://")
@@ -29,8 +29,8 @@ SourceKind = Literal["inline", "file", "url"]
 
 
 class Source(Part):
-    """One source. ``value`` is the text, the path or the URL, without blank around it; ``origin`` what was in the
-    document.
+    """One source. ``value`` is the text, the path or the URL without outer blanks; ``origin`` is the source as written
+    in the document.
     """
 
     kind: SourceKind
@@ -39,7 +39,7 @@ class Source(Part):
 
     @property
     def text(self) -> str:
-        """The text of an inline source as it is in the document."""
+        """The text of an inline source as written in the document."""
         return self.origin if isinstance(self.origin, str) else self.value
 
     @model_validator(mode="before")
@@ -53,7 +53,7 @@ class Source(Part):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of what is in a document, which is not how it is kept here."""
+        """Return the schema of a source in a document, which has another form than this model."""
         text = {"type": "string", "minLength": 1}
         tagged = [
             {"properties": {tag: text, **more}, "required": [tag], "additionalProperties": False}
@@ -79,7 +79,7 @@ def _from_tagged(raw: dict[str, Any]) -> dict[str, Any]:
         raise complaint("SOURCE_INVALID_SHAPE", f"holds {found}", "exactly one of inline, file, url (url with type)")
     value = raw[tags[0]]
     if not isinstance(value, str) or not value.strip():
-        raise complaint("SOURCE_INVALID_SHAPE", f"{tags[0]!r} is empty or no text", "a non-empty string")
+        raise complaint("SOURCE_INVALID_SHAPE", f"{tags[0]!r} is empty or not a text", "a non-empty string")
     if raw.get("type", "fetch") != "fetch":
         raise complaint("SOURCE_INVALID_TYPE", f"the type {raw['type']!r} is unknown", "'fetch'")
     if tags[0] == "url":
@@ -94,7 +94,7 @@ def _checked_url(url: str) -> str:
     except ValueError:
         complete = False
     if not complete:
-        raise complaint("SCHEMA", f"{url!r} is no web address", "an http or https URL with a host")
+        raise complaint("SCHEMA", f"{url!r} is not a web address", "an http or https URL with a host")
     return url
 
 
@@ -117,7 +117,7 @@ def record(source: Source, content: str, **where: str) -> Resolved:
 
 
 def resolve_here(source: Source, files: dict[str, str], rules: int) -> Resolved | None:
-    """Resolve what needs no effect: inline text, and a relative path to a file that the start message brought.
+    """Resolve a source that needs no effect: inline text, or the relative path of a file of the start message.
 
     The ``sourcePath`` of such a file is absolute within those files: ``/prompts/x.md``.
     """
@@ -132,7 +132,7 @@ def resolve_here(source: Source, files: dict[str, str], rules: int) -> Resolved 
 
 
 async def resolve(stage: Stage, sources: dict[str, Source], *, offline: bool) -> dict[str, Resolved] | Failure:
-    """Resolve all sources of a run, by field; what is named twice is read once. The first failure, in order, is told.
+    """Resolve all sources of a run, by field; return the first failure if there is one. Repeated sources are read once.
 
     The effect ``source.<k>`` (kind ``source``) has the request ``{"kind": "file"|"url", "value": path or URL}`` and
     the value ``{"content": …, "fetchedAt" | "sourcePath": …}``.

@@ -1,4 +1,4 @@
-"""A node's tools: from the skills it lists to what is opened for it, and to what the model is offered."""
+"""The tools of a node: the sources of its skills' tools, and the tools that the model may call."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,9 +12,9 @@ from callboard.lib.durations import seconds_of
 
 
 class Offer(Struct, frozen=True):
-    """What a model is offered at a node, and what is odd about it.
+    """The tools that a model may call at a node, with warnings about them.
 
-    ``declared`` names the tools whose declared schema differs from the one that their transport checks input against.
+    ``declared`` names the tools whose declared schema may differ from the one with which their transport checks input.
     """
 
     tools: list[ToolSpec]
@@ -25,10 +25,10 @@ class Offer(Struct, frozen=True):
 def tool_sources(
     skills: Sequence[Skill], config: dict[str, dict[str, str]], allowed: ToolFilter | None
 ) -> list[ToolSource]:
-    """Return what must be opened for a node. Tools that its filter removes are left out where that is known before.
+    """Return the tool sources of a node, without tools that its filter removes, as far as they are known here.
 
-    ``config`` has, by skill, the variables that hold the values of its config keys.
-    A tool whose name another skill of the node has already taken is left out too: the first listed skill has it.
+    ``config`` has, by skill, the variables that hold the values of its config keys. If several skills have a tool of
+    the same name, that of the first listed skill counts.
     """
     taken: set[str] = set()
     sources: list[ToolSource] = []
@@ -53,7 +53,7 @@ def _tool_sources(tools: list[SkillTool], variables: dict[str, str]) -> Iterable
 
 
 def _limits(tools: Iterable[SkillTool]) -> dict[str, ToolLimits]:
-    """Return the limits of those tools that say any."""
+    """Return the limits of the tools that have any, by name."""
     said = {tool.name: tool.limits() for tool in tools}
     return {name: limits for name, limits in said.items() if limits != ToolLimits()}
 
@@ -79,7 +79,7 @@ def _spec(tool: SkillTool) -> ToolSpec:
 
 
 def offer(listed: Sequence[ToolSpec], skills: Sequence[Skill], allowed: ToolFilter | None) -> Offer:
-    """Make a model's offer of what the toolbox lists: filtered, each name once, described as the skills describe it."""
+    """Select the tools in a toolbox that a model may call: filtered, each name once, as the skills describe them."""
     declarations = {tool.name: tool for skill in reversed(skills) for tool in skill.tools}
     tools: dict[str, ToolSpec] = {}
     doubled: list[str] = []

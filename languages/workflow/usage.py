@@ -1,4 +1,4 @@
-"""Which sources a run uses and where: by field path, and as the rules and context that hold at a node."""
+"""The sources of a run: by field path, and as the rules and context of a node."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ENTRY = re.compile(r"(.*)\[\d+\]", re.DOTALL)
 
 
 def declared_sources(document: Workflow, given: JSON) -> tuple[dict[str, Source], list[Problem]]:
-    """Collect every source of a run by field path, in the order in which layers apply; with what is wrong in the input.
+    """Collect all sources of a run by field path, in the order of the layers, and the problems of those in the input.
 
     Field paths: ``input.rules[0]``, ``workflow.context[1]``, ``nodes.<id>.instruction``, ``nodes.<id>.rules[0]``.
     """
@@ -48,7 +48,7 @@ def instruction_field(node_id: str) -> str:
 
 
 def _input_sources(given: JSON, field: str) -> Iterator[tuple[str, JSON]]:
-    """Yield the rules or context in a run's input: one source or a list. Other values there are ordinary input.
+    """Yield the sources of rules or context in a run's input, a single one or a list. Other values are ordinary input.
 
     The input of a run in an old log may be missing.
     """
@@ -60,11 +60,11 @@ def _input_sources(given: JSON, field: str) -> Iterator[tuple[str, JSON]]:
 
 
 Layers = dict[str, list[str]]
-"""Texts of rules and context by where they were given: ``input.rules``, ``workflow.context``, ``nodes.a.rules``."""
+"""Texts of rules and context by their place: ``input.rules``, ``workflow.context``, ``nodes.a.rules``."""
 
 
-def layered(contents: dict[str, str]) -> Layers:
-    """Sort the texts of resolved sources, by field path, into the layers that `effective` draws from."""
+def group_layers(contents: dict[str, str]) -> Layers:
+    """Group the texts of resolved sources, by field path, into layers."""
     layers: Layers = {}
     for name, text in contents.items():
         entry = _ENTRY.fullmatch(name)
@@ -73,8 +73,8 @@ def layered(contents: dict[str, str]) -> Layers:
     return layers
 
 
-def effective(layers: Layers, node_id: str, node: Node, field: str) -> list[str]:
-    """Return the texts of the rules or context that hold at a node: of the input, the workflow, the node."""
+def effective_texts(layers: Layers, node_id: str, node: Node, field: str) -> list[str]:
+    """Return the texts of the rules or context of a node: those of the input, the workflow, and the node itself."""
     own: NodeSources | None = getattr(node, field)
     names = [f"nodes.{node_id}.{field}"]
     if own is None or not own.only:

@@ -1,7 +1,7 @@
-"""What must hold across a workflow document: the graph's structure, and things that are legal but surely not meant.
+"""Checks across a workflow document: the structure of the graph, and legal parts that are probably mistakes.
 
-The structural rules and their codes are the specification's (*Workflow: Structural Validation*). They are checked on
-the plain value of the document, so that they can be told together with everything else that is wrong with it.
+The structural rules and their codes are those of the specification (*Workflow: Structural Validation*). They are
+checked on the plain value of the document, so that their problems are reported together with those of its models.
 """
 
 from collections import Counter
@@ -16,14 +16,14 @@ from callboard.languages.workflow.checks import OutputMatch
 from callboard.languages.workflow.document import RESERVED_NODE_IDS, Node, Workflow
 from callboard.languages.workflow.evaluators import JudgeEvaluator
 from callboard.languages.workflow.lookup import Unresolved, parse_path
-from callboard.languages.workflow.near_misses import ambiguous, near_misses
+from callboard.languages.workflow.near_misses import ambiguous_edges, near_misses
 from callboard.lib.javascript import regex
 
 _MOVED = "'verify' is called 'eval' now: a list of named evaluators (value, function, judge)"
 
 
 class _Arc(Struct, frozen=True):
-    """An edge as far as the document gives one; ``index`` is its place in the list."""
+    """An edge of the document with both ends; ``index`` is its place in the list."""
 
     index: int
     source: str
@@ -40,7 +40,7 @@ class _Graph(Struct, frozen=True):
 
 
 def structure(tree: Tree) -> list[Problem]:
-    """Return every violation of the structural rules, as far as the document is whole enough to tell."""
+    """Return all violations of the structural rules, as far as the document is complete enough to check them."""
     if not isinstance(tree.value, dict):
         return []
     graph = _graph_of(tree.value)
@@ -118,7 +118,7 @@ def _loops(tree: Tree, graph: _Graph) -> Iterator[Problem]:
         if len(onward[arc.source]) == 2:
             ambiguous_at[arc.source] = arc.index
     for source, index in ambiguous_at.items():
-        yield ambiguous(tree, source, index, onward)
+        yield ambiguous_edges(tree, source, index, onward)
     for arc in _back_edges(graph):
         message = f"unbounded cycle: no edge of the cycle through {arc.target!r} has max_iterations"
         yield tree.problem("UNBOUNDED_CYCLE", message, ("edges", arc.index), expected="max_iterations on one of them")
@@ -141,7 +141,7 @@ def _unreachable(tree: Tree, graph: _Graph) -> Iterator[Problem]:
 
 
 def _back_edges(graph: _Graph) -> Iterator[_Arc]:
-    """Find the edges that close a cycle once bounded edges and self-loops are removed, at most one per root."""
+    """Yield edges that close a cycle after bounded edges and self-loops are removed, at most one for each root."""
     onward: dict[str, list[_Arc]] = {}
     for arc in graph.arcs:
         if not arc.bounded and arc.source != arc.target:
@@ -169,7 +169,7 @@ def _back_edges(graph: _Graph) -> Iterator[_Arc]:
             yield closing
 
 
-# -- what cannot be accepted or is surely not meant, in a document whose fields are right -----------------------------
+# -- unsupported parts and probable mistakes in a document that fits its models ----------------------------------------
 
 
 def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
@@ -187,7 +187,7 @@ def beyond_schema(document: Workflow, tree: Tree) -> list[Problem]:
 
 
 def unknown_skills(document: Workflow, known: set[str]) -> Iterator[tuple[str, Location]]:
-    """Yield every mention of a skill that neither the document nor anyone else defines."""
+    """Yield every mention of a skill that is neither defined by the document nor known."""
     for name, node in document.nodes.items():
         for index, skill in enumerate(node.skills):
             if skill not in document.skills and skill not in known:
@@ -218,7 +218,7 @@ def _node_warnings(node: Node, here: Location, tree: Tree) -> Iterator[Problem]:
         message = f"several evaluators are named {name!r}; later nodes see only the last of them"
         yield tree.problem("DUPLICATE_EVALUATOR", message, (*here, "eval"), warning=True)
     if node.retry and not node.eval and node.output is None:
-        message = "never happens: only a failed evaluation or output is retried, and there is none"
+        message = "has no effect: only a failed evaluation or output is retried, and the node has neither"
         yield tree.problem("IDLE_RETRY", message, (*here, "retry"), warning=True)
     for location, fault in _rule_faults(node, here):
         yield tree.problem("CHECK_CANNOT_PASS", fault, location, warning=True)
@@ -239,10 +239,10 @@ def _check_faults(
 ) -> Iterator[tuple[Location, str]]:
     for index, path in enumerate(required or []):
         if isinstance(parsed := parse_path(path), Unresolved):
-            yield (*here, "output_required", index), f"the path is none: {parsed.reason}"
+            yield (*here, "output_required", index), f"invalid path: {parsed.reason}"
     for index, match in enumerate(matches or []):
         if isinstance(parsed := parse_path(match.path), Unresolved):
-            yield (*here, "output_matches", index, "path"), f"the path is none: {parsed.reason}"
+            yield (*here, "output_matches", index, "path"), f"invalid path: {parsed.reason}"
         try:
             regex.check(regex.units(match.matches or ""))
         except regex.BadPattern as fault:

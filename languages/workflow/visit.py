@@ -1,4 +1,4 @@
-"""One visit of a node: from its enter to its exit, with preconditions, tools, attempts and evaluations in between."""
+"""One visit of a node, from its enter to its exit: preconditions, tools, attempts and evaluations."""
 
 from collections.abc import Mapping
 
@@ -14,19 +14,19 @@ from callboard.languages.workflow import document as doc
 from callboard.languages.workflow.evaluation import evaluate, feedback
 from callboard.languages.workflow.prompt import SEPARATOR, SYSTEM, Remembered, instruction_of, task_message
 from callboard.languages.workflow.provision import Lacks
-from callboard.languages.workflow.result import OUTCOMES, Result, captured, evaluated, failed, softened, unmet
+from callboard.languages.workflow.result import OUTCOMES, Result, add_evaluations, capture, make_failed, soften, unmet
 from callboard.languages.workflow.toolbox import Offer, offer, tool_sources
 from callboard.languages.workflow.usage import Layers, instruction_field
 
 MAX_TURNS = 20
-"""How many model turns a node has where it does not say."""
+"""How many model turns a node has by default."""
 
 
 class Setting(Struct, frozen=True):
-    """What holds for the whole run: the document, its input and sources, the skills.
+    """The state that holds for the whole run: the document, its input and sources, the skills.
 
-    ``missing`` names the skills, and as ``skill.KEY`` the optional values, that the worker has nothing for; ``lacks``
-    has what is told of the skills that nodes run without, if anything is.
+    ``missing`` names the skills, and optional values as ``skill.KEY``, that the worker lacks. ``lacks`` has the
+    warnings about skills that nodes run without.
     """
 
     document: doc.Workflow
@@ -41,13 +41,13 @@ class Setting(Struct, frozen=True):
 
 
 class Context(Struct):
-    """What the nodes so far have come to: the newest result of each, and which execution was left last."""
+    """The results of the nodes so far: the newest of each, and the latest node execution that has ended."""
 
     former: dict[str, Remembered] = field(default_factory=dict[str, Remembered])
     last: str | None = None
 
     def remember(self, document: doc.Workflow, node_id: str, node: Node, result: Result) -> Remembered:
-        """Keep a node's result; it is the newest of that node."""
+        """Keep the newest result of a node."""
         self.last = f"{node.path}#{node.iteration}"
         keys = document.nodes[node_id].output_keys
         remembered = Remembered(self.last, result.status, result.data, result.evals or [], keys)
@@ -56,7 +56,7 @@ class Context(Struct):
 
 
 async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) -> tuple[Node, Result]:
-    """Carry a node out; return its execution, already left, and its result, which the context remembers."""
+    """Execute a node and add its result to the context; return its ended execution and the result."""
     spec = setting.document.nodes[node_id]
     base = setting.contents[instruction_field(node_id)]
     node = stage.enter(encode_id(node_id), "node", node=node_id, name=spec.name, instruction=base)
@@ -66,7 +66,7 @@ async def visit(stage: Stage, setting: Setting, node_id: str, context: Context) 
         node.exit("cancelled", error=cancelled.cause)
         raise
     remembered = context.remember(setting.document, node_id, node, result)
-    node.exit(OUTCOMES[result.status], result.record(), result.error, remembered.told())
+    node.exit(OUTCOMES[result.status], result.record(), result.error, remembered.to_recorded_context())
     return node, result
 
 
@@ -80,7 +80,10 @@ class _Visit(Struct, frozen=True):
 
     async def result(self, base: str) -> Result:
         if self.spec.requires:
-            context = {"input": self.setting.given, **{name: one.seen() for name, one in self.context.former.items()}}
+            context = {
+                "input": self.setting.given,
+                **{name: one.to_context() for name, one in self.context.former.items()},
+            }
             requires, rules = self.spec.requires, self.stage.info.rules
             if refused := await compute(self.stage, lambda: unmet(requires, context, rules)):
                 return refused
@@ -91,7 +94,7 @@ class _Visit(Struct, frozen=True):
             return await self._attempts(instruction, self._make_offer(offer([], skills, self.spec.tools)))
         async with self.node.toolbox(sources) as opened:
             if isinstance(opened, Failed):
-                return self._soft(failed({}, opened.error), gated=False)
+                return self._soften(make_failed({}, opened.error), gated=False)
             return await self._attempts(instruction, self._make_offer(offer(opened.value, skills, self.spec.tools)))
 
     def _skills(self) -> list[Skill]:
@@ -104,12 +107,12 @@ class _Visit(Struct, frozen=True):
             elif name in self.setting.lacks:
                 self.node.warn(*self.setting.lacks[name])
             elif skill:
-                # As a log says that knows nothing of what is lacking.
+                # Older logs have this text instead of one that names what is lacking.
                 self.node.warn("SKILL_UNAVAILABLE", f"the skill {name!r} lacks configuration; the node runs without it")
         return skills
 
     def _environments(self, skills: list[Skill]) -> dict[str, dict[str, str]]:
-        """Map each skill's config keys to the variables that hold their values, as far as there are any."""
+        """Map each skill's config keys to the variables that hold their values, without keys that have no value."""
         config, missing = self.setting.config, self.setting.missing
         return {skill.id: config_variables(skill, config, missing) for skill in skills}
 
@@ -119,17 +122,17 @@ class _Visit(Struct, frozen=True):
         return offered
 
     async def _attempts(self, instruction: str, offered: Offer) -> Result:
-        """Try, evaluate, and try again with feedback, until the node passes or its retries are used up."""
+        """Attempt, evaluate, and retry with feedback, until the node passes or its retries are used up."""
         retries_max = self.spec.retry.max if self.spec.retry else 0
-        told = instruction
+        prompt = instruction
         for retries in range(retries_max + 1):
-            result = await self._attempt(told, offered, gated=retries > 0)
+            result = await self._attempt(prompt, offered, gated=retries > 0)
             if not result.failing or retries == retries_max:
                 return result
             preamble = await feedback(self.node, self.spec, self._model, instruction, result)
             reason = result.error.message if result.error else ""
             self.node.retry(reason, attempt=retries + 1, preamble=preamble)
-            told = f"{preamble}{SEPARATOR}{instruction}"
+            prompt = f"{preamble}{SEPARATOR}{instruction}"
         raise AssertionError("the last attempt returns")
 
     async def _attempt(self, instruction: str, offered: Offer, *, gated: bool) -> Result:
@@ -142,18 +145,18 @@ class _Visit(Struct, frozen=True):
         )
         policy = Policy(self.spec.max_turns or MAX_TURNS, offered.declared)
         said = await converse(self.stage, self.node, request, policy)
-        result = await compute(self.stage, lambda: captured(self.spec, said))
+        result = await compute(self.stage, lambda: capture(self.spec, said))
         if result.status == "failed":
-            return self._soft(result, gated=gated)
+            return self._soften(result, gated=gated)
         if not self.spec.eval:
             return result
         document, aliases = self.setting.document, self.setting.aliases
-        return evaluated(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
+        return add_evaluations(result, await evaluate(self.stage, self.node, self.spec, document, result, aliases))
 
-    def _soft(self, result: Result, *, gated: bool) -> Result:
-        """Soften a failure of the agent, if the node says so; never one of evaluation, not even of an earlier try."""
+    def _soften(self, result: Result, *, gated: bool) -> Result:
+        """Soften a failure of the agent if the node is ``fail_soft``, unless an evaluation failed in any attempt."""
         evaluation_failed = gated or bool(result.failing)
-        return softened(result) if self.spec.fail_soft and not evaluation_failed else result
+        return soften(result) if self.spec.fail_soft and not evaluation_failed else result
 
     @property
     def _model(self) -> str | None:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from callboard.bus.events import Problem
 from callboard.languages.problems import Tree
-from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unused
+from callboard.languages.skills.skill_files import FOLDERS, read_skill_file, unused_files
 from callboard.languages.yaml12 import read_yaml
 from callboard.lib.folders import LeadsOutside, path_below
 
@@ -87,7 +87,7 @@ def skill_files(project: Path, wanted: Collection[str], *, commands: bool = Fals
                 continue
         found.files[name] = text
         if beside := _beside(path):
-            found.warnings.append(msgspec.structs.replace(unused(beside, name), where=name))
+            found.warnings.append(msgspec.structs.replace(unused_files(beside, name), where=name))
     return found
 
 

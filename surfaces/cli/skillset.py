@@ -12,7 +12,7 @@ from msgspec import Struct
 from callboard.bus.errors import CallboardError
 from callboard.bus.events import Problem
 from callboard.languages.skills.shipped import shipped_ids, shipped_skill
-from callboard.languages.skills.skill import Skill, merged, missing_config, optional_env, required_env
+from callboard.languages.skills.skill import Skill, merge_skills, missing_config, optional_env, required_env
 from callboard.languages.skills.skill_files import FOLDERS, discover, read_skill_file
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli.output import say, style
@@ -69,7 +69,7 @@ def at_hand(folder: Path, env: Mapping[str, str]) -> tuple[list[AtHand], list[Pr
         if skill is not None and skill.id not in read:
             read.add(skill.id)
             origin.setdefault(skill.id, []).append(path)
-    found = sorted(merged(ours, custom, {}).items())
+    found = sorted(merge_skills(ours, custom, {}).items())
     return [_see_skill(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
 
 

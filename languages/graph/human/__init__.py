@@ -1,1 +1,1 @@
-"""People in the loop: how a person is asked, which answers count, and what they say."""
+"""People in the loop: how a node asks a person, which answers count, and what they decide."""

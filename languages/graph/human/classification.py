@@ -1,6 +1,7 @@
-"""Classifying free text: whether it belongs to the question, and what it decides, both said by a model.
+"""The classification of free text: a model judges whether it belongs to the question, and what it decides.
 
-It decides only what the model says outright, and only from `RELEVANT` on. In any other case the question stays open.
+The answer counts if the model names a decision explicitly and rates the relevance at `RELEVANT` or higher. Otherwise
+the question stays open.
 """
 
 import re
@@ -15,9 +16,9 @@ from callboard.languages.graph.human.labels import CONFIRMED, REJECTED
 from callboard.languages.graph.human.relevance import (
     FACTORS,
     FILTERED,
-    NOBODY,
+    NO_MODEL,
     RELEVANT,
-    asked_of,
+    classifier_prompt,
     model_of,
     read_score,
 )
@@ -27,7 +28,7 @@ from callboard.languages.language import Answered, Failed, Instant
 from callboard.lib.json_types import JSON
 
 _DECISION = ("decision", "classification", "label", "verdict", "option")
-"""Members of a reply that may say what the answer decides, the first that says so."""
+"""The members of a reply that may hold the decision; the first that does counts."""
 
 _SYSTEM = (
     "You decide whether a message is an answer to a question that was put to a person, and what it decides. Judge by "
@@ -48,19 +49,19 @@ _SCHEMA = {
 }
 
 
-async def classified(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
-    """Return what free text decides by a model's judgement, or why it decides nothing."""
+async def classify(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> Reading:
+    """Have a model judge free text; return what it decides, or why it decides nothing."""
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
         system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
     expected = f"answer with {options_text(interaction.options)}"
-    outcome = await work.metered.turn(f"classify.{answered.k}", request)
+    outcome = await work.metered_node.turn(f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
-        if outcome.error.code in NOBODY:
+        if outcome.error.code in NO_MODEL:
             return Unfit((f"it is free text, and there is no model to classify it; {expected}",))
         return Unfit((f"it is free text and uncertain, since classifying it failed: {outcome.error}; {expected}",))
     score = read_score(outcome.value)
@@ -77,7 +78,7 @@ async def classified(work: Work, interaction: Interaction, answered: Answered, a
 
 
 def read_decision(reply: ModelReply, options: list[JSON]) -> str | None:
-    """Read the label that a classifier's reply says outright; None if it says none."""
+    """Read the label that a classifier's reply states explicitly; None if it states none."""
     data = reply.data if reply.data is not None else find_json(reply.text)
     if not isinstance(data, Mapping):
         return None

@@ -1,6 +1,6 @@
-"""Decisions: an answer names an option, fits the form, is free text, or is not an answer to the question. Pure.
+"""Decisions: an answer names an option, fits the form, is free text, or does not answer the question. Pure.
 
-All channels share this reading. An option or a form decides without a model; free text never does.
+All channels read answers this way. An option or a form decides without a model; free text needs one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from callboard.bus.answer_schemas import choice
-from callboard.languages.graph.coercion import coerced
+from callboard.languages.graph.coercion import coerce
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.forms import schema_of
 from callboard.languages.graph.human.interaction import Interaction
@@ -18,26 +18,26 @@ from callboard.lib.json_types import JSON
 
 _CONFIRMS = frozenset({"approve", "approved", "yes", "y", "confirm", "confirmed", "accept", "accepted"})
 _REJECTS = frozenset({"reject", "rejected", "no", "n", "decline", "declined", "deny", "denied"})
-"""Words that mean the same as an option that is one of them. An answer has to be the word, and nothing besides."""
+"""Synonyms: an answer that is one of these words, and nothing else, selects the option that is another of them."""
 
 _SELECTED = ("selection", "selected", "option", *TEXTS, "action")
-"""Members of an answer that may hold the option that was selected, the first that is there."""
+"""The members of an answer that may hold the selected option; the first that is present counts."""
 
 
 class Decided(Struct, frozen=True):
-    """The answer counts: ``label`` is the port that it leads to."""
+    """The answer counts; ``label`` is the port that the node takes."""
 
     label: str
 
 
 class FreeText(Struct, frozen=True):
-    """The answer is free text, which decides nothing until a model has classified it."""
+    """The answer is free text; a model has to classify it."""
 
     text: str
 
 
 class Unfit(Struct, frozen=True):
-    """The answer is not one to this question; ``reasons`` says all that is wrong with it."""
+    """The answer does not count; ``reasons`` has everything that is wrong with it."""
 
     reasons: tuple[str, ...]
 
@@ -46,10 +46,10 @@ Reading = Decided | FreeText | Unfit
 
 
 def read(interaction: Interaction, response: JSON) -> Reading:
-    """Read an answer: ``response`` has all its members."""
+    """Read an answer; ``response`` has all its members."""
     match interaction.type:
         case "input":
-            return _filled_in(interaction, response)
+            return _check_form(interaction, response)
         case "selection":
             return _select_option(interaction, response)
         case _:
@@ -57,7 +57,7 @@ def read(interaction: Interaction, response: JSON) -> Reading:
 
 
 def label_of_default(interaction: Interaction, response: JSON) -> str:
-    """The label of a document's ``default_response``, which counts after a timeout."""
+    """Return the label of a document's ``default_response``, which counts after a timeout."""
     found = read(interaction, response)
     if isinstance(found, Decided):
         return found.label
@@ -65,10 +65,10 @@ def label_of_default(interaction: Interaction, response: JSON) -> str:
 
 
 def label_of_option(options: Sequence[JSON], text: str) -> str | None:
-    """The label of the option that a text names, or of the word that means the same; None if it names none.
+    """Return the label of the option that a text names, directly or by a synonym; None if it names none.
 
-    An option that is a word for approval or rejection has that meaning; of two others the first confirms and the
-    second rejects; what neither confirms nor rejects is unrelated.
+    An option that is a word for approval or rejection has that meaning. Of two other options the first confirms and the
+    second rejects. All further options are unrelated.
     """
     said = _normal(text)
     meanings = [_meaning(option, place, len(options)) for place, option in enumerate(options)]
@@ -83,7 +83,7 @@ def label_of_option(options: Sequence[JSON], text: str) -> str | None:
 # -- the types of questions --------------------------------------------------------------------------------------------
 
 
-def _filled_in(interaction: Interaction, response: JSON) -> Reading:
+def _check_form(interaction: Interaction, response: JSON) -> Reading:
     schema = schema_of(interaction)
     wrong = violations(schema, response) if isinstance(schema, dict) else []
     required = interaction.request_data.get("required_fields")
@@ -139,7 +139,7 @@ def _read_stated(response: JSON) -> Decided | Unfit | None:
         return Decided(CONFIRMED if response else REJECTED)
     if not isinstance(response, Mapping):
         return None
-    approved = coerced(response.get("approved"), "boolean")
+    approved = coerce(response.get("approved"), "boolean")
     action = response.get("action")
     acted = {"confirms": CONFIRMED, "rejects": REJECTED}.get(_word(_normal(action)) if isinstance(action, str) else "")
     if approved is None:
@@ -165,7 +165,7 @@ def _is_option(options: Sequence[JSON], value: JSON) -> bool:
 
 
 def _names(option: JSON) -> set[str]:
-    """The texts by which an option is named: its value and its label."""
+    """Return the normalized texts that name an option: its value and its label."""
     found: list[JSON] = [*choice(option)]
     if isinstance(option, Mapping) and "value" not in option:
         found = [option.get(name) for name in ("id", "label", "name", "title")]
@@ -191,7 +191,7 @@ def _word(text: str) -> str:
 
 
 def _normal(text: str) -> str:
-    """A text as texts are compared: without case, outer marks and how much space is in it."""
+    """Normalize a text for comparison: case, repeated blanks and a final mark make no difference."""
     return " ".join(text.casefold().split()).rstrip(".!").rstrip()
 
 

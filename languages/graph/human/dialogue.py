@@ -1,31 +1,32 @@
-"""Asking a person: the message, the answers until one counts, the warning, and what happens when the time is up."""
+"""The dialogue of HUMAN_IN_THE_LOOP: the message, the answers until one counts, the warning, and the timeout."""
 
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from callboard.bus.effects import Failure
 from callboard.bus.paths import interaction_id
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.human.classification import classified
+from callboard.languages.graph.human.classification import classify
 from callboard.languages.graph.human.decisions import Decided, FreeText, Unfit, label_of_default, read
 from callboard.languages.graph.human.forms import schema_of
-from callboard.languages.graph.human.interaction import Interaction
+from callboard.languages.graph.human.interaction import Interaction, interaction_of
 from callboard.languages.graph.human.labels import TIMEOUT, label_of
 from callboard.languages.graph.human.relevance import FILTERED, RELEVANT, relevance
 from callboard.languages.graph.rules import EXACT_ANSWERS, INTERACTION_IDS
 from callboard.languages.graph.times import after, iso, ms
-from callboard.languages.graph.work import NodeFailed, Outputs, Work
+from callboard.languages.graph.work import AskHuman, NodeFailed, Outcome, Outputs, Work
 from callboard.languages.language import Answered, Ask, Failed, Instant, Ok, Question
 from callboard.lib.json_types import JSON
 
 WARNING_S = 15 * 60.0
-"""So long before the time is up there is a warning, once."""
+"""How long before the timeout the node warns the person, once."""
 
 DECIDED = Failure("graph.decided", "the question is closed", type="cancellation")
-"""Why what still continues beside a closed question is stopped."""
+"""The cause with which the activities of a closed question are cancelled."""
 
 UNSENT = "graph.message_unsent"
-"""The code of the warning that a message could not be sent."""
+"""The code of the warning that a message was not sent."""
 
 UNLINKED = "graph.message_without_link"
 """The code of the warning that a message offers no way to answer."""
@@ -37,7 +38,7 @@ _TEXTS = {
     "timeout": "No response came in time; the request is closed.",
     "warning": "This request is still open and will time out in 15 minutes.",
 }
-"""What is said where the node has no text of its own."""
+"""The texts of messages for which the node has no text."""
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "confirmed": ("confirmed", "approved"),
@@ -45,22 +46,22 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "unrelated": ("unrelated", "completed"),
     "timeout": ("timeout",),
 }
-"""Under which names a node may have a text for what came of its question."""
+"""The names under which a node may have the text that confirms an answer, by label."""
 
 Purpose = Literal["request", "warning", "confirmation"]
 
 
 async def ask(work: Work, interaction: Interaction) -> Outputs:
-    """Ask, and wait for the first answer that counts; return the outputs that it, or its absence, leads to.
+    """Ask, and wait for the first answer that counts or the timeout; return the outputs of either.
 
-    :raises NodeFailed: if no one answered and the node is to fail then
+    :raises NodeFailed: if no answer counted in time and the ``timeout_action`` is ``fail``
     """
     stage, node = work.stage, work.node
     asked_at = stage.now()
     due = after(asked_at, interaction.timeout_s)
     key = node.key("ask")
     async with node.question("ask", _question(interaction, due)) as question:
-        beside = [stage.spawn(one) for one in _beside(work, interaction, asked_at, key)]
+        beside = [stage.spawn(one) for one in _open_activities(work, interaction, asked_at, key)]
         raced = await stage.within(due, _answer(work, interaction, question, asked_at), node=node, slot="expiry")
         answered, label = raced.value if isinstance(raced, Ok) else (None, TIMEOUT)
         if answered is None:
@@ -75,7 +76,7 @@ async def ask(work: Work, interaction: Interaction) -> Outputs:
     id = interaction_id(stage.info.execution_id, key) if work.rules >= INTERACTION_IDS else key
     if answered is None:
         return _handle_expiry(work, interaction, id, asked_at)
-    return _outputs(work, interaction, label, answered.user_response, _whole(answered), id, asked_at)
+    return _outputs(work, interaction, label, answered.user_response, _all_members(answered), id, asked_at)
 
 
 def _question(interaction: Interaction, due: Instant) -> Ask:
@@ -92,15 +93,15 @@ def _question(interaction: Interaction, due: Instant) -> Ask:
 
 
 async def _answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> tuple[Answered, str]:
-    """Wait for an answer that counts, and return it with its label; of the others it is said why they do not."""
+    """Wait for an answer that counts, and return it with its label. Record of every other why it does not count."""
     if work.rules < EXACT_ANSWERS:
         answered = await _relevant_answer(work, interaction, question, asked_at)
-        return answered, label_of(interaction, _whole(answered))
+        return answered, label_of(interaction, _all_members(answered))
     while True:
         answered = await question.answer()
-        found = read(interaction, _whole(answered))
+        found = read(interaction, _all_members(answered))
         if isinstance(found, FreeText):
-            found = await classified(work, interaction, answered, asked_at)
+            found = await classify(work, interaction, answered, asked_at)
         if isinstance(found, Decided):
             return answered, found.label
         reasons = found.reasons if isinstance(found, Unfit) else ()
@@ -108,7 +109,7 @@ async def _answer(work: Work, interaction: Interaction, question: Question, aske
 
 
 async def _relevant_answer(work: Work, interaction: Interaction, question: Question, asked_at: Instant) -> Answered:
-    """Wait for an answer that belongs to the question, in runs that were admitted before `EXACT_ANSWERS`."""
+    """Wait for a relevant answer, in runs that were admitted before `EXACT_ANSWERS`."""
     while True:
         answered = await question.answer()
         score = await relevance(work, interaction, answered, asked_at)
@@ -122,8 +123,8 @@ async def _relevant_answer(work: Work, interaction: Interaction, question: Quest
             question.not_understood(f"answer {answered.k} is uncertain and left for review ({score:.2f})")
 
 
-def _whole(answered: Answered) -> JSON:
-    """The answer's members: of the response, and of what its channel says beside."""
+def _all_members(answered: Answered) -> JSON:
+    """Return the members of the response together with those that its channel adds."""
     response, data = answered.user_response, answered.response_data
     if isinstance(data, dict) and (response is None or isinstance(response, dict)):
         return {**data, **(response or {})}
@@ -133,8 +134,10 @@ def _whole(answered: Answered) -> JSON:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _beside(work: Work, interaction: Interaction, asked_at: Instant, key: str) -> Iterator[Coroutine[Any, Any, None]]:
-    """What continues while the question is open."""
+def _open_activities(
+    work: Work, interaction: Interaction, asked_at: Instant, key: str
+) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield the activities that run while the question is open: the message and the warning."""
     due = after(asked_at, interaction.timeout_s)
     yield _send(work, interaction, "request", "request", interaction.message, due, key)
     if interaction.timeout_s > WARNING_S:
@@ -150,7 +153,7 @@ async def _warn(work: Work, interaction: Interaction, asked_at: Instant, due: In
 async def _send(
     work: Work, interaction: Interaction, slot: str, purpose: Purpose, text: str, due: Instant, key: str
 ) -> None:
-    """Send a message through the question's channel; an app shows the question itself, and needs none."""
+    """Send a message through the question's channel; the channel ``app`` needs none, since apps show the question."""
     if interaction.channel == "app":
         return
     request: dict[str, JSON] = {
@@ -199,7 +202,7 @@ def _outputs(
 
 
 def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Instant) -> Outputs:
-    """Do what the node wants done when no one has answered."""
+    """Carry out the node's ``timeout_action``."""
     match interaction.timeout_action:
         case "continue":
             more: dict[str, JSON] = {"timeout": True, "timeout_action": "continue"}
@@ -218,3 +221,8 @@ def _handle_expiry(work: Work, interaction: Interaction, id: str, asked_at: Inst
 
 def _details(interaction: Interaction, response: JSON, asked_at: Instant) -> dict[str, JSON]:
     return {"user_prompt": interaction.message, "user_response": response, "waiting_since": ms(asked_at)}
+
+
+async def human(work: Work) -> Outcome:
+    """HUMAN_IN_THE_LOOP: check the configuration like any work, then ask while the execution waits."""
+    return AskHuman(partial(ask, work, await work.compute(interaction_of)))

@@ -15,11 +15,11 @@ _TYPES = {
     "boolean": "boolean",
     "checkbox": "boolean",
 }
-"""JSON types by the words that fields have for theirs; of every other it is a text."""
+"""JSON types by the types that fields declare; any other type is a string."""
 
 
 def schema_of(interaction: Interaction) -> JSON:
-    """Return the schema of a response: an object of the fields that are asked for, or one of the options."""
+    """Return the JSON Schema of a response: an object with the requested fields, or one of the options."""
     fields = interaction.request_data.get("input_fields")
     named = [one for one in fields if isinstance(one, dict) and isinstance(one.get("name"), str)] if fields else []
     if not named:
@@ -34,8 +34,8 @@ def schema_of(interaction: Interaction) -> JSON:
 
 
 def _field(field: Mapping[str, Any]) -> JSON:
-    told = {"title": field.get("label"), "description": field.get("description") or field.get("placeholder")}
-    schema: dict[str, JSON] = {name: text for name, text in told.items() if isinstance(text, str) and text}
+    texts = {"title": field.get("label"), "description": field.get("description") or field.get("placeholder")}
+    schema: dict[str, JSON] = {name: text for name, text in texts.items() if isinstance(text, str) and text}
     if isinstance(options := field.get("options"), list) and options:
         return {**answer_schema(options), **schema}
     return {"type": _TYPES.get(str(field.get("type", "")).lower(), "string"), **schema}

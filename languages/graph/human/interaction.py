@@ -1,4 +1,4 @@
-"""What a HUMAN_IN_THE_LOOP node asks for, read from its configurations, with everything that is wrong with them."""
+"""The question of a HUMAN_IN_THE_LOOP node, read from its configurations; all their errors are reported together."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ TIMEOUT_ACTIONS = ("fail", "continue", "default_response")
 
 TIMEOUT_S = 3600.0
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 60, 86_400
-"""What ``timeout_seconds`` may be; other subtypes' own words for it may say longer."""
+"""The bounds of ``timeout_seconds``; the configurations that other subtypes use instead may exceed them."""
 
 OWN_CHANNELS = {
     "SLACK_INTERACTION": "slack",
@@ -29,10 +29,10 @@ OWN_CHANNELS = {
     "FORM_SUBMISSION": "app",
     "MANUAL_REVIEW": "app",
 }
-"""The channel of a subtype that does not name one."""
+"""The channel of a subtype, if the node does not name one."""
 
 TOKENS = ("bot_token", "telegram_bot_token", "discord_bot_token")
-"""Configurations that are the credential of a channel."""
+"""The configurations that hold the credential of a channel."""
 
 _ALIASES = {"in_app": "app"}
 _MESSAGES = (
@@ -46,7 +46,7 @@ _MESSAGES = (
 
 
 class Interaction(Struct, frozen=True):
-    """A question as it is put: to whom, by what channel, until when, and what happens then."""
+    """A question: its user, channel, message, timeout, and what happens after the timeout."""
 
     type: str
     channel: str
@@ -67,7 +67,7 @@ class Interaction(Struct, frozen=True):
 def interaction_of(work: Work) -> Interaction:
     """Read a node's question.
 
-    :raises NodeFailed: ``graph.invalid_configuration`` with all that is wrong, ``graph.missing_user_id``
+    :raises NodeFailed: ``graph.invalid_configuration`` with all errors, ``graph.missing_user_id``
     """
     errors: list[str] = []
     type = _one_of(work, errors, "interaction_type", _own_type(work), INTERACTION_TYPES)
@@ -88,18 +88,18 @@ def interaction_of(work: Work) -> Interaction:
     if not work.context.user_id:
         message = "missing_user_id: neither trigger nor workflow say on whose behalf the execution is"
         raise NodeFailed("graph.missing_user_id", message, details={"error_code": "missing_user_id"}, final=True)
-    told = _message(work)
+    text = _message(work)
     options = listed["selection_options"] if type == "selection" else listed["approval_options"]
     return Interaction(
         type=type,
         channel=channel,
-        message=told,
+        message=text,
         user_id=work.context.user_id,
         timeout_s=timeout_s,
         timeout_action=action,
         options=options if type in ("approval", "selection", "review") else [],
         default_response=dict(default) if isinstance(default, dict) else {},
-        request_data=_request_data(work, type, told, listed, timeout_s),
+        request_data=_request_data(work, type, text, listed, timeout_s),
         channel_config=_channel_config(work),
         responses=_responses(work),
         analysis_model=_text_or_none(work.spec.configurations.get("ai_analysis_model")),
@@ -160,17 +160,17 @@ def _list(work: Work, errors: list[str], name: str) -> list[JSON]:
 
 
 def _message(work: Work) -> str:
-    """Return what the person is told; ``{{content}}`` in it is what that is about."""
+    """Return the text of the question. ``{{content}}`` in it represents the content that the question is about."""
     given = next((name for name in _MESSAGES if work.spec.configurations.get(name)), None)
     written = work.setting(given) if given else work.setting(*_MESSAGES)
     variables = work.setting("template_variables")
-    names: dict[str, Any] = work.rendered(variables) if isinstance(variables, dict) else {}
-    told = text_of(work.rendered_with(written, {**_content(work), **names}))
-    return told or work.text("title", "review_title", "email_subject") or "Please respond."
+    names: dict[str, Any] = work.render(variables) if isinstance(variables, dict) else {}
+    text = text_of(work.render_with(written, {**_content(work), **names}))
+    return text or work.text("title", "review_title", "email_subject") or "Please respond."
 
 
 def _content(work: Work) -> dict[str, JSON]:
-    """Return the names by which a text finds what it is about: ``content``, and the members of that."""
+    """Return the names by which a text refers to its content: ``content``, and the members of that."""
     data = work.data
     if work.rules < CONTENT_MEMBERS or not isinstance(data, dict) or "content" not in data:
         return {"content": data}
@@ -204,14 +204,14 @@ def _request_data(
 
 
 def _channel_config(work: Work) -> dict[str, JSON]:
-    """Return where a message goes: what the document's ``channel_config`` says, and the subtype's own words for it."""
+    """Return the destination of a message: the subtype's own configurations, overridden by ``channel_config``."""
     names = work.spec.spec.configurations if work.spec.spec is not None else {}
     own = {name: value for name, value in work.spec.configurations.items() if name in names}
     if work.rules >= OWN_TOKENS:
-        # Whatever table the subtype has, and whether it has one.
+        # A token counts also if the subtype's table does not declare it.
         own |= {name: work.spec.configurations[name] for name in TOKENS if name in work.spec.configurations}
     given = work.setting("channel_config")
-    found = work.rendered({**own, **(given if isinstance(given, dict) else {})})
+    found = work.render({**own, **(given if isinstance(given, dict) else {})})
     for name in _MESSAGES:
         found.pop(name, None)
     if work.rules >= OWN_TOKENS:
@@ -221,12 +221,12 @@ def _channel_config(work: Work) -> dict[str, JSON]:
 
 
 def _responses(work: Work) -> dict[str, str]:
-    """Return the texts with which an answer is confirmed, by what it came to."""
+    """Return the texts that confirm an answer, by its label."""
     found: dict[str, str] = {}
     for name in ("confirmation_messages", "response_messages"):
         given = work.setting(name)
         if isinstance(given, dict):
-            found |= {str(key): text_of(work.rendered_with(text, _content(work))) for key, text in given.items()}
+            found |= {str(key): text_of(work.render_with(text, _content(work))) for key, text in given.items()}
     return found
 
 

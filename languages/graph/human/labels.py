@@ -1,14 +1,14 @@
-"""Labels of answers, and how words were read in runs that were admitted before `EXACT_ANSWERS`. Pure."""
+"""Labels of answers, and the reading of words in runs that were admitted before `EXACT_ANSWERS`. Pure."""
 
 import re
 from collections.abc import Mapping
 
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.human.interaction import Interaction
 from callboard.lib.json_types import JSON
 
 CONFIRMED, REJECTED, UNRELATED, TIMEOUT = "confirmed", "rejected", "unrelated", "timeout"
-"""Labels, which are ports too."""
+"""The labels, which are also the names of the node's ports."""
 
 _NEGATIVE = re.compile(r"\b(not approved|reject|rejected|no|n|decline)\b", re.IGNORECASE)
 _POSITIVE = re.compile(r"\b(approve|approved|yes|y|ok|sounds good|looks good)\b", re.IGNORECASE)
@@ -28,35 +28,35 @@ TEXTS = (
     "content",
     "body",
 )
-"""Members of an answer that hold its words, the first that does."""
+"""The members of an answer that may hold its words; the first that does counts."""
 
 
 def label_of(interaction: Interaction, response: JSON) -> str:
-    """Return what an answer says.
+    """Return the label of an answer.
 
-    To what is not an approval any answer without such a meaning is a confirmation.
+    An answer that neither confirms nor rejects is unrelated to an approval, and confirms every other question.
     """
-    said = explicit(response) or worded(words_of(response), interaction.options)
+    said = read_explicit(response) or read_words(words_of(response), interaction.options)
     if said is None:
         return UNRELATED if interaction.type == "approval" else CONFIRMED
     return said
 
 
-def explicit(response: JSON) -> str | None:
-    """Return what an answer says without words: ``approved``, or ``action``."""
+def read_explicit(response: JSON) -> str | None:
+    """Return the label that ``approved`` or ``action`` of an answer states; None if neither does."""
     if isinstance(response, bool):
         return CONFIRMED if response else REJECTED
     if not isinstance(response, Mapping):
         return None
-    approved = coerced(response.get("approved"), "boolean")
+    approved = coerce(response.get("approved"), "boolean")
     if approved is not None and approved is not UNFIT:
         return CONFIRMED if approved else REJECTED
     action = response.get("action")
     return _ACTIONS.get(action.strip().lower()) if isinstance(action, str) else None
 
 
-def worded(text: str, options: list[JSON]) -> str | None:
-    """Return what words say, negatives first; one of two options that were offered says the first or the second."""
+def read_words(text: str, options: list[JSON]) -> str | None:
+    """Return the label that words state, negatives first. Of two options the first confirms and the other rejects."""
     offered = [str(option).strip().casefold() for option in options if isinstance(option, str)]
     if len(offered) == 2 and text.strip().casefold() in offered:
         return CONFIRMED if text.strip().casefold() == offered[0] else REJECTED

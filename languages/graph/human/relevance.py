@@ -1,7 +1,8 @@
-"""Whether an answer belongs to the question: a score from 0 to 1, by a model that weighs eight factors, or a rule.
+"""The relevance of an answer to its question: a score from 0 to 1, by a model that weighs eight factors, or by a rule.
 
-Runs that were admitted before `EXACT_ANSWERS` go by the score alone: an answer of the channel ``api`` is past this
-filter, and so is one without a channel that leaves no doubt. Later ones need a model's decision too (`classifying`).
+Runs that were admitted before `EXACT_ANSWERS` decide by the score alone. They accept every answer of the channel
+``api``, and every unambiguous answer without a channel. Later runs need a model's decision as well
+(`callboard.languages.graph.human.classification`).
 """
 
 import re
@@ -11,7 +12,7 @@ from callboard.bus.effects import Failure, ModelReply, ModelRequest, user
 from callboard.languages.agent import find_json
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.human.interaction import Interaction
-from callboard.languages.graph.human.labels import explicit, worded, words_of
+from callboard.languages.graph.human.labels import read_explicit, read_words, words_of
 from callboard.languages.graph.times import seconds_between
 from callboard.languages.graph.work import Work, number
 from callboard.languages.language import Answered, Failed, Instant
@@ -19,20 +20,20 @@ from callboard.languages.patience import patient_turn
 from callboard.lib.json_types import JSON
 
 RELEVANT = 0.7
-"""From here on an answer is taken."""
+"""The least score of an answer that counts."""
 
 FILTERED = 0.3
-"""Up to here it is ignored; what lies between is left for people to look at."""
+"""The greatest score of an answer that is ignored; scores in between are left for people to review."""
 
 UNCERTAIN = 0.5
-"""What counts where no one could say."""
+"""The score if neither a model nor a rule gives one."""
 
 API = "api"
 
 FACTORS = ("content", "expected_pattern", "channel", "user", "timing", "quality", "thread", "keywords")
 
-NOBODY = frozenset({"model.unknown", "model.auth", "model.unscripted"})
-"""Failures of a turn that say that there is no model to ask."""
+NO_MODEL = frozenset({"model.unknown", "model.auth", "model.unscripted"})
+"""Codes of failures of a turn that mean that no model can be asked."""
 
 _WORDS = {"relevant": 1.0, "filtered": 0.0, "irrelevant": 0.0, "unrelated": 0.0, "spam": 0.0, "uncertain": UNCERTAIN}
 _AGES = ((60, 1.0), (300, 0.8), (1800, 0.6), (3600, 0.4), (21_600, 0.2))
@@ -57,17 +58,17 @@ _SCHEMA = {
 
 
 async def relevance(work: Work, interaction: Interaction, answered: Answered, asked_at: Instant) -> float:
-    """Return how much an answer belongs to a question."""
-    if answered.channel == API or (answered.channel is None and _clear(interaction, answered.user_response)):
+    """Return the relevance of an answer to a question, from 0 to 1."""
+    if answered.channel == API or (answered.channel is None and _is_clear(interaction, answered.user_response)):
         return 1.0
     request = ModelRequest(
         purpose="classify",
         model=model_of(work, interaction),
         system="\n\n".join(text for text in (_SYSTEM, interaction.analysis_prompt) if text),
-        messages=[user(asked_of(interaction, answered, seconds_between(asked_at, work.stage.now())))],
+        messages=[user(classifier_prompt(interaction, answered, seconds_between(asked_at, work.stage.now())))],
         schema=_SCHEMA,
     )
-    _slot, outcome = await patient_turn(work.metered, f"classify.{answered.k}", request)
+    _slot, outcome = await patient_turn(work.metered_node, f"classify.{answered.k}", request)
     if isinstance(outcome, Failed):
         return _score_without_model(work, interaction, answered, asked_at, outcome.error)
     score = read_score(outcome.value)
@@ -76,23 +77,23 @@ async def relevance(work: Work, interaction: Interaction, answered: Answered, as
     return score
 
 
-def _clear(interaction: Interaction, response: JSON) -> bool:
-    """Whether an answer leaves no doubt that it is one: it has members, or words that decide."""
+def _is_clear(interaction: Interaction, response: JSON) -> bool:
+    """Whether an answer is unambiguous: it has members, or words that decide."""
     if interaction.type != "approval" or not isinstance(response, str):
         return True
-    return (explicit(response) or worded(words_of(response), interaction.options)) is not None
+    return (read_explicit(response) or read_words(words_of(response), interaction.options)) is not None
 
 
 def model_of(work: Work, interaction: Interaction) -> str | None:
-    """The model that classifies answers: the document's, else the run's."""
+    """Return the model that classifies answers: that of the document, else None for the run's, else a small one."""
     named = interaction.analysis_model
     if named is None:
         return None if work.stage.info.environment.default_model else "openai:gpt-5-mini"
     return named if ":" in named else f"openai:{named}"
 
 
-def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
-    """The prompt of a classifier about an answer."""
+def classifier_prompt(interaction: Interaction, answered: Answered, age_s: float) -> str:
+    """Return the prompt with which a classifier judges an answer."""
     return "\n".join(
         [
             f"Question ({interaction.type}, by {interaction.channel}): {interaction.message}",
@@ -107,10 +108,10 @@ def asked_of(interaction: Interaction, answered: Answered, age_s: float) -> str:
 def _score_without_model(
     work: Work, interaction: Interaction, answered: Answered, asked_at: Instant, error: Failure
 ) -> float:
-    """Return what counts where no model has said anything."""
+    """Return the score of an answer that no model has judged."""
     if answered.channel is None:
         return 1.0
-    if error.code not in NOBODY:
+    if error.code not in NO_MODEL:
         return UNCERTAIN
     return rule_of_thumb(interaction, answered, seconds_between(asked_at, work.stage.now()))
 
@@ -147,7 +148,7 @@ def _bound_score(score: float) -> float:
 
 
 def rule_of_thumb(interaction: Interaction, answered: Answered, age_s: float) -> float:
-    """Judge an answer by its channel, its sender, its age and its words."""
+    """Score an answer by its channel, its sender, its age and its words."""
     timing = next((score for age, score in _AGES if age_s < age), 0.1)
     return (
         0.3 * (answered.channel == interaction.channel)
@@ -161,7 +162,7 @@ def _content(interaction: Interaction, text: str) -> float:
     said = _words(text)
     known = _words(interaction.message)
     expected = [str(option).lower() for option in interaction.options if isinstance(option, str)]
-    decided = worded(text, interaction.options) is not None
+    decided = read_words(text, interaction.options) is not None
     matches = any(option in text.lower() for option in expected) or (decided and interaction.type == "approval")
     overlap = len(said & known) / len(said) if said else 0.0
     return 0.4 * decided + 0.4 * matches + 0.2 * overlap

@@ -1,1 +1,1 @@
-"""Runners: what each subtype does with what arrives at it. One for each, chosen by type and subtype."""
+"""Runners: a function for each subtype of node, which makes its outputs of its inputs."""

@@ -1,4 +1,4 @@
-"""The runner of AI_AGENT, in its four phases: memory is read, tools are opened, a model works, memory is written."""
+"""The runner of AI_AGENT: it reads the memory, opens the tools, lets a model work, and writes the memory."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -10,7 +10,7 @@ from callboard.languages.agent import Called, Conversation, Policy, converse
 from callboard.languages.graph.expressions import text_of
 from callboard.languages.graph.memory import Remembered, model_of, recall, remember
 from callboard.languages.graph.rules import LAST_CALLS, LASTING_SETTINGS, TURN_PARAMETERS
-from callboard.languages.graph.tools import Served, served
+from callboard.languages.graph.tools import Served, resolve_tools
 from callboard.languages.graph.turn_parameters import settings_of, turn_parameters
 from callboard.languages.graph.work import Meter, NodeFailed, Outputs, Work, failed_effect, number, result
 from callboard.languages.language import Failed
@@ -19,14 +19,14 @@ from callboard.lib.json_errors import JSON_ERRORS
 from callboard.lib.json_types import JSON
 
 TURNS_MAX = 5
-"""How many turns an agent has that does not say, with tools."""
+"""How many turns an agent has by default."""
 
 OF_INPUT = ("user_prompt", "message", "user_message", "user_input", "input", "query", "text", "content")
 OF_TRIGGER = ("message", "user_message", "user_input", "text", "content")
-"""Where the user's message may be, in the input and in the trigger's data."""
+"""The members of the input, and of the trigger's data, that may hold the user's message."""
 
 UNOPENED = "graph.tools"
-"""The code of the warning that a node's tools could not be had."""
+"""The code of the warning that a node's tools are not available."""
 
 MAX_ITERATIONS = "max_iterations"
 
@@ -35,20 +35,20 @@ OUT_OF_TURNS, CUT_SHORT = "graph.max_iterations", "graph.cut_short"
 
 
 async def agent(work: Work) -> Outputs:
-    """AI_AGENT: a model answers the user's message, with what is attached to the node."""
-    said = await work.computed(user_message)
+    """AI_AGENT: a model answers the user's message with the tools and memories that are attached to the node."""
+    said = await work.compute(user_message)
     meter = Meter()
-    work = replace(work, spend=meter.also(work.spend))
+    work = replace(work, spend=meter.wrap(work.spend))
     attached = [work.context.graph.attached[name] for name in work.spec.attached if name in work.context.graph.attached]
     memories = [one for one in attached if one.type == "MEMORY"]
-    tools = [served(one, work.context) for one in attached if one.type == "TOOL"]
+    tools = [resolve_tools(one, work.context) for one in attached if one.type == "TOOL"]
     remembered = await recall(work, memories, said)
     async with AsyncExitStack() as stack:
         offered = await _open_tools(work, stack, tools)
-        request = await work.computed(_request, said, remembered, offered)
+        request = await work.compute(_request, said, remembered, offered)
         since = work.rules
         policy = Policy(_turns_max(work), lasting=since >= LASTING_SETTINGS, last_calls=since >= LAST_CALLS)
-        talk = await converse(work.stage, work.metered, request, policy)
+        talk = await converse(work.stage, work.metered_node, request, policy)
     if work.rules >= LAST_CALLS:
         _warn_of_early_end(work, talk)
     made, details = _outputs(work, talk, meter.usage)
@@ -58,13 +58,13 @@ async def agent(work: Work) -> Outputs:
     return Outputs(result(made).ports, details)
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- the request -------------------------------------------------------------------------------------------------------
 
 
 def user_message(work: Work) -> str:
-    """Find the user's message: in the input, else in the node's own configuration, else in what the trigger brought.
+    """Find the user's message: in the input, else in the node's configuration, else in the trigger's data.
 
-    :raises NodeFailed: if none exists
+    :raises NodeFailed: if none of these has a message
     """
     data, trigger = work.data, work.context.trigger_data
     found = data if isinstance(data, str) else _first(data, OF_INPUT)
@@ -121,7 +121,7 @@ def _turns_max(work: Work) -> int:
 
 
 async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) -> list[ToolSpec]:
-    """Open what serves the tools; return those that are offered, each name once, of the node that is listed first."""
+    """Open the sources of the tools; return the tools, each name once. The node listed first takes precedence."""
     offered: dict[str, ToolSpec] = {}
     for one in tools:
         toolbox = work.node.toolbox(one.sources)
@@ -131,16 +131,16 @@ async def _open_tools(work: Work, stack: AsyncExitStack, tools: list[Served]) ->
             work.node.warn(UNOPENED, f"the tools of {one.node.id} cannot be had: {opened.error.message}", [one.node.id])
             continue
         stack.push_async_exit(toolbox)
-        for tool in one.offered(opened.value):
+        for tool in one.select_offered(opened.value):
             offered.setdefault(tool.name, tool)
     return list(offered.values())
 
 
-# -- what comes of it --------------------------------------------------------------------------------------------------
+# -- the outputs -------------------------------------------------------------------------------------------------------
 
 
 def _warn_of_early_end(work: Work, talk: Conversation) -> None:
-    """Warn of an agent that ended before its model was done: the node continues with what there is."""
+    """Warn of an agent that ended before its model was done; the node continues with the reply so far."""
     if talk.error is None or talk.reply is None:
         return
     left = "the text of its last turn" if talk.reply.text.strip() else "an empty `content`"
@@ -156,7 +156,7 @@ def _warn_of_early_end(work: Work, talk: Conversation) -> None:
 
 
 def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Return the node's payload, and what its record says of the conversation.
+    """Return the node's payload, and the details of the conversation for its record.
 
     :raises NodeFailed: if the model's provider failed
     """
@@ -189,7 +189,7 @@ def _outputs(work: Work, talk: Conversation, usage: Usage) -> tuple[dict[str, JS
 
 
 def _parse_text(text: str) -> JSON:
-    """Return the value that a text is the JSON of; else the text."""
+    """Return the value of a text that is JSON; return any other text unchanged."""
     try:
         return decode_json(text)
     except JSON_ERRORS:

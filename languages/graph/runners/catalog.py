@@ -1,19 +1,17 @@
-"""Which runner a node has, by its type and subtype."""
+"""The runner of each type and subtype of node."""
 
+from callboard.languages.graph.human.dialogue import human
 from callboard.languages.graph.runners.agent import agent
-from callboard.languages.graph.runners.author_code import code
-from callboard.languages.graph.runners.branches import condition, split
+from callboard.languages.graph.runners.attachables import memory, tool
+from callboard.languages.graph.runners.branches import condition, merge, split
+from callboard.languages.graph.runners.code import code
 from callboard.languages.graph.runners.external import external
 from callboard.languages.graph.runners.http_requests import http_request
-from callboard.languages.graph.runners.human import human
 from callboard.languages.graph.runners.item_filter import filter_items
 from callboard.languages.graph.runners.loops import for_each, loop, while_loop
-from callboard.languages.graph.runners.memory_nodes import memory
-from callboard.languages.graph.runners.merge import merge
 from callboard.languages.graph.runners.passthrough import passthrough, trigger
 from callboard.languages.graph.runners.pauses import delay, timeout, wait
 from callboard.languages.graph.runners.sort_order import sort
-from callboard.languages.graph.runners.tool import tool
 from callboard.languages.graph.runners.transformation import transform
 from callboard.languages.graph.topology import GraphNode
 from callboard.languages.graph.work import Runner
@@ -49,10 +47,10 @@ FAMILIES: dict[str, Runner] = {
 
 
 def runner_of(node: GraphNode) -> Runner:
-    """Return a node's runner; one that no one knows passes on what it gets."""
+    """Return a node's runner; a node of an unknown type or subtype passes its input on."""
     return RUNNERS.get((node.type, node.subtype)) or FAMILIES.get(node.type) or passthrough
 
 
 def is_passed_through(node: GraphNode) -> bool:
-    """Whether a node does nothing of its own."""
+    """Whether a node only passes its input on."""
     return runner_of(node) is passthrough

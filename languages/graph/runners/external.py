@@ -1,4 +1,4 @@
-"""The runner of EXTERNAL_ACTION: one operation of a service, or a call of a URL where the service is not one of ours.
+"""The runner of EXTERNAL_ACTION: one operation of a service, or a request to a URL if Callboard has no such service.
 
 The request of an effect of kind ``service`` is::
 
@@ -6,14 +6,14 @@ The request of an effect of kind ``service`` is::
      "action": "send_message" | …, "configurations": {…}, "input": <the input>,
      "user_id": "…", "workflow_id": "…"}
 
-It is answered with the node's payload; a service that refuses says ``{"success": false, "error_message": …,
-"error_code": …, "error_details": {"reason", "solution", …}}``. Credentials are the worker's affair: a configuration
-that is ``{{$placeholder}}`` is left out.
+The answer is the node's payload. A service that refuses the operation answers ``{"success": false, "error_message": …,
+"error_code": …, "error_details": {"reason", "solution", …}}``. The worker has the credentials, so a configuration that
+is still ``{{$placeholder}}`` is left out.
 """
 
 from callboard.languages.graph.document import RESULT
 from callboard.languages.graph.expressions import text_of
-from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, requested
+from callboard.languages.graph.runners.http_requests import ANY_STATUS, TIMEOUT_S, send_request
 from callboard.languages.graph.runners.passthrough import passthrough
 from callboard.languages.graph.templates import is_placeholder
 from callboard.languages.graph.work import Outputs, Work, failed_effect, result
@@ -34,11 +34,11 @@ SERVICES = {
 
 
 async def external(work: Work) -> Outputs:
-    """EXTERNAL_ACTION: what a service answers."""
+    """EXTERNAL_ACTION: perform one operation of a service; the payload is its answer."""
     service = SERVICES.get(work.spec.subtype)
-    if service is None or (service == "email" and await work.computed(_url)):
+    if service is None or (service == "email" and await work.compute(_url)):
         return await _call_url(work)
-    request = await work.computed(_request, service)
+    request = await work.compute(_request, service)
     outcome = await work.node.call("service", "service", request)
     if isinstance(outcome, Failed):
         raise failed_effect(outcome.error)
@@ -46,15 +46,15 @@ async def external(work: Work) -> Outputs:
 
 
 def _request(work: Work, service: str) -> dict[str, JSON]:
-    """Return what the service is asked for."""
+    """Make the request to the service."""
     declared = work.spec.spec.configurations if work.spec.spec is not None else {}
     configured = {**{name: field.default for name, field in declared.items()}, **work.spec.configurations}
     configurations = {name: value for name, value in configured.items() if value is not None}
     return {
         "service": service,
-        "action": text_of(work.given("action_type")) or work.text("action_type", "action"),
+        "action": text_of(work.input_member("action_type")) or work.text("action_type", "action"),
         "configurations": {
-            name: work.rendered(value)
+            name: work.render(value)
             for name, value in configurations.items()
             if value == "" or not is_placeholder(value)
         },
@@ -65,17 +65,17 @@ def _request(work: Work, service: str) -> dict[str, JSON]:
 
 
 async def _call_url(work: Work) -> Outputs:
-    """Call a URL: of EMAIL with the message as its body, of others with the input; without one nothing is done."""
-    arguments = await work.computed(_arguments)
+    """Send the message (EMAIL) or the input to the node's URL; without a URL pass the input on."""
+    arguments = await work.compute(_arguments)
     if not arguments["url"]:
         return await passthrough(work)
-    payload, details = await requested(work, arguments)
+    payload, details = await send_request(work, arguments)
     return Outputs(result(payload).ports, details)
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
-    """Return what the ``http`` provider is asked for."""
-    headers = work.rendered(work.setting("headers"))
+    """Make the arguments of the ``http`` provider."""
+    headers = work.render(work.setting("headers"))
     arguments: dict[str, JSON] = {
         "method": work.text("method").upper() or "POST",
         "url": _url(work),
@@ -93,12 +93,12 @@ def _url(work: Work) -> str:
 
 
 def _message(work: Work) -> dict[str, JSON]:
-    """The mail: each part from the input, else from the configuration."""
-    parts = {name: work.given(name) for name in ("to", "subject", "text", "html")}
-    found = {name: work.rendered(work.setting(name)) if value is None else value for name, value in parts.items()}
+    """Return the parts of the mail, each from the input, else from the configuration."""
+    parts = {name: work.input_member(name) for name in ("to", "subject", "text", "html")}
+    found = {name: work.render(work.setting(name)) if value is None else value for name, value in parts.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _body(work: Work) -> JSON:
-    body = work.rendered(work.setting("body", "payload"))
+    body = work.render(work.setting("body", "payload"))
     return work.inputs.get(RESULT) if body is None else body

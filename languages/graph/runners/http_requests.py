@@ -1,4 +1,4 @@
-"""HTTP requests as a worker's ``http`` provider makes them: of HTTP_REQUEST, and of services that are called by URL."""
+"""HTTP requests through a worker's ``http`` provider: those of HTTP_REQUEST, and of services that are called by URL."""
 
 import base64
 from typing import Any
@@ -21,36 +21,36 @@ HTTP = "mwl:provider.call/callboard/http/v1"
 TIMEOUT_S = 30.0
 
 ANY_STATUS = ["1xx", "2xx", "3xx", "4xx", "5xx"]
-"""Whatever the status, it is an answer; what it means is said here."""
+"""The provider accepts every status as an answer; this runner interprets it."""
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 UNSENT = "graph.body_unsent"
-"""The code of the warning that the input has a body, and the method of the request takes none from it."""
+"""The code of the warning that the input has a body that the request's method does not send."""
 
 _OF_WEBHOOK = frozenset({"headers", "body", "query_params", "method"})
-"""Members of what a WEBHOOK trigger puts out: its body was not made for the request."""
+"""The members of the output of a WEBHOOK trigger, whose body is not meant for the node's request."""
 
 
 async def http_request(work: Work) -> Outputs:
-    """HTTP_REQUEST: one request; a status other than 2xx is ``success: false``, no answer at all a failure."""
-    arguments = await work.computed(_arguments)
+    """HTTP_REQUEST: send one request. A status other than 2xx is ``success: false``; no answer fails the node."""
+    arguments = await work.compute(_arguments)
     method = str(arguments["method"])
     if work.rules >= METHOD_BODIES and method not in _WITH_BODY and _meant_for_request(work):
         reason = f"the `body` of the input is not sent: {method} takes a body only from the configurations"
         work.node.warn(UNSENT, reason, ["body"])
-    payload, details = await requested(work, arguments)
+    payload, details = await send_request(work, arguments)
     return Outputs(result(payload).ports, details)
 
 
 def _meant_for_request(work: Work) -> bool:
-    """Say whether the input has a body that another node made, rather than a WEBHOOK trigger."""
+    """Whether the input has a body that comes from another node than a WEBHOOK trigger."""
     data = work.data
     return isinstance(data, dict) and data.get("body") is not None and not data.keys() >= _OF_WEBHOOK
 
 
 def _arguments(work: Work) -> dict[str, JSON]:
-    """Return what the provider is asked for, all templates filled in.
+    """Make the arguments of the provider, with all templates filled in.
 
     :raises NodeFailed: if no URL is given
     """
@@ -60,7 +60,7 @@ def _arguments(work: Work) -> dict[str, JSON]:
     method = work.text("method").upper() or "GET"
     arguments: dict[str, JSON] = {
         "method": method,
-        "url": text_of(work.rendered_with(work.setting("url", "endpoint"), work.given("url_variables"))).strip(),
+        "url": text_of(work.render_with(work.setting("url", "endpoint"), work.input_member("url_variables"))).strip(),
         "headers": _headers(work),
         "query": _query(work),
         "timeout": f"PT{max(0.001, work.number('timeout_seconds', 'timeout', otherwise=TIMEOUT_S)):.3f}S",
@@ -71,10 +71,10 @@ def _arguments(work: Work) -> dict[str, JSON]:
     return arguments
 
 
-async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
-    """Make a request; return the account of its answer, and what the node's record says of it.
+async def send_request(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    """Send a request; return the payload that describes its answer, and the details for the node's record.
 
-    :raises NodeFailed: if there is no answer
+    :raises NodeFailed: if the request gets no answer
     """
     request = {"provider": HTTP, "with": arguments, "input": None}
     outcome = await work.node.call("request", "provider", request)
@@ -82,7 +82,7 @@ async def requested(work: Work, arguments: dict[str, JSON]) -> tuple[dict[str, J
         raise failed_effect(outcome.error)
     match outcome.value:
         case {"result": {"type": "success", "value": dict(answer)}, "metadata": dict(metadata)}:
-            return await work.computed(_account, answer, metadata, arguments)
+            return await work.compute(_account, answer, metadata, arguments)
         case {"result": {"code": str(code), **envelope}}:
             raise failed_effect(Failure(code, text_of(envelope.get("message")), details=envelope.get("details")))
         case odd:
@@ -117,7 +117,7 @@ def _account(
 
 
 def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tuple[str, JSON]:
-    """Return a body as text, and as the JSON that it is, if it is."""
+    """Return a body as text, and as a JSON value, null if it is not JSON."""
     body = answer.get("body")
     kind = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
     if not isinstance(body, str) or (kind == "application/json" or kind.endswith("+json")):
@@ -135,7 +135,7 @@ def _body(answer: dict[str, Any], headers: dict[str, Any], budget: Budget) -> tu
 
 def _headers(work: Work) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for given in (work.rendered(work.setting("headers")), work.given("dynamic_headers")):
+    for given in (work.render(work.setting("headers")), work.input_member("dynamic_headers")):
         if isinstance(given, dict):
             headers |= {name.lower(): text_of(value) for name, value in given.items()}
     auth = work.setting("auth_config")
@@ -153,17 +153,17 @@ def _headers(work: Work) -> dict[str, str]:
 
 def _query(work: Work) -> dict[str, JSON]:
     query: dict[str, JSON] = {}
-    for given in (work.rendered(work.setting("query_params")), work.given("dynamic_query_params")):
+    for given in (work.render(work.setting("query_params")), work.input_member("dynamic_query_params")):
         if isinstance(given, dict):
             query |= given
     return query
 
 
 def _add_body(arguments: dict[str, JSON], work: Work, method: str) -> None:
-    """Add what is sent; where the method's requests have a body, the input's goes before the configuration's."""
-    body = work.given("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
+    """Add the body. If requests of the method have one, the input's takes precedence over the configuration's."""
+    body = work.input_member("body") if method in _WITH_BODY or work.rules < METHOD_BODIES else None
     if body is None:
-        body = work.rendered(work.spec.configurations.get("body"))
+        body = work.render(work.spec.configurations.get("body"))
     kind = work.setting("body_type")
     if body is None or kind == "none":
         if method in _WITH_BODY:

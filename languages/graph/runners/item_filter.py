@@ -1,4 +1,4 @@
-"""The runner of FILTER: which items pass an expression, or conditions."""
+"""The runner of FILTER: it keeps the items that pass an expression or conditions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from callboard.languages.graph.budget import Budget
-from callboard.languages.graph.code import Returned, run_code
 from callboard.languages.graph.expressions import (
     ExpressionInvalid,
     among,
@@ -21,18 +20,19 @@ from callboard.languages.graph.expressions import (
 )
 from callboard.languages.graph.output_shape import Ports
 from callboard.languages.graph.rules import INCLUSIVE_RANGES, NO_CRITERION
-from callboard.languages.graph.runners.sort_order import ordered
+from callboard.languages.graph.runners.code import Returned, run_code
+from callboard.languages.graph.runners.sort_order import sort_positions
 from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.lib.json_types import JSON
 
 Test = Callable[[JSON], bool]
-"""Whether an item passes; raises `ExpressionInvalid` if that cannot be said."""
+"""Whether an item passes; raises `ExpressionInvalid` if the item cannot be tested."""
 
 
 async def filter_items(work: Work) -> Outputs:
-    """FILTER: the items that pass on ``passed``, the others on ``filtered``, each with the whole account."""
+    """FILTER: pass items on at ``passed``, the others at ``filtered``; both ports have the whole payload."""
     items = work.items()
-    return await work.computed(_filter_items, items, await _verdicts(work, items))
+    return await work.compute(_filter_items, items, await _verdicts(work, items))
 
 
 def _filter_items(work: Work, items: list[JSON], verdicts: list[bool | str]) -> Outputs:
@@ -68,19 +68,19 @@ def _outputs(work: Work, passed: list[JSON], excluded: list[JSON], errors: list[
 
 
 def _has_criterion(work: Work) -> bool:
-    """Whether anything says which items pass; where nothing does, there is nothing to exclude either."""
+    """Whether the node has a criterion; without one, the mode ``exclude`` excludes nothing."""
     written = (work.setting(name) for name in ("predicate_expression", "expression", "custom_filter_function"))
     texts = any(isinstance(text, str) and text.strip() for text in written)
     return texts or bool(conditions_of(work, work.setting("conditions"))) or work.rules < NO_CRITERION
 
 
 async def _verdicts(work: Work, items: list[JSON]) -> list[bool | str]:
-    """Return whether each item passes, or why that cannot be said."""
+    """Return for each item whether it passes, or a text why it cannot be tested."""
     function = work.setting("custom_filter_function")
     if work.setting("filter_type") == "custom_function" and isinstance(function, str) and function.strip():
         returned = await run_code(work.node, "filter", function, items)
         return [_check_verdict(work, one) for one in returned]
-    return await work.computed(_test_items, items)
+    return await work.compute(_test_items, items)
 
 
 def _test_items(work: Work, items: list[JSON]) -> list[bool | str]:
@@ -105,7 +105,7 @@ def _invalid(work: Work, reason: str) -> str:
 
 
 def _test(work: Work) -> Test:
-    """Make the test: an expression goes before conditions; without either all items pass."""
+    """Make the test. An expression takes precedence over conditions; without either all items pass."""
     written = work.setting("predicate_expression", "expression")
     if isinstance(written, str) and written.strip():
         try:
@@ -116,7 +116,7 @@ def _test(work: Work) -> Test:
         scope = work.scope()
         return lambda item: bool(evaluate(expression, replace(scope, local={"item": item})))
     conditions = conditions_of(work, work.setting("conditions"))
-    return lambda item: holding(work, conditions, item)
+    return lambda item: passes_conditions(work, conditions, item)
 
 
 def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
@@ -124,8 +124,8 @@ def conditions_of(work: Work, listed: JSON) -> list["Condition"]:
     return [_condition(work, one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
-def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
-    """Whether an item passes conditions, as the node's ``logical_operator`` joins them; without any it does."""
+def passes_conditions(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
+    """Whether an item passes conditions that the node's ``logical_operator`` joins; without conditions it does."""
     work.budget.take(1)
     held = (one.holds(work, item) for one in conditions)
     match text_of(work.setting("logical_operator")).upper():
@@ -138,9 +138,9 @@ def holding(work: Work, conditions: Sequence["Condition"], item: JSON) -> bool:
 
 
 class Condition(Struct, frozen=True):
-    """A condition on a field, which is a path into the item; an empty one is the item itself.
+    """A condition on a field, which is a path into the item; an empty path is the item itself.
 
-    If it is ``folded``, case makes no difference: ``wanted`` is folded already.
+    If it is ``folded``, it ignores case, and ``wanted`` is case-folded already.
     """
 
     field: str
@@ -151,7 +151,7 @@ class Condition(Struct, frozen=True):
     range: "Range | None" = None
 
     def holds(self, work: Work, item: JSON) -> bool:
-        value = work.found_in(item, self.field) if self.field else item
+        value = work.find_in(item, self.field) if self.field else item
         if self.operator in ("exists", "not_exists"):
             wanted = self.wanted is not False
             return (value is not None) is (wanted if self.operator == "exists" else not wanted)
@@ -168,7 +168,7 @@ class Condition(Struct, frozen=True):
 
 
 class Range(Struct, frozen=True):
-    """From one value to another; None is not a bound."""
+    """A range of values, open at an end that is None."""
 
     low: JSON
     high: JSON
@@ -184,16 +184,16 @@ class Range(Struct, frozen=True):
 
 
 def _range(work: Work, written: dict[str, Any]) -> Range | None:
-    """The range that a condition without an operator has."""
+    """Return the range of a condition without an operator."""
     if work.rules < INCLUSIVE_RANGES or written.get("operator"):
         return None
-    low, high = (work.rendered(written.get(name)) for name in ("min_value", "max_value"))
+    low, high = (work.render(written.get(name)) for name in ("min_value", "max_value"))
     return None if low is None and high is None else Range(low, high, written.get("inclusive") is not False)
 
 
 def _condition(work: Work, written: dict[str, Any]) -> Condition:
     folded = work.setting("case_sensitive") is False
-    wanted = work.rendered(written.get("value"))
+    wanted = work.render(written.get("value"))
     return Condition(
         field=text_of(written.get("field")),
         operator=text_of(written.get("operator") or "equals").lower(),
@@ -244,7 +244,7 @@ def _sort_items(work: Work, items: list[JSON]) -> list[JSON]:
     if work.setting("sort_filtered_results") is not True or not isinstance(field, str):
         return items
     keys = [work.value_in(item, field) if field else item for item in items]
-    indices, _comparisons = ordered(work, keys, descending=work.setting("sort_order") == "desc")
+    indices, _comparisons = sort_positions(work, keys, descending=work.setting("sort_order") == "desc")
     return items if indices is None else [items[i] for i in indices]
 
 

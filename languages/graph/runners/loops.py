@@ -1,4 +1,4 @@
-"""Runners that fan out: LOOP, WHILE and FOR_EACH. All rounds are known before the first of them runs."""
+"""Runners that fan out: LOOP, WHILE and FOR_EACH. They determine all rounds before the first of them runs."""
 
 from msgspec.structs import replace
 
@@ -9,12 +9,12 @@ from callboard.languages.graph.work import NodeFailed, Outputs, Work
 from callboard.lib.json_types import JSON
 
 ROUNDS_MAX = 100_000
-"""However many iterations a node allows itself."""
+"""The greatest number of rounds, whatever the node's configuration allows."""
 
 
 async def loop(work: Work) -> Outputs:
-    """LOOP: an item for each round on ``iteration``, a summary on ``completed`` and ``result``."""
-    return await work.computed(_run_loop)
+    """LOOP: put an item for each round out at ``iteration``, and a summary at ``completed`` and ``result``."""
+    return await work.compute(_run_loop)
 
 
 def _run_loop(work: Work) -> Outputs:
@@ -29,14 +29,14 @@ def _run_loop(work: Work) -> Outputs:
 
 
 async def while_loop(work: Work) -> Outputs:
-    """WHILE: a LOOP of that type, if it has a condition."""
+    """WHILE: a LOOP of the type ``while``; without a condition pass through."""
     if not work.setting("loop_condition", "condition_expression"):
         return await passthrough(work)
-    return await work.computed(lambda counted: _outputs(counted, _while(counted)))
+    return await work.compute(lambda counted: _outputs(counted, _while(counted)))
 
 
 async def for_each(work: Work) -> Outputs:
-    """FOR_EACH: the items of the input, on ``iteration`` and ``result``."""
+    """FOR_EACH: put the items of the input out at ``iteration`` and ``result``."""
     match work.data:
         case list() as items:
             pass

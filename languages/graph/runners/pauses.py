@@ -8,8 +8,8 @@ from callboard.lib.json_types import JSON
 
 
 async def delay(work: Work) -> Outcome:
-    """DELAY: the data, after a while; the input may say how long."""
-    override = work.given("delay_config")
+    """DELAY: pass the data on after a pause; ``delay_config`` of the input overrides its length."""
+    override = work.input_member("delay_config")
     seconds = _seconds(override if isinstance(override, dict) else {})
     if seconds is None:
         seconds = _seconds(work.spec.configurations)
@@ -37,15 +37,15 @@ def _seconds(given: dict[str, JSON]) -> float | None:
 
 
 async def wait(work: Work) -> Outcome:
-    """WAIT: until the condition holds, which is looked at once, or a signal comes of the name that is the node's id."""
+    """WAIT: continue if the condition holds at once; else wait for a signal whose name is the node's id."""
     condition = work.setting("wait_condition")
     attempts = 1 if condition else 0
     now = work.stage.now()
-    if isinstance(condition, str) and await work.computed(_met, condition):
+    if isinstance(condition, str) and await work.compute(_is_met, condition):
         return _run_pause(work, ["completed"], now, now, attempts, met=True)
-    if (event := work.given("trigger_event")) is not None:
+    if (event := work.input_member("trigger_event")) is not None:
         return _run_pause(work, ["completed"], now, now, attempts, met=True, data=event)
-    if work.given("cancel_signal"):
+    if work.input_member("cancel_signal"):
         return _run_pause(work, ["cancelled"], now, now, attempts, cancelled=True)
     return Await(
         work.spec.id,
@@ -55,8 +55,8 @@ async def wait(work: Work) -> Outcome:
     )
 
 
-def _met(work: Work, condition: str) -> bool:
-    """Whether a condition holds; one that is told in words does not."""
+def _is_met(work: Work, condition: str) -> bool:
+    """Whether a condition holds; one that is not an expression does not."""
     try:
         return work.holds(condition)
     except NodeFailed:
@@ -89,10 +89,10 @@ def _run_pause(
 
 
 async def timeout(work: Work) -> Outcome:
-    """TIMEOUT: the data, on ``completed`` if the condition holds at once, else on ``timeout`` when the time is up."""
+    """TIMEOUT: pass the data on at ``completed`` if the condition holds at once, else at ``timeout`` after the time."""
     data = work.inputs.get(RESULT)
     condition = work.setting("condition_expression", "expression")
-    if isinstance(condition, str) and await work.computed(Work.holds, condition):
+    if isinstance(condition, str) and await work.compute(Work.holds, condition):
         port = "timeout" if work.setting("immediate_timeout") is True else "completed"
         return Outputs({port: data, RESULT: data})
     seconds = number(work.setting("timeout_seconds")) or number(work.setting("timeout_ms")) / 1000

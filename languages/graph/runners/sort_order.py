@@ -1,4 +1,4 @@
-"""The runner of SORT, and the order that values have."""
+"""The runner of SORT, and the order of values."""
 
 from functools import cmp_to_key
 
@@ -9,18 +9,18 @@ from callboard.lib.step_limits import CHARS_PER_STEP
 
 
 async def sort(work: Work) -> Outputs:
-    """Sort items by a field, stably; what has no common order is left as it is."""
-    return await work.computed(_run_sort)
+    """SORT: sort items by a field, stably; items without a common order keep their places."""
+    return await work.compute(_run_sort)
 
 
 def _run_sort(work: Work) -> Outputs:
     items = work.items()
-    override = work.given("sort_override")
+    override = work.input_member("sort_override")
     wanted = override if isinstance(override, dict) else {}
     field = wanted.get("sort_field") or wanted.get("field") or work.setting("sort_field")
     order = wanted.get("order") or wanted.get("direction") or work.setting("order")
     keys = [work.value_in(item, field) if isinstance(field, str) and field else item for item in items]
-    indices, comparisons = ordered(work, keys, descending=order == "desc")
+    indices, comparisons = sort_positions(work, keys, descending=order == "desc")
     sortable = indices is not None
     if indices is None:
         indices = list(range(len(items)))
@@ -33,10 +33,11 @@ def _run_sort(work: Work) -> Outputs:
     return result({"sorted_data": [items[i] for i in indices], "sort_stats": stats, "original_indices": indices})
 
 
-def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
-    """Return the positions of keys in their order, and how many comparisons it took; None if they have none.
+def sort_positions(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int] | None, int]:
+    """Return the positions of keys in sorted order (None if the keys have no common order), and how many comparisons
+    that took.
 
-    Those of keys that are null come last, whichever way it goes.
+    Null keys come last in both directions.
     """
     last = [i for i, key in enumerate(keys) if key is None] if work.rules >= NULLS_LAST else []
     present = [i for i, key in enumerate(keys) if key is not None] if last else list(range(len(keys)))
@@ -46,11 +47,11 @@ def ordered(work: Work, keys: list[JSON], *, descending: bool) -> tuple[list[int
     comparisons, budget = 0, work.budget
     budget.take(len(keys))
 
-    def compared(one: int, two: int) -> int:
+    def compare(one: int, two: int) -> int:
         nonlocal comparisons
         comparisons += 1
         budget.take(1 if numbers else 1 + min(len(keys[one]), len(keys[two])) // CHARS_PER_STEP)
         return (keys[one] > keys[two]) - (keys[one] < keys[two])
 
-    indices = sorted(present, key=cmp_to_key(compared), reverse=descending)
+    indices = sorted(present, key=cmp_to_key(compare), reverse=descending)
     return [*indices, *last], comparisons

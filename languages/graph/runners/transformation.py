@@ -1,16 +1,16 @@
-"""The runner of DATA_TRANSFORMATION: items mapped, picked, put in order, grouped and counted."""
+"""The runner of DATA_TRANSFORMATION: it maps, filters, sorts, groups, aggregates, joins and pivots items."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from callboard.languages.graph.budget import Budget
-from callboard.languages.graph.code import run_code
 from callboard.languages.graph.document import RESULT
-from callboard.languages.graph.expressions import text_of, written
-from callboard.languages.graph.runners.item_filter import conditions_of, holding
-from callboard.languages.graph.runners.sort_order import ordered
-from callboard.languages.graph.templates import rendered
+from callboard.languages.graph.expressions import text_of, write_value
+from callboard.languages.graph.runners.code import run_code
+from callboard.languages.graph.runners.item_filter import conditions_of, passes_conditions
+from callboard.languages.graph.runners.sort_order import sort_positions
+from callboard.languages.graph.templates import render
 from callboard.languages.graph.work import NodeFailed, Outputs, Work, number, result
 from callboard.lib.canonical_json import canonical
 from callboard.lib.json_types import JSON
@@ -20,18 +20,18 @@ _PATHS = ("transform_script", "jsonpath", "path", "transformation_script")
 
 
 async def transform(work: Work) -> Outputs:
-    """Transform the input, item by item if it is a list; ``transform_type`` goes before ``operation``."""
+    """DATA_TRANSFORMATION: transform the items of the input. ``transform_type`` takes precedence over ``operation``."""
     type = work.setting("transform_type")
     operation = text_of(type or work.setting("operation"))
     whole = work.data
     items = work.items()
     listed = isinstance(whole, list) or (isinstance(whole, dict) and isinstance(whole.get("data"), list))
     if type is not None:
-        made = await work.computed(_each, _TYPES.get(operation, _leave_unchanged), items)
+        made = await work.compute(_each, _TYPES.get(operation, _leave_unchanged), items)
     elif operation == "custom" or (operation == "map" and not _mapping(work) and _script(work)):
         made = await _custom(work, items)
     else:
-        made = await work.computed(_OPERATIONS.get(operation, _all), items)
+        made = await work.compute(_OPERATIONS.get(operation, _copy_items), items)
     single = not listed and len(made) == 1 and operation not in _GATHERING
     payload = {
         "transformed_data": made[0] if single else made,
@@ -58,7 +58,7 @@ def _script(work: Work) -> str:
 
 
 def _map_item(work: Work, item: JSON) -> JSON:
-    """An object of targets and what their paths come to; without any, the item."""
+    """Return an object with the value of each target's path; without mapping rules the item."""
     rules = _mapping(work)
     made = {
         target: work.value_in(item, path, item=item) if isinstance(path, str) and path.strip() else path
@@ -73,7 +73,7 @@ def _pick_members(work: Work, item: JSON) -> JSON:
 
 
 def _fill_template(work: Work, item: JSON) -> JSON:
-    return rendered(work.setting("template_map") or {}, work.scope(item, item=item))
+    return render(work.setting("template_map") or {}, work.scope(item, item=item))
 
 
 def _leave_unchanged(_work: Work, item: JSON) -> JSON:
@@ -96,7 +96,7 @@ _TYPES: dict[str, Callable[[Work, JSON], JSON]] = {
 # -- by operation ------------------------------------------------------------------------------------------------------
 
 
-def _all(_work: Work, items: Sequence[JSON]) -> list[JSON]:
+def _copy_items(_work: Work, items: Sequence[JSON]) -> list[JSON]:
     return list(items)
 
 
@@ -106,14 +106,14 @@ def _map(work: Work, items: Sequence[JSON]) -> list[JSON]:
 
 def _filter(work: Work, items: Sequence[JSON]) -> list[JSON]:
     conditions = conditions_of(work, work.setting("filter_conditions"))
-    return [item for item in items if holding(work, conditions, item)]
+    return [item for item in items if passes_conditions(work, conditions, item)]
 
 
 def _sort(work: Work, items: Sequence[JSON]) -> list[JSON]:
     config = work.setting("sort_config")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
     keys = [_at(work, item, text_of(wanted.get("field"))) for item in items]
-    indices, _comparisons = ordered(work, keys, descending=wanted.get("direction") == "desc")
+    indices, _comparisons = sort_positions(work, keys, descending=wanted.get("direction") == "desc")
     return list(items) if indices is None else [items[i] for i in indices]
 
 
@@ -122,7 +122,7 @@ def _at(work: Work, item: JSON, path: str) -> JSON:
 
 
 def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], list[JSON]]]:
-    """Group items by the fields that are listed, in the order of their first appearance; by none, all are one."""
+    """Group items by the listed fields, in the order of first appearance; without fields all items are one group."""
     listed = work.setting("group_by_fields")
     fields = [text_of(field) for field in listed] if isinstance(listed, list) else []
     groups: dict[bytes, tuple[dict[str, JSON], list[JSON]]] = {}
@@ -133,7 +133,7 @@ def _groups(work: Work, items: Sequence[JSON]) -> list[tuple[dict[str, JSON], li
 
 
 def _key(work: Work, value: JSON) -> bytes:
-    """Return what is the same for values that are grouped together."""
+    """Return a key that is the same for equal values."""
     made = canonical(value)
     work.budget.take_text(len(made))
     return made
@@ -147,13 +147,13 @@ def _aggregate(work: Work, items: Sequence[JSON]) -> list[JSON]:
     given = work.setting("aggregation_functions")
     wanted: dict[str, Any] = given if isinstance(given, dict) else {}
     return [
-        {**key, **{target: _aggregated(work, members, target, how) for target, how in wanted.items()}}
+        {**key, **{target: _apply_aggregation(work, members, target, how) for target, how in wanted.items()}}
         for key, members in _groups(work, items)
     ]
 
 
-def _aggregated(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
-    """Apply a function, ``sum`` or ``{function, field}``, to a field, which is the target unless it is named."""
+def _apply_aggregation(work: Work, members: list[JSON], target: str, how: Any) -> JSON:
+    """Apply an aggregation, ``sum`` or ``{function, field}``; the field defaults to the name of the target."""
     named: dict[str, Any] = how if isinstance(how, dict) else {"function": how}
     values = [_at(work, item, text_of(named.get("field") or target)) for item in members]
     present = [value for value in values if value is not None]
@@ -180,12 +180,12 @@ _AGGREGATES: dict[str, Callable[[list[Any]], JSON]] = {
 
 
 def _flatten(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    """Spread lists in the list; members of members become members with dotted names."""
+    """Spread inner lists; members of nested objects become members with dotted names."""
     return [_flat(item, work.budget) if isinstance(item, dict) else item for item in _spread(work, items)]
 
 
 def _spread(work: Work, items: Sequence[JSON]) -> Iterator[JSON]:
-    """Yield the items of lists in a list in their place."""
+    """Yield items, and the items of an inner list in its place."""
     for item in items:
         inside: Iterable[JSON] = item if isinstance(item, list) else [item]
         work.budget.take(1 + len(item) if isinstance(item, list) else 1)
@@ -210,7 +210,7 @@ def _flat(item: dict[str, JSON], budget: Budget) -> dict[str, JSON]:
 
 
 def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    """Merge objects that agree in the first of the fields to group by, those of the first list in front."""
+    """Merge objects with the same value of the join key, or else of the first field to group by."""
     listed = work.setting("group_by_fields")
     field = text_of(work.setting("join_key", "merge_key") or (listed[0] if isinstance(listed, list) and listed else ""))
     joined = _Joined(work, field)
@@ -220,7 +220,7 @@ def _join(work: Work, items: Sequence[JSON]) -> list[JSON]:
 
 
 class _Joined:
-    """What a join has come to: its items, and where the first with each key is."""
+    """The result of a join so far: its items, and the position of the first item with each key."""
 
     def __init__(self, work: Work, field: str) -> None:
         self.items: list[JSON] = []
@@ -240,7 +240,7 @@ class _Joined:
             return
         self._work.budget.take((len(before) + len(item)) // MEMBERS_PER_STEP)
         merged = self.items[found] = {**before, **item}
-        # The key may be an expression of several members: that of both together may be another one.
+        # The key may be an expression over several members, so the merged object may have another key.
         self._place(found, self._key(merged))
 
     def _key(self, item: JSON) -> Any:
@@ -260,16 +260,16 @@ class _Joined:
     def _first(self, key: Any) -> int | None:
         places = self._places.get(key, []) if key is not None else []
         while places and self._keys[places[0]] != key:
-            heappop(places)  # its item has another key by now
+            heappop(places)  # this item has got another key by a merge
         return places[0] if places else None
 
 
 MEMBERS_PER_STEP = 8
-"""How many members of objects are one step, where they are copied."""
+"""How many members of objects are copied in one step."""
 
 
 def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    """A row for each value of ``index``, with a member for each value of ``columns``."""
+    """Make a row for each value of ``index``, with a member for each value of ``columns``."""
     config = work.setting("pivot_config", "field_mapping")
     wanted: dict[str, Any] = config if isinstance(config, dict) else {}
     index, columns, values = (text_of(wanted.get(name)) for name in ("index", "columns", "values"))
@@ -277,7 +277,7 @@ def _pivot(work: Work, items: Sequence[JSON]) -> list[JSON]:
     for item in items:
         key = _at(work, item, index) if index else None
         row = rows.setdefault(_key(work, key), {index: key} if index else {})
-        row[written(_at(work, item, columns), work.budget)] = _at(work, item, values)
+        row[write_value(_at(work, item, columns), work.budget)] = _at(work, item, values)
     return list(rows.values())
 
 
@@ -293,11 +293,11 @@ _OPERATIONS: dict[str, Callable[[Work, Sequence[JSON]], list[JSON]]] = {
 }
 
 _GATHERING = frozenset({"filter", "aggregate", "group_by", "flatten", "join", "pivot", "sort"})
-"""Operations that make a list of whatever comes in."""
+"""Operations whose result is a list even for a single item."""
 
 
 async def _custom(work: Work, items: Sequence[JSON]) -> list[JSON]:
-    """Have the author's script make each item."""
+    """Have the author's script transform each item."""
     script = _script(work)
     if not script.strip():
         return list(items)

@@ -7,7 +7,7 @@ import pytest
 
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.languages import registry
-from callboard.languages.graph.coercion import UNFIT, coerced
+from callboard.languages.graph.coercion import UNFIT, coerce
 from callboard.languages.graph.language import LANGUAGE
 from callboard.languages.graph.node_specs import NODE_TYPES, is_known, node_type, spec_of
 from callboard.languages.language import Plan
@@ -66,7 +66,7 @@ def test_defaults_fit_their_types_and_options() -> None:
         for spec in node_type(name).subtypes.values():
             for part in (spec.configurations, spec.input_params, spec.output_params):
                 for key, field in part.items():
-                    assert coerced(field.default, field.type) == field.default, (spec.subtype, key)
+                    assert coerce(field.default, field.type) == field.default, (spec.subtype, key)
                     chosen = field.default if isinstance(field.default, list) else [field.default]
                     if field.options and field.default:
                         assert set(chosen) <= set(field.options), (spec.subtype, key)
@@ -118,7 +118,7 @@ def test_a_table_says_what_it_should() -> None:
     ],
 )
 def test_coercion(value: Any, type: Any, made: Any) -> None:
-    found = coerced(value, type)
+    found = coerce(value, type)
     assert found is made if made is UNFIT else (found == made and isinstance(found, bool) == isinstance(made, bool))
 
 
@@ -311,7 +311,7 @@ def test_skipping_the_validation_of_triggers_has_no_effect() -> None:
 
 
 def test_the_outline_has_the_graph() -> None:
-    from callboard.languages.graph.outline import outline
+    from callboard.languages.graph.admit import outline
 
     found = outline(parsed(graph([webhook(), condition("i", "true"), step("a")], "t -> i", "i.true -> a")).document)
     assert [(one.id, one.type, one.subtype) for one in found.nodes] == [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callboard.languages.graph.expression_syntax import CHARS_MAX, DEPTH_MAX, ExpressionInvalid, parse
 from callboard.languages.graph.expressions import Scope, evaluate, holds
-from callboard.languages.graph.templates import PLACEHOLDER, is_placeholder, rendered
+from callboard.languages.graph.templates import PLACEHOLDER, is_placeholder, render
 
 SCOPE = Scope(
     data={"body": {"n": 2, "Name": "Ann", "tags": ["a", "b"], "none": None, "content-type": "x"}, "flag": False},
@@ -200,17 +200,17 @@ def test_templates_are_filled_in_at_any_depth() -> None:
         "a": ["{{ body.n }} of {{$json.body.tags}}", {"{{x}}": "{{ gone }}|{{ flag }}|{{ $config.limit }}"}],
         "b": 5,
     }
-    assert rendered(written, SCOPE) == {"a": ['2 of ["a","b"]', {"{{x}}": "|false|3"}], "b": 5}
+    assert render(written, SCOPE) == {"a": ['2 of ["a","b"]', {"{{x}}": "|false|3"}], "b": 5}
 
 
 def test_what_is_no_expression_stays() -> None:
     for text in ("{{ not closed", "{{ 1 + }}", "{{}}", PLACEHOLDER, "{ {body.n} }"):
-        assert rendered(text, SCOPE) == text
+        assert render(text, SCOPE) == text
 
 
 def test_a_template_is_text() -> None:
-    assert rendered("{{ body.n }}", SCOPE) == "2"
-    assert rendered("{{ null }}", SCOPE) == ""
+    assert render("{{ body.n }}", SCOPE) == "2"
+    assert render("{{ null }}", SCOPE) == ""
 
 
 def test_placeholders() -> None:

@@ -1,7 +1,7 @@
 """A graph that is killed at every boundary: a fan-out of agents with a tool, a delay and a person, on real workers.
 
-Branches run side by side. Each worker dies by SIGKILL before or after an append of the run, and the next one goes on;
-whoever answers is another process. Whatever happened, the run ends as if nothing had.
+Branches run in parallel. Each worker dies by SIGKILL before or after an append of the run, and the next one continues
+it; another process answers. The run ends as it does without any death.
 """
 
 import json

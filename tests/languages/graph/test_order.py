@@ -52,7 +52,7 @@ def worlds(draw: st.DrawFn, fans: bool = True) -> World:
 
 @dataclass
 class Model:
-    """The rule told as it stands: before each step it is found out anew which connections can still deliver."""
+    """The rule, implemented literally: each step determines again which connections can still deliver."""
 
     world: World
     queue: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])

@@ -21,7 +21,7 @@ SUBTYPES = {
 
 
 def graph() -> dict[str, Any]:
-    """One agent after the other: each is told what the one before it said."""
+    """Agents in sequence: each one reads the reply of the previous one."""
     agents = [
         {
             "id": name,

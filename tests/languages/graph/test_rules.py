@@ -1,4 +1,4 @@
-"""Rules of graphs: what holds for runs that are admitted now, and that what was recorded before replays as it went."""
+"""Rules of graphs: new runs follow the latest rules, and older logs replay without a divergence."""
 
 from typing import Any
 
@@ -142,7 +142,7 @@ READING = {"type": "number", "value": 21, "unit": "C"}
 
 
 def seen(written: Any) -> Any:
-    """What a node makes of a configuration."""
+    """Return the outputs of a node with a configuration."""
     own = node("x", "ACTION", "DATA_TRANSFORMATION", transform_type="template_map", template_map=written)
     return alone(own, {}).out("x")["transformed_data"]
 
@@ -242,7 +242,7 @@ def test_in_what_was_recorded_it_was_left_behind(before: None) -> None:
 
 
 def asked(input: Any) -> str:
-    """What a person is asked about an input."""
+    """Return the question that a person reads about an input."""
     text = "{{ amount }} {{ content.amount }} {{ who }} {{ content }}"
     own = node("h", "HUMAN_IN_THE_LOOP", "IN_APP_APPROVAL", message=text, timeout_seconds=60, timeout_action="continue")
     done = perform(graph([own], triggers=[]), input, start_from_node="h", user_id="u")

@@ -1,4 +1,4 @@
-"""What triggers of graphs make of what comes in: the data of a run, or why they pass it over."""
+"""Triggers of graphs: the data of the run that a request starts, or the reason why it starts none."""
 
 import datetime as dt
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callboard.languages.graph.language import LANGUAGE
-from callboard.languages.graph.triggers import begun
+from callboard.languages.graph.triggers import match_triggers
 from callboard.languages.language import Definition
 from callboard.languages.triggers import Begun, PassedOver, Received
 from callboard.surfaces.cli import exits
@@ -30,7 +30,7 @@ def trigger(subtype: str, id: str = "t", **configurations: Any) -> dict[str, Any
 def made_by(*triggers: dict[str, Any], received: Received, named: str | None = None) -> list[Begun | PassedOver]:
     parsed = LANGUAGE.parse(json.dumps(document(*triggers)))
     assert isinstance(parsed, Definition), parsed
-    return begun(parsed.document, received, named)
+    return match_triggers(parsed.document, received, named)
 
 
 def data_of(*triggers: dict[str, Any], **received: Any) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def test_slack_tells_who_said_what_where() -> None:
 @pytest.mark.parametrize(
     ("settings", "received", "why"),
     [
-        ({}, event(bot_id="B1"), "a bot says it"),
-        ({}, event(subtype="bot_message"), "a bot says it"),
+        ({}, event(bot_id="B1"), "its author is a bot"),
+        ({}, event(subtype="bot_message"), "its author is a bot"),
         ({"keywords": ["refund"]}, event(), "none of refund is mentioned"),
         ({"channels": ["C2"]}, event(), "the channel 'C1' is none of its channels"),
         ({"events": ["app_mention"]}, event(), "the event 'message' is none of app_mention"),

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callboard.languages.language import Definition, Plan
-from callboard.languages.playbook.convert import to_json, to_markdown
-from callboard.languages.playbook.document import Playbook, told
+from callboard.languages.playbook.convert import report, to_json, to_markdown
+from callboard.languages.playbook.document import Playbook, to_vector_form
 from callboard.languages.playbook.language import LANGUAGE
-from callboard.languages.playbook.markdown_writer import written
+from callboard.languages.playbook.markdown_writer import write_markdown
 from callboard.languages.playbook.parse import parse
-from callboard.languages.playbook.report import report
 from tests.support.playbook_cases import CASES
 from tests.support.playbooks import start_of, vectors
 
 
 def meaning(playbook: Playbook) -> dict[str, Any]:
-    return told(playbook, lines=False)
+    return to_vector_form(playbook, lines=False)
 
 
 def check_round(source: str) -> None:
@@ -30,12 +29,12 @@ def check_round(source: str) -> None:
     if parsed.playbook is None:
         assert parsed.errors
         return
-    again = parse(written(parsed.playbook))
+    again = parse(write_markdown(parsed.playbook))
     assert again.playbook is not None, again.problems
     assert meaning(again.playbook) == meaning(parsed.playbook)
     form = to_json(source)
     assert isinstance(form, str)
-    assert to_markdown(form) == written(parsed.playbook)
+    assert to_markdown(form) == write_markdown(parsed.playbook)
     definition = LANGUAGE.parse(source)
     assert isinstance(definition, Definition)
     assert isinstance(LANGUAGE.admit(definition, start_of()), Plan | list)

@@ -89,7 +89,7 @@ def test_the_tools_read_the_change_and_the_prompt_is_the_teams(place: Place) -> 
 
 
 def test_the_job_runs_commands_that_there_are(place: Place) -> None:
-    """What the job of GitHub Actions does, with a script in place of the model."""
+    """The steps of the GitHub Actions job, with a script in place of the model."""
     tree = read_yaml((EXAMPLE / "review.yml").read_text())
     assert isinstance(tree, Tree)
     steps: list[dict[str, Any]] = tree.value["jobs"]["review"]["steps"]

@@ -3,7 +3,7 @@
 import pytest
 
 from callboard.languages.playbook import extraction
-from callboard.languages.playbook.extraction import Extracted, extracted
+from callboard.languages.playbook.extraction import Extracted, extract_field
 from callboard.languages.playbook.json_objects import outermost_objects
 from callboard.languages.playbook.rules import BOUNDED_TEXTS
 from callboard.lib.step_limits import Steps
@@ -29,18 +29,18 @@ NESTED = '{"severity":"critical","findings":[{"severity":"low"},{"severity":"low
     ],
 )
 def test_an_object_counts_before_those_inside_of_it(answer: str, value: str | None) -> None:
-    assert extracted(answer, "severity") == Extracted(value)
+    assert extract_field(answer, "severity") == Extracted(value)
 
 
 def test_the_whole_answer_is_searched() -> None:
-    assert extracted(NESTED + '{"a": {}}' * 5_000, "severity") == Extracted("critical")
-    assert extracted(NESTED + "{" * 5_000, "severity") == Extracted("critical")
+    assert extract_field(NESTED + '{"a": {}}' * 5_000, "severity") == Extracted("critical")
+    assert extract_field(NESTED + "{" * 5_000, "severity") == Extracted("critical")
 
 
 def test_objects_deeper_than_values_may_nest_are_none() -> None:
     deep = '{"a":' * 600 + '{"severity":"low"}' + "}" * 600
-    assert extracted(deep, "severity") == Extracted("low")
-    assert extracted('{"severity":"high","a":' + deep + "}", "severity") == Extracted("low")
+    assert extract_field(deep, "severity") == Extracted("low")
+    assert extract_field('{"severity":"high","a":' + deep + "}", "severity") == Extracted("low")
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_the_work_grows_with_the_length_of_the_answer(unit: str) -> None:
 
 def test_a_search_that_takes_too_long_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "STEPS_MAX", 1_000)
-    assert extracted(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)
+    assert extract_field(NESTED + "{" * 5_000, "severity") == Extracted(takes_long=True)
 
 
 def test_runs_from_before_go_by_their_rules() -> None:
-    assert extracted(NESTED, "severity", BOUNDED_TEXTS) == Extracted("low")
-    assert extracted(NESTED + "{" * 5_000, "severity", BOUNDED_TEXTS) == Extracted(None)
+    assert extract_field(NESTED, "severity", BOUNDED_TEXTS) == Extracted("low")
+    assert extract_field(NESTED + "{" * 5_000, "severity", BOUNDED_TEXTS) == Extracted(None)

@@ -1,7 +1,7 @@
 """A playbook that is killed at every boundary: three questions, two breakpoints, a branch and a tool, on real workers.
 
-Each worker dies by SIGKILL before or after an append of the run, and the next one goes on; whoever answers and resumes
-is another process. Whatever happened, the run ends as if nothing had.
+Each worker dies by SIGKILL before or after an append of the run, and the next one continues it; another process answers
+and resumes. The run ends as it does without any death.
 """
 
 from pathlib import Path

@@ -22,13 +22,13 @@ INPUTS = """## INPUTS
 
 
 def near(body: str) -> list[Problem]:
-    """What is told of a playbook; its body begins at line 1."""
+    """Return the near misses of a playbook, whose body begins at line 1."""
     source = f"{body}\n\n{INPUTS}"
     return near_misses(source, parse(source).playbook)
 
 
 def of_step(body: str) -> list[Problem]:
-    """What is told of a step's text, which begins at line 5."""
+    """Return the near misses of a step's text, which begins at line 5."""
     return near(f"# T\n\n## STEP 1: One\n\n{body}")
 
 
@@ -92,7 +92,7 @@ def test_a_directive_behind_something(line: str) -> None:
     assert (one.code, one.column, one.expected) == (
         "NEAR_DIRECTIVE",
         line.index("@") + 1,
-        "@output(x) on a line of its own",
+        "@output(x) on a separate line",
     )
 
 

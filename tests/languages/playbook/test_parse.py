@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callboard.languages.playbook.document import Playbook, Step, told
+from callboard.languages.playbook.document import Playbook, Step, to_vector_form
 from callboard.languages.playbook.findings import BYTES_MAX
 from callboard.languages.playbook.parse import Parsed, parse
 from tests.support.playbooks import compared, expected_of, vectors
@@ -43,7 +43,7 @@ def test_a_public_vector(path: Path) -> None:
     expected = expected_of(path)
     parsed = parse(path.read_text(encoding="utf-8"))
     assert expected["valid"] == (parsed.playbook is not None)
-    found = told(parsed.playbook) if parsed.playbook is not None else None
+    found = to_vector_form(parsed.playbook) if parsed.playbook is not None else None
     assert compared(expected["definition"], found)
     warnings = {(warning.message, warning.line) for warning in parsed.warnings}
     assert {(warning["message"], warning["line"]) for warning in expected["warnings"]} == warnings
@@ -83,7 +83,7 @@ def test_all_that_is_fatal_is_told_at_once() -> None:
 def test_line_ends_and_a_mark_at_the_beginning_do_not_matter() -> None:
     plain = "# T\n\nAbout.\n\n## STEP 1: One\n\nDo\nit.\n\n@output(x)\n"
     for other in (plain.replace("\n", "\r\n"), plain.replace("\n", "\r"), "\ufeff" + plain):
-        assert told(clean(other)) == told(clean(plain))
+        assert to_vector_form(clean(other)) == to_vector_form(clean(plain))
 
 
 def test_only_line_feeds_end_lines() -> None:

@@ -1,4 +1,4 @@
-"""Playbooks under way: what a model sees, who is waited for and until when, what is refused, how a run is stopped."""
+"""Runs of playbooks: prompts of models, waits for people and their timeouts, refusals, cancellation."""
 
 import datetime as dt
 from typing import Any
@@ -273,7 +273,7 @@ def test_a_resume_gives_other_values_also_if_nothing_stood_still() -> None:
         await theatre.perform(ref, theatre.command("resume", variables={"way": "no", "later": "L"}))
         await theatre.perform(ref, theatre.command("answer", interaction=ASK, user_response="y"))
         done = Performance(theatre, ref, await theatre.events(ref))
-        # What was overridden while the step went on is there at the next one, whatever the step has captured.
+        # A value that was overridden during a step is valid at the next step, even if the step has captured another.
         assert done.prompts[-1] == "no"
         assert done.named["later"] == "L"
 
@@ -352,7 +352,7 @@ def test_what_a_caller_could_not_do_fails_the_step() -> None:
     live(body)
 
 
-# -- what the log tells ------------------------------------------------------------------------------------------------
+# -- the log -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_order_of_a_steps_events() -> None:
@@ -456,5 +456,5 @@ def test_a_saved_state_of_another_playbook_is_refused() -> None:
     assert (problem.code, problem.where) == ("STATE", "state.playbook_id")
     [problem] = planned(named_outputs={"__elicit_step_2": "banana"})
     assert (problem.code, problem.where) == ("ELICIT", "state.named_outputs.__elicit_step_2")
-    # A run that an earlier version began so goes on.
+    # A run of an earlier version continues with such options.
     assert isinstance(LANGUAGE.admit(definition_of(ASKS), start_of(state={"playbook_id": other})), Plan)

@@ -57,13 +57,13 @@ async def ask(client: Client, verb: str, body: dict[str, Any]) -> dict[str, Any]
 
 
 async def start(client: Client, source: str, run_id: str, script: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Publish a start message as anybody would; without a language, since the text tells it."""
+    """Publish a start message as a client does, without a language, since the text determines it."""
     message = {"definition": {"source": source}, "run_id": run_id, "model": "scripted", "script": script, **fields}
     return await ask(client, "start", message)
 
 
 async def stands(client: Client, run_id: str, status: str) -> dict[str, Any]:
-    """Ask for the state of a run until it has come to a status."""
+    """Ask for the state of a run until it has a status."""
     with anyio.fail_after(PATIENCE_S):
         while True:
             state = await ask(client, "state", {"run_id": run_id})
@@ -113,7 +113,7 @@ async def test_a_run_is_answered_resumed_and_gone_on_from_by_messages_alone(tmp_
 
         paused = await stands(client, "long", "paused")
         assert (paused["paused_at_step"], paused["step_outputs"]) == (2, {"1": "y", "2": '{"at":7}'})
-        # Another run goes on from the saved state, while this one stands.
+        # Another run continues from the saved state, while this one is paused.
         await start(client, LONG, "onward", script, state=paused, **{**fields, "breakpoints": []})
         onward = await ask(client, "result", {"run_id": "onward", "wait_s": PATIENCE_S})
         assert (onward["status"], onward["output"]) == ("completed", "Told.")

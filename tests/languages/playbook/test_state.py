@@ -1,4 +1,4 @@
-"""The state document of a playbook: at every event what it should be, and what a run that starts from it comes to."""
+"""The state document of a playbook: its content after every event, and the results of a run that starts from it."""
 
 import datetime as dt
 from typing import Any
@@ -47,7 +47,7 @@ def document(events: list[Event]) -> StateDocument:
 
 
 def until(events: list[Event], kind: type[ev.Payload], k: int = 1) -> StateDocument:
-    """The state behind the k-th event of a type."""
+    """Return the state after the k-th event of a type."""
     n = [event.n for event in events if event.type == kind.type][k - 1]
     return document([event for event in events if event.n <= n])
 
@@ -140,7 +140,7 @@ GOES_ON = {
 
 @pytest.mark.parametrize("name", GOES_ON)
 def test_a_start_from_any_state_comes_to_the_same_end(name: str) -> None:
-    """Wherever a run stands, its state document is enough for another one; what it has done is not done again."""
+    """At every event the state document is enough for another run, which repeats no step that is done."""
     play, output = GOES_ON[name]
 
     async def body() -> None:

@@ -55,7 +55,7 @@ def spoken(events: list[Event]) -> list[Event | Piece]:
 
 
 def heard(told: list[Told], step: str) -> str:
-    """What somebody has read of a step in the end."""
+    """Return the text of a step that a client has read at the end."""
     text = ""
     for one in told:
         if one.type == "content" and one.step == step:
@@ -105,7 +105,7 @@ def test_content_does_not_come_before_the_end_of_the_step_before() -> None:
     told = feed(PlaybookStream(), [*ahead, *events])
     ends = [("1", "content"), ("1", "done"), ("2", "content"), ("2", "done")]
     assert [(one.step, one.type) for one in told] == ends
-    # What came before its call is told with it, and not once more with the result.
+    # The text before a call is shown with the call, and not again with the result.
     merged = PlaybookStream()
     at = events.index(calls[1])
     before = feed(merged, [*events[:at], *pieces(calls[1], "B")])
@@ -124,7 +124,7 @@ def test_the_text_of_a_failed_turn_is_there_for_who_comes_late() -> None:
     live = feed(PlaybookStream(), [*events[:at], *pieces(call, "half an answer", size=5), *events[at:]])
     assert heard(live, "2") == "half an answer"
     assert not any(one.reset for one in live)
-    # Of tries before the last one the pieces are told, and replaced.
+    # The pieces of earlier tries are shown, and then replaced.
     tries = feed(PlaybookStream(), [*events[:at], *pieces(call, "an earlier try. half an answer"), *events[at:]])
     assert (heard(tries, "2"), [one.reset for one in tries].count(True)) == ("half an answer", 1)
 
@@ -174,7 +174,7 @@ def test_whatever_is_lost_late_or_early_the_stream_is_in_order_and_whole(data: s
         if isinstance(item, Event):
             kept.append(item)
         elif data.draw(st.booleans()):
-            # Between the log and what is said live there is no order.
+            # Events of the log and live messages arrive in any order.
             kept.insert(len(kept) - data.draw(st.integers(0, min(3, len(kept)))), item)
     told = feed(PlaybookStream(), kept)
     check_whole(told)

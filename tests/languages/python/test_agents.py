@@ -28,7 +28,7 @@ PAID = {"data": {"restart": False, "why": "paid"}}
 
 
 def tool_answers(scenario: Scenario, turn: str) -> list[Any]:
-    """Return what a turn tells the model of its calls: the output of each, or the code of its failure."""
+    """Return the results of its calls that the model reads in a turn: each output, or the code of the failure."""
     parts = scenario.turns[turn].messages[-1].parts
     return [part.output if part.error is None else part.error.code for part in parts]  # pyright: ignore
 

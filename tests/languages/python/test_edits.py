@@ -115,7 +115,7 @@ def edited(name: str) -> str:
 
 @pytest.fixture
 def deploy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Return a function that gives this process code in place of what it had, and returns the definition's text."""
+    """Return a function that replaces the code of this process, and returns the definition's text."""
     monkeypatch.setattr(hosted, "HOSTED", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "edited_order", raising=False)

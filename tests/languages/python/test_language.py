@@ -1,4 +1,4 @@
-"""Workflows in Python: what they may use of asyncio, what stands in the log, and that no death changes how they end."""
+"""Workflows in Python: the use of asyncio, the contents of the log, and results that no death changes."""
 
 import asyncio
 import json

@@ -43,7 +43,7 @@ CATALOG = {
         ],
     ),
 }
-"""Category, required and optional configuration; each value has the variable of its own name."""
+"""Category, required and optional configuration; each value has the variable of the same name."""
 
 REPO = "acme/shop"
 WHOLE: dict[str, dict[str, dict[str, Any]]] = {
@@ -187,7 +187,7 @@ async def test_every_tool_answers_in_a_process_of_its_own(api: ServiceApi, name:
         for number, (tool, given) in enumerate(WHOLE[name].items()):
             before = len(api.asked)
             context = ToolCallContext("r1", "a", f"key-{number}")
-            # What a schema does not name is let through: the services have more to offer.
+            # Arguments that a schema does not name are passed on, since services accept more of them.
             assert await toolbox.call(tool, {**given, "more": None}, context), tool
             assert len(api.asked) > before
         tool, given = next(iter(WHOLE[name].items()))
@@ -342,7 +342,7 @@ async def test_a_run_with_shipped_skills_keeps_every_secret(api: ServiceApi, tmp
     results = [payload for kind, payload in payloads if kind == ev.ToolResult.type]
     found, refused, unnamed, sent, elsewhere, notified = results
     assert found["output"]["echo"].startswith("Bearer [secret:")
-    # An address is no secret: what a service links to stays as it is.
+    # An address is not a secret, so links of a service stay as they are.
     assert found["output"]["url"] == f"{api.url}/github/issues/42"
     assert "GITHUB_TOKEN is not accepted" in refused["error"]["message"]
     assert "is not a repository" in unnamed["error"]["message"]

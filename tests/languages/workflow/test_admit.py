@@ -1,4 +1,4 @@
-"""What a start may bring: the inputs contract (checklist 12–20), options, files, breakpoints."""
+"""The contents of a start: the inputs contract (checklist 12–20), options, files, breakpoints."""
 
 from typing import Any
 

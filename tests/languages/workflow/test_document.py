@@ -1,4 +1,4 @@
-"""Workflow documents: what is accepted, what is refused, with which code and where (checklist 1–11)."""
+"""Workflow documents: valid documents, and the codes and places of the problems of invalid ones (checklist 1–11)."""
 
 import copy
 import json
@@ -399,9 +399,9 @@ def test_the_models_agree_with_the_published_json_schema() -> None:
 
 def _known(message: str) -> bool:
     """The specification's text is stricter than its schema: sources, one-word verdicts, and what a schema is."""
-    return message.startswith(("is no JSON Schema", "offers nothing", "names no server", "has the type")) or any(
-        words in message for words in ("is no web address", "is not a single word", "is empty or no text")
-    )
+    return message.startswith(
+        ("is not a JSON Schema", "offers nothing", "does not name a server", "has the type")
+    ) or any(words in message for words in ("is not a web address", "is not a single word", "is empty or not a text"))
 
 
 def test_the_document_model_is_open_at_the_top_only() -> None:

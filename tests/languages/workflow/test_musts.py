@@ -105,7 +105,7 @@ def end_of(events: list[Event]) -> ev.RunEnd:
 
 
 def told(events: list[Event]) -> list[dict[str, Any]]:
-    """What observers are told."""
+    """The events that observers get."""
     return [shape for event in events if (shape := execution_event(event))]
 
 
@@ -127,7 +127,7 @@ CODES: dict[str, dict[str, Any]] = {
 
 
 def admission(raw: dict[str, Any]) -> tuple[list[Problem], bool]:
-    """What the door says to a start of a document, and whether it lets it in."""
+    """Return the problems of a start of a document, and whether it is accepted."""
     source = DefinitionSource(source=json.dumps(raw))
     found = Definitions().plan(source, StartRun(source))
     return (list(found.warnings), True) if isinstance(found, Plan) else (found, False)

@@ -168,7 +168,7 @@ PASSING = {"name": "ok", "kind": "value", "rule": {"output_required": ["n"]}}
 
 
 def view(nodes: dict[str, Any], turns: dict[str, Any]) -> str:
-    """Return the context that the routing question behind ``b`` saw."""
+    """Return the context of the routing question after ``b``."""
     raw = document(nodes, [("a", "b"), ("b", "c", "x")])
     ran = run(raw, {"turns": turns, "routes": {"b": ["c"]}, "default": {"text": "ok"}}, input={"q": 1})
     return ran.text("b#1.1!route").partition("## Context\n\n")[2]

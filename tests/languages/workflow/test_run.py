@@ -98,7 +98,7 @@ def test_64_evaluators_verdicts_are_part_of_what_later_nodes_see() -> None:
     assert (shadow.status("b"), shadow.data("a")["evals"]) == ("failed", "mine")
 
 
-# -- what a model is told ---------------------------------------------------------------------------------------------
+# -- prompts of models ------------------------------------------------------------------------------------------------
 
 
 def test_44_to_46_the_order_of_an_instructions_layers() -> None:

@@ -1,7 +1,6 @@
 """The worked example (a cake that is baked, tasted, baked again and served) to the byte.
 
-Results, trace and event stream are compared as the JSON that is shown, with a retry, as a dry run, and after a crash
-behind every event.
+Results, trace and event stream are compared as JSON, with a retry, as a dry run, and after a crash after every event.
 """
 
 import json

@@ -223,8 +223,8 @@ def test_what_is_attached_to_an_agent_is_no_breakpoint() -> None:
     found = LANGUAGE.admit(graphs.parsed(written), start)
     assert isinstance(found, list)
     assert [(problem.code, problem.where, problem.message) for problem in found] == [
-        ("UNKNOWN_BREAKPOINT", "breakpoints[1]", "'tool' is attached to an agent, and no node by itself"),
-        ("UNKNOWN_BREAKPOINT", "breakpoints[2]", "there is no node 'gone'"),
+        ("UNKNOWN_BREAKPOINT", "breakpoints[1]", "'tool' is attached to an agent and is never executed as a node"),
+        ("UNKNOWN_BREAKPOINT", "breakpoints[2]", "unknown node 'gone'"),
     ]
 
 

@@ -56,7 +56,7 @@ def test_a_breakpoint_that_is_nowhere_is_refused(standing: Place) -> None:
     args = ("--input", INPUT, "--script", "flows/script.json", "--break", "note", "--break", "nowhere")
     done = standing.here("start", "flows/triage.yaml", *args)
     assert done.exit_code == exits.FAILED
-    assert "UNKNOWN_BREAKPOINT breakpoints[1]: there is no node 'nowhere'" in done.stderr
+    assert "UNKNOWN_BREAKPOINT breakpoints[1]: unknown node 'nowhere'" in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill"])

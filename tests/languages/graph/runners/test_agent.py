@@ -1,4 +1,4 @@
-"""Agents of graphs: the user's message, memory, tools, what comes of it; and TOOL, MEMORY, EXTERNAL_ACTION nodes."""
+"""Agents of graphs: the user's message, memory, tools, outputs; and TOOL, MEMORY, EXTERNAL_ACTION nodes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from callboard.actors.carrier import Job
 from callboard.bus.commands import DefinitionSource, StartRun
 from callboard.bus.effects import McpTools, ScriptedTools
 from callboard.languages.graph.language import LANGUAGE
-from callboard.languages.graph.tools import served
+from callboard.languages.graph.tools import resolve_tools
 from callboard.languages.graph.work import Context
 from callboard.languages.language import Needs
 from tests.support.graphs import (
@@ -260,7 +260,7 @@ def test_an_agent_goes_on_without_tools_that_cannot_be_had() -> None:
 def sources(own: dict[str, Any], *scripted: str) -> list[Any]:
     found = parsed(graph([webhook(), agent(attached=["tools"]), own])).document
     context = Context(found, {}, "", {}, frozenset(scripted))
-    return served(found.attached["tools"], context).sources
+    return resolve_tools(found.attached["tools"], context).sources
 
 
 def test_the_variables_of_tokens_are_told() -> None:
@@ -290,7 +290,7 @@ def test_where_tools_are_served() -> None:
 
 
 def remembering(*, summarize: bool = False) -> tuple[list[Any], Answering]:
-    """A memory that tells of an earlier conversation, and what it was asked."""
+    """Make a memory that holds an earlier conversation; return its requests, and its answers."""
     asked: list[Any] = []
 
     async def carry(_job: Job, request: Any) -> Any:

@@ -10,7 +10,7 @@ from callboard.bus.paths import interaction_id
 from callboard.languages.graph import admit
 from callboard.languages.graph.human.classification import read_decision
 from callboard.languages.graph.human.decisions import label_of_option
-from callboard.languages.graph.human.labels import explicit, worded
+from callboard.languages.graph.human.labels import read_explicit, read_words
 from callboard.languages.graph.human.relevance import read_score
 from callboard.languages.graph.rules import EXACT_ANSWERS
 from callboard.testing.checks import check_log, check_replay
@@ -58,7 +58,7 @@ def asking(*nodes: dict[str, Any], own: dict[str, Any] | None = None) -> Any:
 
 
 def answered(*given: Any, own: dict[str, Any] | None = None, channel: str | None = "api", **names: Any) -> Performance:
-    """Perform with answers, each by the tell that one would send, once the run has parked."""
+    """Perform a run with answers, each sent as a command once the run has parked."""
     commands = [
         ("answer", {"interaction": ASK, "user_response": one, "by": "u", **({"channel": channel} if channel else {})})
         for one in given
@@ -315,10 +315,10 @@ def test_words_decided_in_runs_that_were_recorded_before(response: Any, expected
 
 
 def test_words_are_whole_and_negatives_go_first() -> None:
-    assert worded("disapproved", []) is None
-    assert worded("yes, no", []) == "rejected"
-    assert worded("OKAY", []) is None
-    assert explicit({"approved": None, "action": None}) is None
+    assert read_words("disapproved", []) is None
+    assert read_words("yes, no", []) == "rejected"
+    assert read_words("OKAY", []) is None
+    assert read_explicit({"approved": None, "action": None}) is None
 
 
 INPUT = person(
