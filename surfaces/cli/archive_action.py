@@ -16,10 +16,9 @@ from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import in_file
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.progress import progress
+from callboard.surfaces.cli.output import progress, say
 from callboard.surfaces.cli.run_selection import found_runs
+from callboard.surfaces.cli.settings import Settings
 
 
 class Chosen(Struct, frozen=True):

@@ -19,10 +19,9 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import confirmed, say
-from callboard.surfaces.cli.progress import Progress, progress
+from callboard.surfaces.cli.output import Progress, confirmed, progress, say
 from callboard.surfaces.cli.run_selection import wanted
+from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
 """How many runs are shown before they are told, and how many that refuse it after."""

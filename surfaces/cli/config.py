@@ -3,8 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, settings_options
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -20,7 +20,7 @@ def config(settings: Settings) -> None:
     from callboard.runtime.settings.config import UNKNOWN
     from callboard.service.operations.commit_measurement import measure_appends
     from callboard.service.operations.results import compact
-    from callboard.surfaces.cli.problems import problem_text
+    from callboard.surfaces.cli.output import problem_text
     from callboard.surfaces.cli.settings import configured
 
     found = configured(settings)

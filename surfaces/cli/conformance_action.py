@@ -23,9 +23,8 @@ from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.corpus import TEMPORAL, Case, Scenario, read_corpus
 from callboard.surfaces.cli.language_choice import chosen_language
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import configured
+from callboard.surfaces.cli.settings import Settings, configured
 
 STARTS_MAX = 16
 """Scenarios that wait for the verdict of their start at the same time."""

@@ -3,8 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, json_option, settings_options
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, json_option, settings_options
 
 user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
 

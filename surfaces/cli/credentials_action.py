@@ -22,8 +22,8 @@ from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli.oauth_callback import Returning
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 SENDER_SECRET = "WEBHOOK_SECRET"
 """What the secrets of senders are listed as."""

@@ -20,8 +20,9 @@ from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.files import text_of
 from callboard.service.operations.results import compact, result_of
 from callboard.service.operations.run_files import in_file
-from callboard.surfaces.cli.options import DEFINITION_SUFFIXES, Settings, is_file
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
 from callboard.surfaces.cli.views import took
 
 RUN_SHOWN_CHARS_MAX = 60

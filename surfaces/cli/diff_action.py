@@ -12,10 +12,10 @@ from callboard.runtime.settings.config import Config
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import source
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.difftext import diff_text
+from callboard.surfaces.cli.diff_text import diff_text
 from callboard.surfaces.cli.errors import report
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def compare_runs(left: str, right: str, config: Config, settings: Settings) -> int:

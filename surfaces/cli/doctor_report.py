@@ -8,8 +8,8 @@ from callboard.service.operations.doctor.findings import Finding
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 

@@ -13,9 +13,8 @@ from callboard.projections.lists.where import WhereInvalid
 from callboard.service.api.client import NoVerdict
 from callboard.service.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say, style
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import StdoutLost
 from callboard.surfaces.cli.views import where_options
 

@@ -1,20 +1,40 @@
-"""Showing events as they come: whole, up to a run's end, as lines, as JSON or not at all."""
+"""Showing events as they come: as lines, JSON or a live tree, or not at all, and the commands that move a run on."""
 
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
-from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
+import anyio
+import msgspec
+from nats.aio.msg import Msg
+
+from callboard.bus.events import (
+    AT_REST,
+    EffectResult,
+    Event,
+    HumanAsked,
+    NodeEnter,
+    NodeExit,
+    Payload,
+    RunEnd,
+    ToolResult,
+)
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
+from callboard.projections.lists.question_data import data_lines
 from callboard.projections.projection import known
 from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
+from callboard.service.api.connection import Connection
 from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
-from callboard.surfaces.cli.evidence import evidence_of
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.views import evidence_of, way_on
 
 
 class Shower(Protocol):
@@ -161,3 +181,62 @@ async def follow(
         if event.type in AT_REST or last(event):
             return event
     return None
+
+
+class Guiding(Quietly):
+    """Shows as another shower does, and after a question, an awaited signal or a pause says what to type elsewhere.
+
+    Up to the sequence ``past`` all has happened before: only what is open at its end is still up to someone.
+    """
+
+    def __init__(self, shower: Shower, run: str, settings: Settings, past: int = 0) -> None:
+        self._shower, self._run, self._settings = shower, run, settings
+        self._past = past
+        self._open = OpenIntents()
+
+    def event(self, sequence: int, event: Event) -> None:
+        self._shower.event(sequence, event)
+        if sequence > self._past:
+            self.guide(event)
+            return
+        if (payload := known(event)) is not None:
+            self._open.apply(event, payload)
+        if sequence == self._past and event.type not in AT_REST:
+            for opened in self._open:
+                self.guide(opened.event)
+
+    def guide(self, event: Event) -> None:
+        """Say what to type elsewhere to move what an event opens, if it opens anything; of a question, what it is
+        about too."""
+        payload = known(event)
+        if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
+            self._shower.notice("\n".join(f"  {line}" for line in about))
+        if command := way_on(event.type, event.key, self._run, self._settings, payload):
+            self._shower.notice(f"In another terminal: {command}")
+
+
+def view_of_one(*, plain: bool) -> Shower:
+    """The view of one run for people: its tree on a terminal, unless they want it ``plain``; else a line per event."""
+    if plain or not sys.stdout.isatty():
+        return Lines()
+    from callboard.surfaces.cli.live_tree import LiveTree
+
+    return LiveTree()
+
+
+@asynccontextmanager
+async def hearing(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
+    """Hand what models say in a run to a view for the length of the block, piece by piece, if it listens."""
+
+    async def take(message: Msg) -> None:
+        piece = msgspec.json.decode(message.data)
+        shower.delta(piece["n"], piece["k"], piece["text"])
+
+    subject = connection.log.subjects.live(connection.client.ref(run), None, "model.delta")
+    subscription = await connection.nc.subscribe(subject, cb=take) if shower.listens else None
+    try:
+        yield
+    finally:
+        if subscription is not None:
+            with anyio.CancelScope(shield=True):
+                await subscription.unsubscribe()

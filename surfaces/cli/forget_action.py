@@ -8,8 +8,8 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import confirmed, say
+from callboard.surfaces.cli.settings import Settings
 
 _ENDED = Term("ended", ">=", 0.0)
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.many import NAME_ONE, many
-from callboard.surfaces.cli.options import Settings, pairs, settings_options
+from callboard.surfaces.cli.options import NAME_ONE, many, pairs
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 if TYPE_CHECKING:
     from callboard.surfaces.cli.bulk import Many

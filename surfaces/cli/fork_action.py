@@ -14,7 +14,7 @@ from callboard.service.operations.option_values import option_values
 from callboard.service.operations.reach import reach
 from callboard.service.operations.start_messages import input_of, prepare
 from callboard.service.operations.start_request import StartRequest
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.start_action import tell_started
 
 

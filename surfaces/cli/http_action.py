@@ -24,9 +24,9 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.child_processes import Standing, lifeline
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.stop_signals import stop_signals
+from callboard.surfaces.cli.process import stop_signals
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.engine.routes import engine_routes, health_route
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.address import LOOPBACK, check_address, listening, url_of

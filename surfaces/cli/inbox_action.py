@@ -27,8 +27,8 @@ from callboard.service.operations.narration import local, short
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program, where_options
 
 HERE = "http://127.0.0.1:8723"

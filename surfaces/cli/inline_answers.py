@@ -17,11 +17,9 @@ from callboard.bus.log.port import NoAnswer
 from callboard.projections.projection import known
 from callboard.service.api.client import Client
 from callboard.service.api.settlement import NotTaken, tell_and_wait
-from callboard.surfaces.cli.event_output import Quietly, Shower
-from callboard.surfaces.cli.hints import Guiding
+from callboard.surfaces.cli.asking import NobodyThere, Stopped, Terminal, ask, question_of
+from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower
 from callboard.surfaces.cli.output import style
-from callboard.surfaces.cli.prompts import ask, question_of
-from callboard.surfaces.cli.terminal import NobodyThere, Stopped, Terminal
 
 STEP = "step"
 GO_ON = f"Enter goes on, {STEP} by one node; NAME=VALUE gives another value first"

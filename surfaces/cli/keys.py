@@ -3,8 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.durations import Duration
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.options import Duration
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 SCOPES = ("read", "start", "answer", "operate")
 

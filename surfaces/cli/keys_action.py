@@ -12,8 +12,8 @@ from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def add_key(

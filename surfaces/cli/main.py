@@ -16,8 +16,8 @@ from typing import Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import settings_of, wants_json
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import settings_of, wants_json
 from callboard.surfaces.cli.streams import StdoutLost, guard
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -218,7 +218,7 @@ def _tell_strangers() -> None:
     """Warn of variables that look like settings and are none: what they were to say is not heard."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
         from callboard.runtime.settings.config import strangers
-        from callboard.surfaces.cli.problems import problem_text
+        from callboard.surfaces.cli.output import problem_text
 
         for warning in strangers(os.environ):
             say(problem_text(warning), err=True)

@@ -3,7 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, Settings, import_from_option, settings_options
+from callboard.surfaces.cli.options import Address, import_from_option
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -40,8 +41,7 @@ def mcp(
     import anyio
 
     from callboard.surfaces.cli.mcp_action import Serving, serve
-    from callboard.surfaces.cli.options import forget_json
-    from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.settings import configured, forget_json
 
     if address is None:
         # On stdout nothing is said but the protocol, not even an error.

@@ -21,10 +21,9 @@ from callboard.service.api.service import open_service
 from callboard.service.operations.reach import join
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.stop_signals import stop_signals
-from callboard.surfaces.cli.surroundings import surroundings
+from callboard.surfaces.cli.process import stop_signals, surroundings
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.address import LOOPBACK, check_address, listening, url_of
 from callboard.surfaces.mcp.http import PATH, serve_http

@@ -3,7 +3,7 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 
 def command_of(language: str) -> click.Command:

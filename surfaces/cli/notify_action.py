@@ -17,8 +17,8 @@ from callboard.service.operations.errors import UsageInvalid
 from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 SAMPLE = "sample"
 """The run and the definition that a sample is about."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from callboard.bus.nats.credentials import with_placeholders
 from callboard.runtime.settings.config import FILE_NAME, Config
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 
 

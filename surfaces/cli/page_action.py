@@ -17,9 +17,9 @@ from callboard.service.operations.event_files import read_runs, store
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import ARCHIVE
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.stop_signals import stop_signals
+from callboard.surfaces.cli.process import stop_signals
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.http.access import Access
 from callboard.surfaces.http.address import LOOPBACK, AddressUnusable, listening, url_of
 from callboard.surfaces.http.app import http_app

@@ -3,8 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.many import NAME_ONE, all_option, where_option
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.options import NAME_ONE, all_option, where_option
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)

@@ -9,8 +9,8 @@ from callboard.service.operations.results import compact
 from callboard.service.operations.run_purge import purge_run
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.bulk import Doing, Many, do_many
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import confirmed, say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def purge_many(whom: Many | str, yes: bool, mark: Gone, config: Config, settings: Settings) -> int:

@@ -4,7 +4,9 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, attribute_option, pairs, settings_options, skill_options
+from callboard.surfaces.cli.options import attribute_option, pairs
+from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.start_options import skill_options
 
 
 @click.command(epilog=exits.EXIT_CODES)

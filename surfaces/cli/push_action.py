@@ -13,9 +13,8 @@ from callboard.service.operations.results import compact
 from callboard.service.operations.start_messages import PreparedStart, prepare
 from callboard.service.operations.start_request import StartRequest
 from callboard.service.operations.validation import errors, examine_definition
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def push_file(

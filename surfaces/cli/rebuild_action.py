@@ -39,10 +39,10 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact, result_of
 from callboard.service.operations.run_files import in_file, source
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
 from callboard.surfaces.cli.run_selection import found_runs
 from callboard.surfaces.cli.run_table import standing_events
+from callboard.surfaces.cli.settings import Settings
 
 DIGEST_CHARS = 16
 

@@ -15,8 +15,8 @@ from callboard.service.operations.narration import local
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import document, say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def list_definitions(config: Config, settings: Settings) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.durations import Since
-from callboard.surfaces.cli.options import Settings, code_option, settings_options
+from callboard.surfaces.cli.options import Since, code_option
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 if TYPE_CHECKING:
     import datetime as dt

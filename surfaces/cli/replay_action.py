@@ -13,8 +13,8 @@ from callboard.service.operations.narration import local
 from callboard.service.operations.replays import Replayed, replay_events
 from callboard.service.operations.results import compact, result_object
 from callboard.service.operations.run_files import source
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import node_line, open_line
 
 

@@ -17,10 +17,9 @@ from callboard.service.operations.replay_all import Location, Replaying, Report,
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import in_file
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.progress import progress
+from callboard.surfaces.cli.output import progress, say, style
 from callboard.surfaces.cli.run_selection import found_runs, wanted
+from callboard.surfaces.cli.settings import Settings
 
 FAILURES_SHOWN_MAX = 20
 """How many runs that are not verified are told; with --json all are."""

@@ -18,8 +18,8 @@ from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.child_processes import Standing, lifeline
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import confirmed, say
+from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
 """How many runs of a rule are shown, of those that go and of those that stay."""

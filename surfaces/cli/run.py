@@ -4,7 +4,9 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, plain_option, settings_options, start_options
+from callboard.surfaces.cli.options import plain_option
+from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.start_options import start_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -54,8 +56,8 @@ def run(
 
     from callboard.runtime.hosting.names import named
     from callboard.service.operations.start_messages import prepare
-    from callboard.surfaces.cli.inputs import ask_inputs, somebody_there
-    from callboard.surfaces.cli.run_here import LocalRun, run_here
+    from callboard.surfaces.cli.asking import ask_inputs, somebody_there
+    from callboard.surfaces.cli.local_run import LocalRun, run_here
     from callboard.surfaces.cli.settings import configured
     from callboard.surfaces.cli.streams import unheard
 

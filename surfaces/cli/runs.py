@@ -3,7 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import LISTED_MAX, Settings, settings_options
+from callboard.surfaces.cli.options import LISTED_MAX
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),

@@ -6,8 +6,9 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.durations import Duration
-from callboard.surfaces.cli.options import Settings, settings_options, start_options
+from callboard.surfaces.cli.options import Duration
+from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.start_options import start_options
 
 OVERLAPS = ("skip", "queue", "cancel", "allow")
 

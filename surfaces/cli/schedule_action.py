@@ -19,9 +19,9 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.start_messages import Message, PreparedStart, prepare, prepare_by_name
 from callboard.service.operations.start_request import StartRequest
-from callboard.surfaces.cli.options import Settings, is_file
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.start_options import is_file
 
 NEXT_SHOWN = 3
 

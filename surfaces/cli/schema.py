@@ -3,8 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import json_option
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import json_option
 
 
 @click.command(epilog=exits.EXIT_CODES)

@@ -1,14 +1,106 @@
-"""Settings in force: reads the configuration for a command and sets its log up; puts the log back afterwards."""
+"""What the command line says of configuration and output: its options, and the configuration in force.
 
+Light: nothing here is read before a command calls `configured`.
+"""
+
+import functools
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from callboard.surfaces.cli.options import Settings
+import click
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
     from callboard.runtime.settings.logs import Level
+
+Command = Callable[..., Any]
+
+_JSON = "callboard.json"
+_SETTINGS = "callboard.settings"
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says about where and how: flags for the configuration, its file, the form of output."""
+
+    flags: dict[str, Any] = field(default_factory=dict[str, Any])
+    file: str | None = None
+    as_json: bool = False
+
+
+def wants_json(ctx: click.Context) -> bool:
+    """Whether the command that was called is to speak JSON."""
+    return bool(ctx.meta.get(_JSON))
+
+
+def settings_of(ctx: click.Context) -> Settings:
+    """What the command that was called was told about where and how; all defaults if it was not told anything."""
+    return ctx.meta.get(_SETTINGS, Settings())
+
+
+def forget_json(ctx: click.Context) -> None:
+    """Have errors told in words on stderr, whatever form was asked for."""
+    ctx.meta[_JSON] = False
+
+
+def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
+    ctx.meta[_JSON] = value
+    return value
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    callback=_note_json,
+    # Before all others, so that an error in one of them is told as JSON too.
+    is_eager=True,
+    help="Speak JSON on stdout, for machines; logs stay on stderr.",
+)
+
+
+def settings_options(command: Command) -> Command:
+    """Add the options that name configuration and server; the command gets them as its argument ``settings``."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any,
+        nats: str | None,
+        data_dir: str | None,
+        tenant: str | None,
+        config_file: str | None,
+        log_level: str | None,
+        as_json: bool,
+        **others: Any,
+    ) -> Any:
+        if data_dir is not None and not data_dir.strip():
+            # As the path of a folder, nothing is the working directory.
+            raise click.BadParameter("the name is empty; expected that of a folder", param_hint="--data-dir")
+        flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
+        given = {name: value for name, value in flags.items() if value is not None}
+        settings = Settings(given, config_file, as_json)
+        click.get_current_context().meta[_SETTINGS] = settings
+        return command(*args, settings=settings, **others)
+
+    for option in reversed(
+        [
+            click.option("--nats", metavar="URL", help="The NATS server; without it, that of the data directory."),
+            click.option("--data-dir", metavar="DIR", help="Where the embedded server keeps its store."),
+            click.option("--tenant", metavar="NAME", help="The tenant to speak as."),
+            click.option(
+                "--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."
+            ),
+            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged to stderr."),
+            json_option,
+        ]
+    ):
+        gathered = option(gathered)
+    return gathered
 
 
 def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":

@@ -25,9 +25,9 @@ from callboard.service.operations.narration import local, short
 from callboard.service.operations.results import compact, event_object, path_of, pretty, result_object, result_of
 from callboard.service.operations.run_files import source
 from callboard.surfaces.cli.diagram_action import svg_of_run, title_of
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import (
     COLOURS,
     cause_lines,

@@ -15,8 +15,7 @@ from callboard.languages.skills.shipped import shipped_ids, shipped_skill
 from callboard.languages.skills.skill import Skill, merged, missing_config, optional_env, required_env
 from callboard.languages.skills.skill_files import FOLDERS, discover, read_skill_file
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say, style
 
 SHIPPED = "shipped"
 

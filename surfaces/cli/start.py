@@ -6,7 +6,8 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, is_file, settings_options, start_options
+from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.start_options import is_file, start_options
 
 
 @click.command(epilog=exits.EXIT_CODES)

@@ -15,9 +15,8 @@ from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.start_messages import Message
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def publish(prepared: Message, config: Config, settings: Settings, file: str) -> None:

@@ -8,8 +8,8 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.verification import Damage, StoreReport, verify_store
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings
 
 
 async def check_store(config: Config, settings: Settings, values: bool) -> int:

@@ -6,8 +6,8 @@ from callboard.runtime.settings.config import Config
 from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 
 async def tell_run(run: str, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> None:

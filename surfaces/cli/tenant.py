@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 _accounts = click.option(
     "--accounts",

@@ -9,8 +9,8 @@ from callboard.bus.nats.accounts import Accounts, new_user, read
 from callboard.bus.subjects import is_name, token
 from callboard.lib.private_files import write_own
 from callboard.service.operations.results import compact
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 RUNTIME_KEY = "callboard.nk"
 

@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, code_option, import_from_option, settings_options
+from callboard.surfaces.cli.options import code_option, import_from_option
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 DRAIN_WAIT_S = 20.0
 

@@ -3,7 +3,7 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import json_option
+from callboard.surfaces.cli.settings import json_option
 
 
 @click.command(epilog=exits.EXIT_CODES)

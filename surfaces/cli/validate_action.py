@@ -13,8 +13,7 @@ from callboard.service.operations.results import compact
 from callboard.service.operations.start_request import StartRequest
 from callboard.service.operations.validation import errors, examine_definition
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say, style
 
 
 def validate_file(

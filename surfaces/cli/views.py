@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.prices import dollars
@@ -18,10 +19,9 @@ from callboard.projections.run.run_result import NodeState, OpenEffect, RunResul
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.service.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.service.operations.results import path_of, pretty
-from callboard.surfaces.cli.evidence import evidence_lines
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import style
-from callboard.surfaces.cli.surroundings import shell
+from callboard.surfaces.cli.process import shell
+from callboard.surfaces.cli.settings import Settings
 
 CAUSES_SHOWN_MAX = 12
 """How many lines tell why a run failed."""
@@ -256,3 +256,31 @@ def further(run: str, settings: Settings) -> str:
             f"  {ours} replay{options} {name}",
         ]
     )
+
+
+TRACEBACK_LINES_MAX = 30
+"""How many lines of a traceback are shown: its last ones."""
+
+PRINTED_LINES_MAX = 10
+"""How many lines of what was printed are shown: the last ones."""
+
+
+def evidence_of(error: Failure | None) -> list[str]:
+    """Return the lines of what is in a failure's details; none if there is nothing."""
+    details = error.details if error is not None else None
+    return evidence_lines(details.get("traceback"), details.get("printed")) if isinstance(details, dict) else []
+
+
+def evidence_lines(traceback: object, printed: object) -> list[str]:
+    """Return the lines of a traceback and of what was printed before it, if they are texts."""
+    lines = _last(traceback, TRACEBACK_LINES_MAX)
+    if said := _last(printed, PRINTED_LINES_MAX):
+        lines += ["It had printed:", *(f"  {line}" for line in said)]
+    return lines
+
+
+def _last(text: object, lines_max: int) -> list[str]:
+    if not isinstance(text, str):
+        return []
+    lines = text.splitlines()
+    return lines if len(lines) <= lines_max else [f"… {len(lines) - lines_max} lines before", *lines[-lines_max:]]

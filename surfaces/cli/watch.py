@@ -3,7 +3,8 @@
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, plain_option, settings_options
+from callboard.surfaces.cli.options import plain_option
+from callboard.surfaces.cli.settings import Settings, settings_options
 
 
 @click.command(epilog=exits.EXIT_CODES)

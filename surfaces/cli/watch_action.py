@@ -19,11 +19,9 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_files import in_file, source
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.event_output import Lines, Shower, Streaming, follow
-from callboard.surfaces.cli.hints import Guiding
-from callboard.surfaces.cli.live_view import hearing, view_of_one
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.event_output import Guiding, Lines, Shower, Streaming, follow, hearing, view_of_one
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
 
 
 class Watched(Struct, frozen=True):

@@ -35,11 +35,10 @@ from callboard.surfaces.cli.child_processes import (
     lifeline,
     open_child_processes,
 )
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.other_terminal import commands
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.stop_signals import stop_signals
-from callboard.surfaces.cli.surroundings import surroundings
+from callboard.surfaces.cli.process import stop_signals, surroundings
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 
 

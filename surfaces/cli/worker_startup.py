@@ -8,7 +8,7 @@ from callboard.bus.errors import StoreLocked
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.lib.threads import quick_turns
 from callboard.surfaces.cli.child_processes import Standing
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.settings import Settings
 
 PERFORMING = "callboard.surfaces.cli.worker_action"
 

@@ -19,7 +19,7 @@ from callboard.projections.trace.execution_log import ExecutionLog
 from callboard.projections.trace.text_renderings import StepRow, step_rows, waterfall
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.tree_text import tree_text
 from tests.support.event_logs import TICK, Log
 
 AWAY = dt.timedelta(hours=3)

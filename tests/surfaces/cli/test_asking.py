@@ -16,8 +16,7 @@ import pytest
 
 from callboard.bus.events import HumanAsked
 from callboard.service.api.client import Client
-from callboard.surfaces.cli.prompts import Choice, Question, answered, question_of
-from callboard.surfaces.cli.terminal import DOWN, UP, chosen, keys
+from callboard.surfaces.cli.asking import DOWN, UP, Choice, Question, answered, chosen, keys, question_of
 from tests.support.cli_stage import Place, next_event
 from tests.support.forks import callboard
 

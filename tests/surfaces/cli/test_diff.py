@@ -39,7 +39,7 @@ from callboard.bus.prices import Cost, Price, Prices
 from callboard.projections.comparison.diff import Pair, Parting, RunDiff, compare_logs
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.difftext import LINES_MAX, diff_text
+from callboard.surfaces.cli.diff_text import LINES_MAX, diff_text
 from tests.support.cli_stage import INPUT, SCRIPT, TRIAGE, Place, plain
 from tests.surfaces.cli.test_text import events
 

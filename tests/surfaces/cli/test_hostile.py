@@ -20,7 +20,7 @@ from callboard.lib.control_characters import visible, visible_line
 from callboard.runtime.settings import logs
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.livetree import LiveTree
+from callboard.surfaces.cli.live_tree import LiveTree
 from callboard.surfaces.cli.output import shown, style
 from tests.support.cli_stage import Place
 from tests.support.forks import CLI

@@ -17,10 +17,9 @@ import pytest
 
 from callboard.bus import events as ev
 from callboard.bus.events import Payload
-from callboard.surfaces.cli import exits, livetree
+from callboard.surfaces.cli import exits, live_tree
 from callboard.surfaces.cli.event_output import Lines
-from callboard.surfaces.cli.livetree import SPINNER, LiveTree
-from callboard.surfaces.cli.livewords import clock_text
+from callboard.surfaces.cli.live_tree import SPINNER, LiveTree, clock_text
 from tests.support.cli_stage import Place
 from tests.support.flow_providers import flow_of, ours
 from tests.support.forks import callboard
@@ -44,7 +43,7 @@ class Screen:
         self.n = 0
         console = Console(file=self._drawn, force_terminal=True, width=110, height=height, color_system=None)
         # A test has it drawn; the thread that draws could do so in between, and what is sought would stand there twice.
-        with patch.object(livetree, "REFRESHES_PER_S", 1 / PATIENCE_S**2):
+        with patch.object(live_tree, "REFRESHES_PER_S", 1 / PATIENCE_S**2):
             self.tree = LiveTree(console, lambda: self.at)
         self._given: list[tuple[Payload, str, str]] = []
         self.take(*STARTED, *payloads)
@@ -163,18 +162,18 @@ def test_a_screen_that_is_too_small_shows_what_goes_on_and_what_is_new() -> None
 
 
 def test_a_tree_that_is_slow_to_make_is_not_made_at_every_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from callboard.surfaces.cli import livetree
+    from callboard.surfaces.cli import live_tree
 
     made: list[int] = []
-    rows = livetree.rows
+    rows = live_tree.rows
 
     def slow(*given: Any, **more: Any) -> Any:
         made.append(1)
         return rows(*given, **more)
 
     now = [0.0]
-    monkeypatch.setattr(livetree, "rows", slow)
-    monkeypatch.setattr(livetree.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
+    monkeypatch.setattr(live_tree, "rows", slow)
+    monkeypatch.setattr(live_tree.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1.0) or now[0])
     with screen(GATHER) as shown:
         shown.lines()
         count = len(made)

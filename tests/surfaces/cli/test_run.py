@@ -12,7 +12,7 @@ import pytest
 
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.interruption import Cancellation
+from callboard.surfaces.cli.local_run import Cancellation
 from tests.support.cli_stage import INPUT, SKILLS, Place, next_event
 from tests.support.flow_providers import ours
 from tests.support.flows import call, cleanup, flow, mock, returned

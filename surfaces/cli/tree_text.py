@@ -10,7 +10,7 @@ from callboard.projections.trace.elision import elided
 from callboard.projections.trace.text_renderings import closed_up, duration_text, node_label, placed_label
 from callboard.projections.trace.tree import Attempt, Effect, Node, Trace
 from callboard.service.operations.narration import short
-from callboard.surfaces.cli.evidence import evidence_of
+from callboard.surfaces.cli.views import evidence_of
 
 State = Literal["running", "ok", "failed", "cancelled", "skipped", "note", "warning"]
 

@@ -1,4 +1,4 @@
-"""What differs between two runs, for people: a section for each matter, cut where it gets long.
+"""The differences between two runs as text: a section for each subject, cut where it gets long.
 
 Lines with ``-`` are of the left run, with ``+`` of the right one, with ``~`` of both.
 """

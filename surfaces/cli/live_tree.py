@@ -1,28 +1,32 @@
-"""The live view of a run for terminals: its tree, growing, with a clock at whatever is in progress, what is being said
-and who is waited for."""
+"""The live view of a run for terminals: its growing tree, with a clock at each open node or effect.
+
+The line below the tree shows the run's status, and the text that a model is producing where no line of the tree does.
+"""
 
 import datetime as dt
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from callboard.bus import events as ev
 from callboard.bus.events import Event, NodeProgress, Payload
 from callboard.lib.control_characters import visible, visible_line
 from callboard.projections.projection import known
 from callboard.projections.run.intents import OpenIntents
 from callboard.projections.run.run_result import Results, RunResult
+from callboard.projections.trace.text_renderings import duration_text
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Effect, Node, Trace
-from callboard.service.operations.narration import narrate, short
+from callboard.service.operations.narration import describe_call, describe_pause, local, narrate, question_text, short
 from callboard.surfaces.cli.event_output import failure_lines
-from callboard.surfaces.cli.livewords import AT_WORK, PERSON, clock_text, doing, quoted_end
-from callboard.surfaces.cli.treetext import MARKS, Row, rows
+from callboard.surfaces.cli.tree_text import MARKS, Row, rows
 from callboard.surfaces.cli.views import tokens
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 REFRESHES_PER_S = 8.0
 
@@ -231,3 +235,60 @@ def _fitting(all_rows: list[Row], most: int) -> list[Row | None]:
         chosen.append(all_rows[place])
         before = place
     return chosen
+
+
+AT_WORK = "work"
+PERSON = "?"
+ELSEWHERE = "◌"
+PAUSED = "‖"
+
+
+class Doing(NamedTuple):
+    """What is open: a mark, `AT_WORK` for what the worker itself is at, and words for it."""
+
+    mark: str
+    text: str
+
+
+def doing(intent: Payload, key: str, label: str, now: dt.datetime) -> Doing:
+    """Say what an open effect does; ``label`` is its name in trees."""
+    match intent:
+        case ev.HumanAsked():
+            return Doing(PERSON, f"waits for a person: {question_text(intent)}")
+        case ev.SignalAwaited():
+            return Doing(ELSEWHERE, f"waits for signal {intent.name}{_until(intent.due, now)}")
+        case ev.ChildStart():
+            return Doing(ELSEWHERE, f"waits for run {intent.child}")
+        case ev.TimerSet():
+            return Doing(ELSEWHERE, f"{intent.purpose}{_until(intent.due, now)}")
+        case ev.RunPaused():
+            return Doing(PAUSED, describe_pause(intent))
+        case ev.ToolCall(via="caller"):
+            return Doing(ELSEWHERE, f"waits for its caller: {describe_call(intent, key)}")
+        case ev.ToolCall():
+            return Doing(AT_WORK, f"tool {describe_call(intent, key)}")
+        case _:
+            return Doing(AT_WORK, label)
+
+
+def clock_text(since: dt.datetime, now: dt.datetime) -> str:
+    """How long something has been in progress, in whole seconds."""
+    return _seconds((now - since).total_seconds())
+
+
+def _seconds(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    return f"{whole} s" if whole < 60 else duration_text(whole)
+
+
+def _until(due: dt.datetime | None, now: dt.datetime) -> str:
+    if due is None:
+        return ""
+    left = (due - now).total_seconds()
+    return f" until {local(due)}" + (f", {_seconds(left)} left" if left > 0 else "")
+
+
+def quoted_end(text: str, chars_max: int) -> str:
+    """The end of what is being said, on one line."""
+    line = " ".join(text.split())
+    return f"“{line}" if len(line) <= chars_max else f"“…{line[-chars_max:]}"

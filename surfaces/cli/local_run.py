@@ -1,4 +1,4 @@
-"""Performing one run in this process: server, worker, start and follow, until the run ends or someone leaves."""
+"""Performing one run in this process: server, worker, start and follow, until the run ends or the user leaves."""
 
 import os
 import tempfile
@@ -11,13 +11,19 @@ import anyio
 import anyio.abc
 from msgspec import Struct
 
+from callboard.bus import events as ev
+from callboard.bus.commands import Cancel
+from callboard.bus.errors import CallboardError
 from callboard.bus.events import Event, Problem
+from callboard.bus.log.port import NoAnswer
 from callboard.bus.nats.server.data_directory import is_stood_by
+from callboard.bus.subjects import RunRef
 from callboard.bus.tracecontext import read, within
 from callboard.features.telemetry.exporters import open_exporters
 from callboard.runtime.settings.config import Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.worker import Worker
+from callboard.service.api.client import Client, NoVerdict
 from callboard.service.api.connection import Connection
 from callboard.service.operations.errors import RequestRefused
 from callboard.service.operations.reach import join
@@ -25,19 +31,93 @@ from callboard.service.operations.results import compact, result_of, summary_obj
 from callboard.service.operations.start_messages import PreparedStart
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.artifacts import append_summary, write_artifact
-from callboard.surfaces.cli.event_output import Quietly, Shower, Streaming, follow
-from callboard.surfaces.cli.hints import Guiding
+from callboard.surfaces.cli.asking import Terminal
+from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hearing, view_of_one
 from callboard.surfaces.cli.inline_answers import Answering
-from callboard.surfaces.cli.interruption import Cancellation
-from callboard.surfaces.cli.live_view import hearing, view_of_one
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.other_runs import OtherRuns
-from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.problems import problem_text
-from callboard.surfaces.cli.stop_signals import stop_signals
-from callboard.surfaces.cli.surroundings import surroundings
-from callboard.surfaces.cli.terminal import Terminal
-from callboard.surfaces.cli.views import further, summary_text, whole_told
+from callboard.surfaces.cli.output import problem_text, say
+from callboard.surfaces.cli.process import stop_signals, surroundings
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.views import further, program, summary_text, where_options, whole_told
+
+LEAVING_WAIT_S = 1.0
+"""How long someone who leaves waits until the cancellation is on its way."""
+
+
+class Cancellation:
+    """The cancellation of a run, by an interruption of the command that performs it."""
+
+    def __init__(self, client: Client, run: str) -> None:
+        self._client = client
+        self._run = run
+        self._said = anyio.Event()
+        self._fault: str | None = "there was no time"
+
+    async def ask(self) -> str | None:
+        """Tell the run; return why that was not possible, if so."""
+        try:
+            verdict = await self._client.tell(self._run, "cancel", Cancel(reason="callboard run was interrupted"))
+            self._fault = "; ".join(str(problem) for problem in verdict.problems) or None
+        except NoVerdict:
+            # It is in the stream: whoever admits it next finds it there.
+            self._fault = None
+        except (CallboardError, NoAnswer) as error:
+            self._fault = str(error)
+        self._said.set()
+        return self._fault
+
+    async def on_its_way(self) -> None:
+        """Wait until the run has been told, but not for long."""
+        with anyio.move_on_after(LEAVING_WAIT_S):
+            await self._said.wait()
+
+    async def left_behind(self) -> str | None:
+        """Say what becomes of a run whose performance was left; None if it has ended."""
+        ref = self._client.ref(self._run)
+        try:
+            last = await self._client.log.last(ref)
+            requested = await self._client.log.last_of_type(ref, ev.CancelRequested.type)
+        except NoAnswer as error:
+            return f"Left run {self._run}. Whether its cancellation is recorded is not known: {error}"
+        if last is not None and last.event.type == ev.RunEnd.type:
+            return None
+        if requested is not None:
+            return f"Left run {self._run}. Its cancellation is recorded; the next worker carries it out."
+        if self._fault is None:
+            return (
+                f"Left run {self._run}. Its cancellation is on its way; the next worker records it and carries it out."
+            )
+        return f"Left run {self._run}, which is not cancelled ({self._fault}): the next worker goes on with it."
+
+
+class OtherRuns:
+    """Names each of them once, on stderr."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._known: set[str] = set()
+        self._others: dict[str, None] = {}
+
+    def leave_out(self, run: str) -> None:
+        """Do not name a run: it is the command's own."""
+        self._known.add(run)
+        if run in self._others:
+            del self._others[run]
+
+    def hear(self, ref: RunRef, *, fresh: bool) -> None:
+        """Take note that a run is performed here. A ``fresh`` one has only just been started."""
+        if fresh or ref.run in self._known:
+            self._known.add(ref.run)
+            return
+        self._known.add(ref.run)
+        self._others[ref.run] = None
+        command = f"{program()} cancel{where_options(self._settings)} {ref.run}"
+        say(f"Run {ref.run}, which was left unfinished, continues here. End it with `{command}`.", err=True)
+
+    def say_waiting(self, at_most_s: float) -> None:
+        """Say that other runs are waited for."""
+        names = ", ".join(self._others) or "child runs"
+        say(f"Waiting at most {at_most_s:g} s for running effects of {names}.", err=True)
+
 
 TEMPORARY = "temp"
 """As a data directory: one that is removed afterwards."""

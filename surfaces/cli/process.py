@@ -1,7 +1,8 @@
-"""The surroundings of a worker in this process: working directory, where Python tools are found, which programs."""
+"""This process: its working directory, PATH and import path for a worker, and the signals that stop a command."""
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -56,3 +57,12 @@ def _environment(folders: tuple[Path, ...]) -> Mapping[str, str]:
     given = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*(str(folder) for folder in folders), *([given] if given else [])])
     return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that stop a command: Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed.
+
+    A process that was started to survive its terminal, as by ``nohup``, ignores SIGHUP, and continues doing so.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
