@@ -1,9 +1,18 @@
 """``callboard archive, import``: runs into one file, and from there into a store."""
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import progress, say
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.projections.lists.where import Where
+    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -22,22 +31,22 @@ def archive(
     """
     import anyio
 
-    from callboard.surfaces.cli.archive_action import Chosen, write
-    from callboard.surfaces.cli.run_selection import wanted
-    from callboard.surfaces.cli.settings import configured
+    from callboard.surfaces.cli.runs import parse_question
 
     if sum((bool(runs), everything, question is not None)) != 1:
         raise click.UsageError("name runs, or say --all or --where")
     if not output.endswith(".callboard"):
         raise click.BadParameter("the name of an archive ends in .callboard", param_hint="--output")
-    anyio.run(write, Chosen(runs, wanted(question), output, children), configured(settings), settings)
+    anyio.run(
+        write_archive, ArchiveRequest(runs, parse_question(question), output, children), configured(settings), settings
+    )
 
 
 @click.command("import", epilog=exits.EXIT_CODES)
 @click.argument("file", metavar="FILE[#RUN]")
 @click.option("--as", "id", metavar="ID", help="Import the run under this id.")
 @settings_options
-def import_runs(settings: Settings, file: str, id: str | None) -> None:
+def import_file(settings: Settings, file: str, id: str | None) -> None:
     """Put the runs of an archive, or one of them, into the store.
 
     An id that another run has is refused; a run that is there already stays as it is, so that an import that was
@@ -45,7 +54,86 @@ def import_runs(settings: Settings, file: str, id: str | None) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.archive_action import bring_in
-    from callboard.surfaces.cli.settings import configured
+    anyio.run(import_archive, file, id, configured(settings), settings)
 
-    anyio.run(bring_in, file, id, configured(settings), settings)
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRequest:
+    """The runs that are to be archived, those that are wanted if none is named, and where."""
+
+    runs: tuple[str, ...]
+    question: "Where"
+    output: str
+    children: bool
+
+
+async def write_archive(request: ArchiveRequest, config: "Config", settings: Settings) -> None:
+    """Write runs to an archive and say how many.
+
+    :raises UnknownRun: if the run does not exist
+    :raises CallboardError: ``file.unwritable``
+    """
+    import anyio
+    import msgspec
+
+    from callboard.bus.errors import CallboardError
+    from callboard.service.operations.archives import archive_runs
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.surfaces.cli.runs import find_runs
+
+    async with reach(config, reads=True, name="callboard archive") as connection:
+        runs = list(dict.fromkeys(request.runs)) or await find_runs(connection, request.question)
+        path = Path(request.output)
+        with progress(len(runs)) as done:
+            try:
+                found = await archive_runs(
+                    connection.log, config.tenant, runs, path, children=request.children, progress=done
+                )
+            except OSError as error:
+                message = f"the file cannot be written: {error.strerror}"
+                raise CallboardError("file.unwritable", message, request.output) from error
+    size = (await anyio.Path(path).stat()).st_size
+    if settings.as_json:
+        say(compact({"file": request.output, "bytes": size, "runs": msgspec.to_builtins(found)}))
+        return
+    going = sum(not one.status for one in found)
+    rest = f"; {going} had not ended" if going else ""
+    say(f"Wrote {_count(len(found))} to {request.output}, {size} bytes{rest}")
+
+
+async def import_archive(file: str, id: str | None, config: "Config", settings: Settings) -> None:
+    """Put the runs of an archive into the store and say what became of each. Raises as `import_runs`, `import_as`."""
+    import msgspec
+
+    from callboard.bus.nats.archive import Archive
+    from callboard.bus.subjects import is_name
+    from callboard.service.operations.archives import import_as, import_runs
+    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_files import in_file
+
+    named = in_file(file)
+    if named is None or not named.is_archive:
+        raise UsageInvalid(f"{file!r} is no archive: its name ends in .callboard", "FILE")
+    if id is not None and not (id and is_name(id)):
+        raise UsageInvalid(f"{id!r} is no id that a run can have", "--as")
+    archive = Archive(named.path)
+    # With another id only one can be meant; without, and with none named, all are.
+    runs = [archive.run(named.run)] if named.run is not None or id is not None else archive.runs
+    async with reach(config, reads=True, founds=True, name="callboard import") as connection:
+        with progress(len(runs)) as done:
+            if id is None:
+                found = await import_runs(connection.log, config.tenant, archive, runs, done)
+            else:
+                found = [await import_as(connection.log, config.tenant, archive, runs[0], id)]
+    if settings.as_json:
+        say(compact(msgspec.to_builtins(found)))
+        return
+    for one in found:
+        say(f"{one.run}  {one.verdict}, {one.events} events")
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"

@@ -20,7 +20,7 @@ from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import Progress, confirmed, progress, say
-from callboard.surfaces.cli.run_selection import wanted
+from callboard.surfaces.cli.runs import parse_question
 from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
@@ -100,7 +100,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
     """
     if settings.as_json and not many.yes:
         raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
-    question = accepting_runs(verb, wanted(many.question))
+    question = accepting_runs(verb, parse_question(many.question))
     operation = many.operation or secrets.token_hex(4)
     async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
         runs = await found.ids(config.tenant, question)

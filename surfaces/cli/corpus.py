@@ -1,17 +1,38 @@
-"""A conformance corpus of the flow language on disk: its cases and their scenarios.
+"""A conformance corpus: its cases and scenarios on disk, and running them through the real runtime, all at once.
 
 The layout is that of the specification's ``tests/conformance``: a folder per case with ``case.json`` and
 ``definition.json``, and below ``scenarios`` a folder each with ``input.json``, ``expected-result.json`` and, where the
 root flow takes any, ``arguments.json``.
 """
 
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
+import anyio
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem, RunEnd, payload_of
+from callboard.bus.log.port import whole
+from callboard.languages.authoring import Conformance
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.client import NoVerdict
+from callboard.service.api.connection import Connection, open_connection
 from callboard.service.operations.json_values import NotJson, json_of
+from callboard.surfaces.cli.definition_files import choose_language
+
+STARTS_MAX = 16
+"""Scenarios that wait for the verdict of their start at the same time."""
+
+RESULT_WAIT_S = 60.0
+"""How long a scenario may take from its start to its Result."""
+
+Verdict = Literal["passed", "failed", "skipped", "out-of-scope"]
 
 TEMPORAL = "temporal"
 """The mark of a case that takes real time."""
@@ -105,3 +126,113 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CorpusUnreadable(f"the file cannot be read: {error}", file) from error
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """What became of a scenario; ``differences`` are empty if it passed. ``run`` is the id of its run."""
+
+    name: str
+    run: str
+    differences: list[str] = []
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences
+
+
+class Report(Struct, frozen=True, omit_defaults=True):
+    """What became of a case. ``missing`` names the profiles that put it out of scope."""
+
+    case: str
+    description: str
+    verdict: Verdict
+    scenarios: list[Outcome] = []
+    missing: list[str] = []
+
+
+class Claim(Struct, frozen=True):
+    """The language whose cases are run, and what it claims of itself."""
+
+    language: str
+    conformance: Conformance
+
+    @property
+    def profiles(self) -> Sequence[str]:
+        return self.conformance.claim
+
+
+def claim_of(language: str | None = None) -> Claim:
+    """Return what a language claims; None represents the only one that claims anything.
+
+    :raises click.BadParameter: if the language does not exist, or several claim something
+    """
+    return Claim(*choose_language(lambda offered: offered.conformance, "a conformance corpus", language))
+
+
+async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kept: bool) -> dict[str, Outcome]:
+    """Run every scenario; return what became of each by ``case/scenario``."""
+    async with AsyncExitStack() as stack:
+        if not kept:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
+            config = config.model_copy(update={"data_dir": Path(folder), "nats_url": None})
+        connection = await stack.enter_async_context(open_connection(config, "callboard conformance"))
+        await stack.enter_async_context(open_worker(connection))
+        return await run_cases(connection, claim, cases)
+
+
+async def run_cases(
+    connection: Connection, claim: Claim, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
+) -> dict[str, Outcome]:
+    """Start every scenario where a worker stands, and compare what comes of it; by ``case/scenario``."""
+    batch = uuid4().hex[:8]
+    found: dict[str, Outcome] = {}
+    starts = anyio.CapacityLimiter(STARTS_MAX)
+
+    async def perform(case: Case, scenario: Scenario) -> None:
+        name = f"{case.name}/{scenario.name}"
+        run = f"{case.name}-{scenario.name}-{batch}"
+        message = {
+            "definition": {"language": claim.language, "source": case.source},
+            "input": scenario.input,
+            "arguments": scenario.arguments,
+            "run_id": run,
+        }
+        async with starts:
+            refused = await _publish_start(connection, message)
+        if refused:
+            wrong = [f"refused: {problem}" for problem in refused]
+        else:
+            result = await _result(connection, run, wait_s)
+            wrong = (
+                [f"no Result within {wait_s:g} s"]
+                if result is None
+                else claim.conformance.differences(scenario.expected, result)
+            )
+        found[name] = Outcome(scenario.name, run, wrong)
+
+    async with anyio.create_task_group() as tasks:
+        for case in cases:
+            for scenario in case.scenarios:
+                tasks.start_soon(perform, case, scenario)
+    return found
+
+
+async def _publish_start(connection: Connection, message: dict[str, Any]) -> list[Problem]:
+    """Publish a start; return what is wrong with it."""
+    try:
+        verdict = await connection.client.start(message)
+    except NoVerdict:
+        # Stored it is; whoever takes it on in the end, its Result will tell.
+        return []
+    return verdict.problems if verdict.status == "rejected" else []
+
+
+async def _result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
+    """Return the Result of a run's root frame; None if none exists in time."""
+    with anyio.move_on_after(wait_s):
+        async with connection.client.follow(run, event_type=RunEnd.type) as feed:
+            async for recorded in feed:
+                end = payload_of(await whole(connection.log, recorded))
+                assert isinstance(end, RunEnd)
+                return end.results
+    return None

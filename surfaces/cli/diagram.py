@@ -1,9 +1,23 @@
 """``callboard diagram``: a definition, or a run of one, as a Mermaid flowchart or as an SVG drawing."""
 
+import datetime as dt
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
+
+if TYPE_CHECKING:
+    from callboard.bus.events import Event
+    from callboard.projections.drawing.diagram import Diagram, Direction
+
 
 FORMS = ("mermaid", "svg")
 
@@ -21,6 +35,154 @@ def diagram(settings: Settings, what: str, form: str, output: str | None, direct
     A definition needs no server. In a run, each node has the colour of its outcome, and the edges taken are
     highlighted.
     """
-    from callboard.surfaces.cli.diagram_action import Wanted, draw
+    draw(what, DrawingOptions("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)
 
-    draw(what, Wanted("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)
+
+RUN_SHOWN_CHARS_MAX = 60
+
+
+@dataclass(frozen=True, slots=True)
+class DrawingOptions:
+    """How to draw: the form, to the right or down, the title unless it is the usual one, the file or stdout."""
+
+    form: Literal["mermaid", "svg"]
+    across: bool
+    title: str | None
+    output: str | None
+
+    @property
+    def direction(self) -> "Direction":
+        return "LR" if self.across else "TB"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The diagram to draw, with its title and subtitle."""
+
+    diagram: "Diagram"
+    title: str
+    subtitle: str
+
+
+def draw(what: str, wanted: DrawingOptions, settings: Settings) -> None:
+    """Print the diagram of a definition's file, or else of a run, or write it to a file.
+
+    :raises RequestRefused: if the definition has problems
+    :raises CallboardError: if there is neither such a file nor such a run, or the output cannot be written
+    """
+    import msgspec
+
+    from callboard.bus.errors import CallboardError
+    from callboard.service.operations.results import compact
+
+    subject = _file_subject(what) if _is_file(what) else _load_run_subject(what, settings)
+    text = render_diagram(subject, wanted)
+    if wanted.output is not None:
+        try:
+            Path(wanted.output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CallboardError("file.unwritable", f"the file cannot be written: {error}", wanted.output) from error
+    if settings.as_json:
+        outline = msgspec.to_builtins(subject.diagram.outline)
+        said: dict[str, Any] = {"definition": subject.title, "outline": outline, wanted.form: text}
+        say(compact(said | ({"output": wanted.output} if wanted.output else {})))
+    elif wanted.output is None:
+        say(text.rstrip("\n"))
+    else:
+        say(f"Wrote {wanted.output}", err=True)
+
+
+def render_diagram(subject: Subject, wanted: DrawingOptions) -> str:
+    """Return the diagram in the form that is wanted."""
+    from callboard.projections.drawing.mermaid import mermaid
+
+    if wanted.form == "mermaid":
+        return mermaid(subject.diagram, direction=wanted.direction, title=wanted.title)
+    from callboard.projections.drawing.svg import svg
+
+    title = subject.title if wanted.title is None else wanted.title
+    return svg(subject.diagram, direction=wanted.direction, title=title, subtitle=subject.subtitle)
+
+
+def svg_of_run(events: "Sequence[Event]") -> str:
+    """Return the drawing of a run."""
+    return render_diagram(_run_subject(events), DrawingOptions("svg", False, None, None))
+
+
+def _is_file(what: str) -> bool:
+    """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
+    from callboard.service.operations.run_files import in_file
+
+    if in_file(what) is not None:
+        return False
+    if is_file(what):
+        return True
+    if what.endswith(DEFINITION_SUFFIXES) or "/" in what or not what or os.path.exists(what):
+        raise click.BadParameter(f"there is no file {what!r}", param_hint="FILE|RUN")
+    return False
+
+
+def _file_subject(file: str) -> Subject:
+    from msgspec import Raw
+
+    from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload
+    from callboard.languages.registry import about, authoring, parsed
+    from callboard.projections.drawing.diagram import DiagramFold
+    from callboard.projections.projection import fold
+    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.operations.files import text_of
+
+    source = text_of(Path(file))
+    definition = parsed(source, file)
+    if isinstance(definition, list):
+        raise RequestRefused("definition", definition, file, source)
+    known = authoring(definition.language)
+    outline = known.outline(definition.document)
+    # The diagram of a run that was accepted and has done nothing: the projection's own reading of an outline.
+    ref = DefinitionRef(definition.language, definition.hash, "", definition.name)
+    accepted = encode_payload(RunAccepted(ref, {}, outline))
+    event = Event(
+        type=RunAccepted.type,
+        run="",
+        n=1,
+        epoch=0,
+        v=SCHEMA_VERSION,
+        time=dt.datetime.min,
+        path="",
+        payload=Raw(accepted),
+    )
+    title = about(definition).title or definition.name or Path(file).stem
+    nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
+    told = [definition.name if definition.name != title else "", definition.language, nodes]
+    return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
+
+
+def _load_run_subject(run: str, settings: Settings) -> Subject:
+    import anyio
+
+    from callboard.surfaces.cli.show import events_of
+
+    return _run_subject(anyio.run(events_of, run, configured(settings), "diagram"))
+
+
+def _run_subject(events: "Sequence[Event]") -> Subject:
+    from callboard.projections.drawing.diagram import DiagramFold
+    from callboard.projections.projection import fold
+    from callboard.service.operations.results import result_of
+    from callboard.surfaces.cli.views import took
+
+    result = result_of(events)
+    told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {took(result)}".strip()]
+    return Subject(fold(DiagramFold(), events), title_of(events) or result.definition, " · ".join(told))
+
+
+def title_of(events: "Sequence[Event]") -> str:
+    """Return the title of a run's definition if it has no name of its own; else, and of one that is none, nothing."""
+    from callboard.bus.events import RunAccepted, payload_of
+    from callboard.languages.registry import about, parsed
+
+    accepted = payload_of(events[0]) if events and events[0].type == RunAccepted.type else None
+    if not isinstance(accepted, RunAccepted):
+        return ""
+    definition = parsed(accepted.definition.source)
+    return "" if isinstance(definition, list) or definition.name else about(definition).title

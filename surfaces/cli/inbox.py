@@ -1,10 +1,25 @@
-"""``callboard inbox``: who is waited for."""
+"""``callboard inbox``: what waits for a person or a caller."""
+
+import datetime as dt
+import shlex
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import LISTED_MAX
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.lists.runs import RunRow
+    from callboard.projections.run.waits import Wait
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+    from callboard.service.api.run_lists import Listings
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -27,7 +42,172 @@ def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str
     """
     import anyio
 
-    from callboard.surfaces.cli.inbox_action import list_inbox
-    from callboard.surfaces.cli.settings import configured
-
     anyio.run(list_inbox, configured(settings), settings, kind, limit, (by or "link") if links else None)
+
+
+HERE = "http://127.0.0.1:8723"
+"""Where `callboard http` is, if nothing is said."""
+
+ASK_WAIT_S = 5.0
+"""How long whoever serves the runtime may take to list the open questions."""
+
+_STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiting:signal", "running"})
+"""Statuses of runs that may wait for something besides a person's answer; one at work says only by its events."""
+
+_COMPANIONS = ("answer", "warning", "expiry")
+"""Slots of timers that go with a question."""
+
+
+class Item(NamedTuple):
+    """What waits for someone, in a run of a definition in a language."""
+
+    waits: "Question | Wait"
+    definition: str
+    language: str
+
+    @property
+    def kind(self) -> str:
+        from callboard.projections.run.waits import Wait
+
+        return self.waits.kind if isinstance(self.waits, Wait) else "question"
+
+    def to_object(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        import msgspec
+
+        named = {"kind": self.kind, "definition": self.definition, "language": self.language}
+        return {**msgspec.to_builtins(self.waits), **named}
+
+
+async def list_inbox(config: "Config", settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
+    """Print what waits for someone, the oldest first; with links for ``by``, unless that is None."""
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.projection import fold
+    from callboard.projections.run.waits import Wait, Waits
+    from callboard.service.api.client import UnknownRun
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
+        rows = {row.run: row for row in await runs.rows(config.tenant)}
+        questions = await _questions(connection, runs)
+        keys = {(one.run, one.key) for one in questions}
+        others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
+        waits: list[Question | Wait] = [*questions] if kind in (None, "question") else []
+        for row in others[:limit]:
+            try:
+                waits += fold(Waits(), await connection.client.events(row.run))
+            except UnknownRun:
+                continue  # it was purged in the meantime
+        items = sorted(
+            (
+                Item(one, rows[one.run].definition, rows[one.run].language)
+                for one in waits
+                if one.run in rows and (kind is None or isinstance(one, Question) or one.kind == kind)
+            ),
+            key=lambda item: item.waits.since,
+        )
+        links = await _links(config, connection, items, by) if by is not None else {}
+    if settings.as_json:
+        say(compact([{**item.to_object(), **_link_item(links, item)} for item in items]))
+        return
+    texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
+    say("\n\n".join(texts) if items else "Nobody is waited for.")
+    if len(others) > limit:
+        say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
+
+
+async def _questions(connection: "Connection", runs: "Listings") -> "list[Question]":
+    """The open questions, as the verb ``questions`` tells them: asked of whoever serves the runtime, or listed here."""
+    import msgspec
+    from nats.errors import NoRespondersError
+    from nats.errors import TimeoutError as NatsTimeout
+
+    from callboard.lib.json_errors import JSON_ERRORS
+    from callboard.service.api.bodies import ListQuestions, QuestionList
+    from callboard.service.api.verbs import QUESTIONS_MAX
+
+    tenant = connection.config.tenant
+    wanted = msgspec.json.encode(ListQuestions(limit=QUESTIONS_MAX))
+    with suppress(NoRespondersError, NatsTimeout, *JSON_ERRORS):
+        answer = await connection.log.nc.request(
+            connection.log.subjects.api(tenant, "questions"), wanted, timeout=ASK_WAIT_S
+        )
+        return msgspec.json.decode(answer.data, type=QuestionList).questions
+    return (await runs.questions(tenant))[:QUESTIONS_MAX]
+
+
+async def _links(config: "Config", connection: "Connection", items: list[Item], by: str) -> dict[tuple[str, str], str]:
+    """Return the address of each question, by its run and its key."""
+    from callboard.features.access.links import Links, address
+
+    links = Links(connection.log, config.tenant, config.replicas)
+    now = dt.datetime.now(dt.UTC)
+    asked = [item.waits for item in items if item.kind == "question"]
+    made = {(one.run, one.key): await links.made(one.run, one.key, by, now, one.until) for one in asked}
+    return {place: address(config.http_url or HERE, link) for place, link in made.items()}
+
+
+def _link_item(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
+    found = links.get((item.waits.run, item.waits.key))
+    return {"link": found} if found is not None else {}
+
+
+def _may_wait(row: "RunRow", questions: Collection[tuple[str, str]]) -> bool:
+    """Whether a run may wait for something besides an answer; ``questions`` are runs with keys of questions."""
+    if row.status not in _STAND or row.started_at is None:
+        return False
+    others = [
+        key for key in row.awaits if (row.run, key) not in questions and key.rpartition("!")[2] not in _COMPANIONS
+    ]
+    return bool(others) if row.status == "waiting:human" else True
+
+
+def item_text(item: Item, settings: Settings) -> str:
+    """Describe an item of the inbox: its run, question or wait, times, and the command that answers it."""
+    from callboard.projections.lists.questions import Question
+    from callboard.service.operations.narration import local
+
+    one = item.waits
+    head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
+    who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
+    until = f"until {local(one.until)}" if one.until else "for ever"
+    return f"{head}\n  {_what(one)}\n  {who}since {local(one.since)}, {until}\n  {_words(one, settings)}"
+
+
+def _what(one: "Question | Wait") -> str:
+    from callboard.projections.lists.question_data import data_lines
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.run.waits import Wait
+    from callboard.service.operations.narration import short
+
+    match one:
+        case Question():
+            answers = ", ".join(short(option.value) for option in one.options)
+            answers = answers or ("yes, no" if one.type == "confirm" else "")
+            asked = f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
+            return "\n    ".join([asked, *data_lines(one.data, one.question)])
+        case Wait(kind="pause"):
+            return f"paused at {one.name}" if one.name else "paused"
+        case Wait(kind="tool"):
+            return f"tool {one.name} {short(one.data)}"
+        case Wait():
+            return f"signal {one.name}" + (f" with {short(one.data)}" if one.data is not None else "")
+
+
+def _words(one: "Question | Wait", settings: Settings) -> str:
+    """Return the command that moves it."""
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.run.waits import Wait
+    from callboard.surfaces.cli.views import program, where_options
+
+    ours, run = f"{program()} {{}}{where_options(settings)}", shlex.quote(one.run)
+    match one:
+        case Wait(kind="pause"):
+            return f"{ours.format('resume')} {run}"
+        case Wait(kind="signal"):
+            return f"{ours.format('signal')} {run} {shlex.quote(one.name)}"
+        case _:
+            response = "RESPONSE" if isinstance(one, Question) else "RESULT"
+            return f"{ours.format('answer')} {run} {shlex.quote(one.key)} {response}"

@@ -1,10 +1,19 @@
 """``callboard keys``: the API keys by which programs are known over HTTP."""
 
+import datetime as dt
+from typing import TYPE_CHECKING
+
 import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.features.access.keys import ApiKey
+    from callboard.runtime.settings.config import Config
+
 
 SCOPES = ("read", "start", "answer", "operate")
 
@@ -37,9 +46,6 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
     """
     import anyio
 
-    from callboard.surfaces.cli.keys_action import add_key
-    from callboard.surfaces.cli.settings import configured
-
     anyio.run(add_key, name, scopes or ("read",), expires, configured(settings), settings)
 
 
@@ -48,9 +54,6 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
 def list_(settings: Settings) -> None:
     """List the keys: what they are called, what they are for, until when."""
     import anyio
-
-    from callboard.surfaces.cli.keys_action import list_keys
-    from callboard.surfaces.cli.settings import configured
 
     anyio.run(list_keys, configured(settings), settings)
 
@@ -62,7 +65,72 @@ def remove(name: str, settings: Settings) -> None:
     """Remove a key: from now on it lets no one in."""
     import anyio
 
-    from callboard.surfaces.cli.keys_action import remove_key
-    from callboard.surfaces.cli.settings import configured
-
     anyio.run(remove_key, name, configured(settings), settings)
+
+
+async def add_key(
+    name: str, scopes: tuple[str, ...], expires_s: float | None, config: "Config", settings: Settings
+) -> None:
+    """Make a key and print it.
+
+    :raises UsageInvalid: if it cannot be called so
+    :raises CallboardError: if there is one of this name, or whatever keeps the store from being used
+    """
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.keys import NAME_CHARS_MAX, Keys
+    from callboard.features.access.subject import scopes_of
+    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable() or not is_name(name):
+        raise UsageInvalid(f"is no name of 1 to {NAME_CHARS_MAX} characters, or a subject takes none such", "NAME")
+    now = dt.datetime.now(dt.UTC)
+    until = now + dt.timedelta(seconds=expires_s) if expires_s is not None else None
+    async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
+        keys = Keys(connection.log, config.tenant, config.replicas)
+        text, key = await keys.add(name, scopes_of(scopes), now, until)
+    say(compact({"key": text, **_describe_key(key)}) if settings.as_json else text)
+    if not settings.as_json:
+        say("This is told once: keep it.", err=True)
+
+
+async def list_keys(config: "Config", settings: Settings) -> None:
+    """Print the keys.
+
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    from callboard.features.access.keys import Keys
+    from callboard.service.operations.narration import local
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    async with reach(config, reads=True, name="callboard keys") as connection:
+        found = await Keys(connection.log, config.tenant, config.replicas).all()
+    if settings.as_json:
+        say(compact([_describe_key(key) for key in found]))
+        return
+    for key in found:
+        until = f"until {local(key.expires_at)}" if key.expires_at is not None else ""
+        say(f"{key.name}  {', '.join(key.scopes)}  since {local(key.created_at)}  {until}".rstrip())
+
+
+async def remove_key(name: str, config: "Config", settings: Settings) -> None:
+    """Remove a key.
+
+    :raises CallboardError: if none exists of this name, or whatever keeps the store from being used
+    """
+    from callboard.features.access.keys import Keys
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    async with reach(config, reads=True, name="callboard keys") as connection:
+        await Keys(connection.log, config.tenant, config.replicas).remove(name)
+    say(compact({"removed": name}) if settings.as_json else f"{name} removed")
+
+
+def _describe_key(key: "ApiKey") -> dict[str, object]:
+    """What is told of a key: all but its hash."""
+    import msgspec
+
+    return {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"}

@@ -28,11 +28,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mcp": "mcp:mcp",
         "http": "http:http",
         "start": "start:start",
-        "fork": "fork:fork",
-        "retry": "fork:retry",
-        "rerun": "fork:rerun",
-        "push": "push:push",
-        "rollback": "rollback:rollback",
+        "fork": "start:fork",
+        "retry": "start:retry",
+        "rerun": "start:rerun",
+        "push": "definitions:push",
+        "rollback": "definitions:rollback",
         "schedule": "schedule:schedule",
         "notify": "notify:notify",
         "keys": "keys:keys",
@@ -41,24 +41,24 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "watch": "watch:watch",
         "runs": "runs:runs",
-        "cost": "cost:cost",
+        "cost": "runs:cost",
         "definitions": "definitions:definitions",
         "inbox": "inbox:inbox",
         "show": "show:show",
-        "trace": "trace:trace",
+        "trace": "show:trace",
         "diff": "diff:diff",
         "replay": "replay:replay",
-        "verify": "verify:verify",
-        "doctor": "doctor:doctor",
+        "verify": "setup:verify",
+        "doctor": "setup:doctor",
         "rebuild": "rebuild:rebuild",
         "page": "page:page",
     },
     "Keep": {
         "archive": "archive:archive",
-        "import": "archive:import_runs",
-        "purge": "purge:purge",
-        "retention": "retention:retention",
-        "forget": "forget:forget",
+        "import": "archive:import_file",
+        "purge": "removal:purge",
+        "retention": "removal:retention",
+        "forget": "removal:forget",
     },
     "Tell a run": {
         "cancel": "tell:cancel",
@@ -71,17 +71,17 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Write and set up": {
         "new": "new:new",
-        "validate": "validate:validate",
-        "convert": "convert:convert",
-        "eval": "eval:evaluate",
+        "validate": "definition_files:validate",
+        "convert": "definition_files:convert",
+        "eval": "evaluate:evaluate",
         "diagram": "diagram:diagram",
         "conformance": "conformance:conformance",
         "skills": "skills:skills",
         "providers": "providers:providers",
         "schema": "schema:schema",
-        "config": "config:config",
+        "config": "setup:config",
         "tenant": "tenant:tenant",
-        "completion": "completion:completion",
+        "completion": "setup:completion",
     },
 }
 """Every command by section: its name to ``module:attribute`` below this package."""
@@ -115,9 +115,10 @@ def _languages() -> list[str]:
 def _command_of(language: str) -> click.Command | None:
     if language not in _languages():
         return None
-    from callboard.surfaces.cli.nodes import command_of
 
-    return command_of(language)
+    from callboard.surfaces.cli.schema import node_types_command
+
+    return node_types_command(language)
 
 
 class Board(click.Group):

@@ -1,10 +1,21 @@
 """``callboard notify``: try the rules by which people and programs are told of what happens."""
 
+import datetime as dt
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.settings.config import Config
+    from callboard.runtime.settings.notify_settings import NotifyRule
+
 
 SINCE_S = 24 * 3600.0
 
@@ -24,9 +35,6 @@ def test(rule: str, settings: Settings) -> None:
     """Send a sample to whom RULE names, and say whether it was taken."""
     import anyio
 
-    from callboard.surfaces.cli.notify_action import send_sample
-    from callboard.surfaces.cli.settings import configured
-
     anyio.run(send_sample, rule, configured(settings), settings)
 
 
@@ -44,7 +52,86 @@ def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
     """Show the notices that all rules, or the named ones, would have sent about the log. Nothing is sent."""
     import anyio
 
-    from callboard.surfaces.cli.notify_action import show_preview
-    from callboard.surfaces.cli.settings import configured
-
     anyio.run(show_preview, rules, since, configured(settings), settings)
+
+
+SAMPLE = "sample"
+"""The run and the definition that a sample is about."""
+
+
+async def send_sample(name: str, config: "Config", settings: Settings) -> None:
+    """Send a sample by a rule, and say so.
+
+    :raises UsageInvalid: if the rule does not exist
+    :raises CallboardError: ``notify.failed``
+    """
+    import secrets
+
+    from callboard.bus.errors import CallboardError
+    from callboard.features.notify.notice import ID_CHARS, Notice
+    from callboard.features.notify.notice_delivery import Receiver, ServiceFailed
+    from callboard.service.operations.results import compact
+
+    rule = _choose_rules(config, [name])[name]
+    if not rule.complete:
+        unset = [one.message for one in config.warnings if one.message.startswith(f"notify.{name} ")]
+        remedy = "Set it where this command runs, and where workers run."
+        raise CallboardError("notify.failed", "; ".join(unset), f"notify.{name}", remedy)
+    notice = Notice(
+        # Sent again it is another one.
+        id=secrets.token_hex(ID_CHARS // 2),
+        rule=name,
+        on=rule.on[0],
+        tenant=config.tenant,
+        run=SAMPLE,
+        definition=SAMPLE,
+        n=0,
+        time=dt.datetime.now(dt.UTC),
+        text=f"This is a sample of the rule {name}: {rule}",
+    )
+    try:
+        await Receiver(name, rule, os.environ).tell(notice)
+    except ServiceFailed as failed:
+        remedy = "Correct the address or the receiver, and try again."
+        raise CallboardError("notify.failed", str(failed), f"notify.{name}", remedy) from failed
+    told = {"rule": name, "to": rule.to, "id": notice.id}
+    say(compact(told) if settings.as_json else f"{name}: the sample was taken by {rule.to}")
+
+
+async def show_preview(names: Sequence[str], since_s: float, config: "Config", settings: Settings) -> None:
+    """Print what rules would have told.
+
+    :raises UsageInvalid: if the rule does not exist, or none at all
+    :raises CallboardError: whatever keeps the store from being used
+    """
+    import msgspec
+
+    from callboard.features.notify.preview import foreseen
+    from callboard.service.operations.narration import local
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    rules = _choose_rules(config, names)
+    now = dt.datetime.now(dt.UTC)
+    async with reach(config, reads=True, name="callboard notify") as connection:
+        since = now - dt.timedelta(seconds=since_s)
+        found = await foreseen(connection.log, rules, since, http_url=config.http_url)
+    if settings.as_json:
+        say(compact(msgspec.to_builtins(found)))
+        return
+    for one in found:
+        still = "  unless it is answered before" if one.at > now else ""
+        say(f"{local(one.at)}  {one.notice.rule}  {one.notice.run}  {one.notice.subject}{still}")
+    say(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
+
+
+def _choose_rules(config: "Config", names: Sequence[str]) -> "dict[str, NotifyRule]":
+    """The rules of these names, all if none exists."""
+    from callboard.service.operations.errors import UsageInvalid
+
+    if not config.notify:
+        raise UsageInvalid("the configuration has no rules: there is no table `notify` in it", "notify")
+    unknown = [name for name in names if name not in config.notify]
+    if unknown:
+        raise UsageInvalid(f"there is no rule {unknown[0]!r}, only {', '.join(config.notify)}", unknown[0])
+    return {name: rule for name, rule in config.notify.items() if not names or name in names}

@@ -1,9 +1,18 @@
 """``callboard providers``: what calls and middlewares a flow can name, and their contracts."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.languages.provider_contract import Contract
+    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -15,11 +24,212 @@ def providers(uri: str | None, settings: Settings) -> None:
     Those are the specification's own, Callboard's, and what is installed beside it or named in the configuration as
     `providers.classes`. Needs no server; a worker elsewhere may have others.
     """
-    from callboard.surfaces.cli.contracts import list_providers, show_provider
-    from callboard.surfaces.cli.settings import configured
-
     config = configured(settings)
     if uri is None:
         list_providers(config, as_json=settings.as_json)
     else:
         show_provider(config, uri, as_json=settings.as_json)
+
+
+SENTENCE_CHARS_MAX = 90
+"""How much of a description a list shows."""
+
+WIDTH = 100
+"""Characters of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProvider:
+    """A provider: its contract, its document, and where it comes from."""
+
+    contract: "Contract"
+    document: dict[str, Any]
+    origin: str
+
+    @property
+    def name(self) -> str:
+        """What follows the namespace in its URI, without the version: ``http``, ``retry``."""
+        words = self.contract.uri.split("/")[2:]
+        return "/".join(words[:-1] or words)
+
+    @property
+    def kind(self) -> str:
+        return "call" if self.contract.is_call else "middleware"
+
+
+def known_providers(config: "Config") -> list[KnownProvider]:
+    """Return every provider that a worker with this configuration has.
+
+    :raises ConfigInvalid: if one that is installed cannot be used
+    """
+    from callboard.languages.provider_contract import contract_of
+    from callboard.languages.registry import provider_contracts
+    from callboard.runtime.worker.providers import find_installed
+
+    known = provider_contracts()
+    ours = [
+        KnownProvider(contract, known.document_of(contract), "specification" if uri in known.specified else "callboard")
+        for uri, contract in known.shipped.items()
+    ]
+    theirs = [
+        KnownProvider(contract_of(one.document), one.document, one.origin) for one in find_installed(config.providers)
+    ]
+    return sorted([*ours, *theirs], key=lambda one: (one.kind, one.contract.uri))
+
+
+def list_providers(config: "Config", *, as_json: bool) -> None:
+    """Print a line for each provider."""
+    from callboard.service.operations.results import compact
+
+    found = known_providers(config)
+    if as_json:
+        rows = [
+            {
+                "uri": one.contract.uri,
+                "kind": one.kind,
+                "origin": one.origin,
+                "description": one.contract.description,
+            }
+            for one in found
+        ]
+        say(compact({"providers": rows}))
+        return
+    width = max(len(one.contract.uri) for one in found)
+    for title, kind in (("Call providers", "call"), ("Middlewares", "middleware")):
+        say(style(title, bold=True))
+        for one in found:
+            if one.kind == kind:
+                say(f"  {one.contract.uri.ljust(width)}  {_sentence(one.contract.description)}")
+
+
+def show_provider(config: "Config", wanted: str, *, as_json: bool) -> None:
+    """Print the contract of a provider.
+
+    :raises CallboardError: ``provider.unknown``, ``provider.ambiguous``
+    """
+    from callboard.languages.registry import provider_contracts
+    from callboard.service.operations.results import compact
+
+    one = _find_provider(known_providers(config), wanted)
+    if as_json:
+        failures = {code: provider_contracts().failures.get(code, "") for code in one.contract.closed}
+        say(compact({"origin": one.origin, "document": one.document, "failures": failures}))
+        return
+    for line in _describe_contract(one):
+        say(line)
+
+
+def _find_provider(known: list[KnownProvider], wanted: str) -> KnownProvider:
+    from callboard.bus.errors import CallboardError
+    from callboard.languages.problems import hint_at
+
+    by_uri = {one.contract.uri: one for one in known}
+    if wanted in by_uri:
+        return by_uri[wanted]
+    named = [one for one in known if one.name == wanted]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        remedy = f"Say {' or '.join(one.contract.uri for one in named)}."
+        raise CallboardError("provider.ambiguous", "the name could mean several", wanted, remedy)
+    hint = hint_at(wanted, [*by_uri, *(one.name for one in known)])
+    remedy = "`callboard providers` lists those there are."
+    raise CallboardError("provider.unknown", f"there is no such provider here{hint}", wanted, remedy)
+
+
+# -- a contract in words ----------------------------------------------------------------------------------------------
+
+
+def _describe_contract(one: KnownProvider) -> Iterator[str]:
+    from callboard.languages.registry import provider_contracts
+
+    contract = one.contract
+    yield style(contract.uri, bold=True)
+    yield from _wrap_text(contract.description)
+    yield f"\nOrigin: {one.origin}"
+    if contract.is_call:
+        yield from _members("with", contract.parameters)
+        yield from _members("provider.metadata", contract.metadata)
+    else:
+        yield f"Attaches to: {', '.join(contract.attachment)}"
+        for name, phase in contract.phases.items():
+            yield f"\n{name}: {phase.kind}"
+            yield from _wrap_text(phase.description, "  ")
+            yield from _members(f"{name}.with", phase.parameters)
+        yield from _members("middleware.metadata", contract.metadata)
+    yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
+    for code in contract.closed:
+        yield f"  {code}"
+        yield from _wrap_text(provider_contracts().failures.get(code, ""), "    ")
+    for region in contract.open:
+        yield f"  {region}  (open)"
+
+
+def _members(title: str, schema: dict[str, Any] | None) -> Iterator[str]:
+    if schema is None:
+        yield f"\n{title}: nothing"
+        return
+    yield f"\n{title}" if schema.get("properties") else f"\n{title}: anything"
+    yield from _rows(schema, "  ")
+
+
+def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
+    """Yield the members of an object, what each is made of below it."""
+    from callboard.service.operations.results import compact
+
+    properties: dict[str, Any] = schema.get("properties", {})
+    required: list[str] = schema.get("required", [])
+    width = max(map(len, properties), default=0)
+    for name, declared in properties.items():
+        member: dict[str, Any] = declared if isinstance(declared, dict) else {}
+        default = f", default {compact(member['default'])}" if "default" in member else ""
+        yield f"{indent}{name.ljust(width)}  {_type(member)}{', required' if name in required else default}"
+        yield from _wrap_text(member.get("description", ""), indent + " " * (width + 2))
+        yield from _rows(_inside(member), indent + "    ")
+        for variant in member.get("oneOf", []):
+            yield f"{indent}    {_kind(variant)}"
+            yield from _rows(_without_kind(variant), indent + "      ")
+
+
+def _inside(member: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of what a member holds: its own, or that of its items or values if those are what it holds."""
+    held: Any = member.get("items", member.get("additionalProperties"))
+    return held if isinstance(held, dict) else member
+
+
+def _kind(variant: dict[str, Any]) -> str:
+    """Name one of the forms that a member can have: by its ``type``, if that is what tells them apart."""
+    kind = variant.get("properties", {}).get("type", {}).get("const")
+    return f"type {kind}" if kind else _type(variant)
+
+
+def _without_kind(variant: dict[str, Any]) -> dict[str, Any]:
+    properties = {
+        name: one for name, one in variant.get("properties", {}).items() if name != "type" or "const" not in one
+    }
+    return {**variant, "properties": properties}
+
+
+def _type(member: dict[str, Any]) -> str:
+    if "enum" in member:
+        return " | ".join(map(str, member["enum"]))
+    if "oneOf" in member:
+        kinds = [one.get("properties", {}).get("type", {}).get("const") for one in member["oneOf"]]
+        return f"object ({', '.join(kinds)})" if all(kinds) else "any"
+    kinds: Any = member.get("type", "any")
+    text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+    items = _inside(member)
+    if text == "array" and items is not member and "type" in items:
+        return f"array of {_type(items)}"
+    return f"{text} ({member['format']})" if "format" in member else text
+
+
+def _sentence(description: str) -> str:
+    first = description.split(". ")[0].rstrip(".")
+    return first if len(first) <= SENTENCE_CHARS_MAX else first[: SENTENCE_CHARS_MAX - 1] + "…"
+
+
+def _wrap_text(text: str, indent: str = "") -> Iterator[str]:
+    import textwrap
+
+    yield from textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)

@@ -1,15 +1,23 @@
 """``callboard replay``: run the interpreter over a run's log again, or over those of all runs."""
 
+import datetime as dt
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Since, code_option
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import progress, say, style
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
 
 if TYPE_CHECKING:
-    import datetime as dt
+    from callboard.projections.lists.where import Where
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+    from callboard.service.operations.replay_all import Location, Replaying, Report
+    from callboard.service.operations.replays import Replayed
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -47,24 +55,170 @@ def replay(
     """
     import anyio
 
-    from callboard.surfaces.cli.settings import configured
-
     if code:
         from callboard.runtime.hosting.code_loader import load
 
         for one in code:
             load(one)
     if everything:
-        from callboard.surfaces.cli.replaying_all import Chosen, replay_runs
-
         if at is not None:
             raise click.UsageError("--at is of one run")
-        chosen = Chosen(run, since, question, definition, jobs, code)
+        chosen = ReplayRequest(run, since, question, definition, jobs, code)
         ctx.exit(anyio.run(replay_runs, chosen, configured(settings), settings))
     if run is None:
         raise click.UsageError("name a RUN, or say --all")
     if any(given is not None for given in (since, question, definition, jobs)):
         raise click.UsageError("--since, --where, --definition and --jobs go with --all")
-    from callboard.surfaces.cli.replay_action import replay_run
 
     anyio.run(replay_run, run, at, configured(settings), settings)
+
+
+async def replay_run(run: str, at: int | None, config: "Config", settings: Settings) -> None:
+    """Replay a run and print what it came to.
+
+    :raises UnknownRun: if the run does not exist
+    :raises LogUnreadable: if the run's log holds something that is not an event
+    :raises ReplayDiverged: if the interpreter asks for something else than was recorded
+    :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `read_admission` does
+    """
+    import msgspec
+
+    from callboard.languages.registry import language
+    from callboard.runtime.interpreter.code import adopted_digest
+    from callboard.runtime.interpreter.replay import read_admission
+    from callboard.runtime.worker.secrets import secrets_of
+    from callboard.service.operations.replays import replay_events
+    from callboard.service.operations.results import compact, result_object
+    from callboard.service.operations.run_files import source
+
+    async with source(config, run, name="callboard replay") as runs:
+        ref, events = await runs.run(run)
+    admission = read_admission(events[0], language, adopted_digest(events))
+    replayed = replay_events(ref, events, admission, secrets_of(config, os.environ, admission), at)
+    if settings.as_json:
+        say(compact({**msgspec.to_builtins(replayed), "standing": result_object(replayed.standing)}))
+    else:
+        say(_describe_replay(replayed, settings))
+
+
+def _describe_replay(replayed: "Replayed", settings: Settings) -> str:
+    from callboard.service.operations.narration import local
+    from callboard.surfaces.cli.views import node_line, open_line
+
+    standing = replayed.standing
+    whole = replayed.at == replayed.events
+    verified = "the interpreter asks for exactly what the log holds" if whole else "no difference so far"
+    replayed_to = f"replayed {replayed.run} to event {replayed.at} of {replayed.events}"
+    lines = [
+        f"{style('✓', fg='green')} {replayed_to}: {verified}",
+        f"  status {standing.status}",
+    ]
+    if standing.nodes:
+        lines += ["", "Nodes:", *(node_line(node) for node in standing.nodes.values())]
+    if replayed.open:
+        lines += ["", "Open effects:", *(open_line(effect, replayed.run, settings) for effect in replayed.open)]
+    if replayed.deadlines:
+        lines += ["", "Deadlines:", *(f"  {local(one.due)}  {one.key}" for one in replayed.deadlines)]
+    if replayed.unwritten:
+        lines += [
+            "",
+            "Would be recorded next:",
+            *(f"  {one.type}  {one.path}  {one.text}" for one in replayed.unwritten),
+        ]
+    return "\n".join(lines)
+
+
+FAILURES_SHOWN_MAX = 20
+"""How many runs that are not verified are told; with --json all are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """Which runs: of an archive or else of the store, accepted since, found there, of a definition; in how many
+    processes."""
+
+    file: str | None
+    since: dt.datetime | None
+    where: str | None
+    definition: str | None
+    jobs: int | None
+    code: tuple[str, ...] = ()
+
+    @property
+    def question(self) -> "Where":
+        """The runs of the store that are meant."""
+        from callboard.projections.lists.where import Both, Term
+        from callboard.surfaces.cli.runs import parse_question
+
+        since = [Term("accepted", ">=", self.since.timestamp())] if self.since is not None else []
+        return Both((*since, parse_question(self.where, definition=self.definition)))
+
+    def takes(self, definition: str, accepted_at: dt.datetime) -> bool:
+        return self.definition in (None, definition) and (self.since is None or accepted_at >= self.since)
+
+
+async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Settings) -> int:
+    """Replay runs and print the report; return the exit code.
+
+    :raises UsageInvalid: if something else than an archive is named, or an archive is asked a question
+    :raises WhereInvalid: if the question cannot be understood
+    :raises OperatorError: if the server, or the archive, cannot be used
+    """
+    import msgspec
+
+    from callboard.bus.nats.archive import Archive
+    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.replay_all import Location, report_of
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_files import in_file
+    from callboard.surfaces.cli.runs import find_runs
+
+    began = dt.datetime.now(dt.UTC)
+    if chosen.file is None:
+        question = chosen.question
+        async with reach(config, reads=True, name="callboard replay") as connection:
+            runs = await find_runs(connection, question)
+            found = await _replay_chosen(
+                Location(_config_there(connection), config.tenant, code=chosen.code), runs, chosen
+            )
+    else:
+        file = in_file(chosen.file)
+        if file is None or not file.is_archive or file.run is not None:
+            raise UsageInvalid(f"{chosen.file!r} is no archive: with --all, one can be named, and no run", "FILE")
+        if chosen.where is not None:
+            raise UsageInvalid("runs are found in the store; of an archive, --since and --definition choose", "--where")
+        kept = Archive(file.path).runs
+        runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
+        found = await _replay_chosen(Location(config, config.tenant, str(file.path), chosen.code), runs, chosen)
+    report = report_of(found)
+    took_s = (dt.datetime.now(dt.UTC) - began).total_seconds()
+    say(compact(msgspec.to_builtins(report)) if settings.as_json else _report_text(report, took_s))
+    return exits.FAILED if report.failures else exits.OK
+
+
+async def _replay_chosen(location: "Location", runs: list[str], chosen: ReplayRequest) -> "list[Replaying]":
+    from callboard.service.operations.replay_all import replay_all
+
+    with progress(len(runs)) as done:
+        return await replay_all(location, runs, chosen.jobs or os.cpu_count() or 1, done)
+
+
+def _config_there(connection: "Connection") -> "Config":
+    """The configuration by which another process reaches the same server."""
+    return connection.config.at(connection.server.url) if connection.server is not None else connection.config
+
+
+def _report_text(report: "Report", took_s: float) -> str:
+    from callboard.projections.trace.text_renderings import duration_text
+
+    mark = style("✗", fg="red") if report.failures else style("✓", fg="green")
+    of = f"of {report.runs} runs" if report.runs != 1 else "of 1 run"
+    lines = [f"{mark} verified {report.verified} {of}, {report.events} events, in {duration_text(took_s)}"]
+    if report.not_started:
+        lines.append(f"  {report.not_started} had not begun: there is nothing to replay")
+    for one in report.failures[:FAILURES_SHOWN_MAX]:
+        lines += [f"  {one.run}  {one.definition}  {one.code}", f"    {one.message}"]
+    if (left := len(report.failures) - FAILURES_SHOWN_MAX) > 0:
+        lines.append(f"  … and {left} more, which --json has")
+    return "\n".join(lines)

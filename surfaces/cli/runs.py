@@ -1,10 +1,23 @@
-"""``callboard runs``: the list of runs."""
+"""``callboard runs, cost``: lists of runs, what they cost, and the questions that select runs."""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from callboard.lib.control_characters import visible_line
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import LISTED_MAX
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+
+if TYPE_CHECKING:
+    from callboard.features.index.store import By, Spending
+    from callboard.projections.lists.runs import RunRow
+    from callboard.projections.lists.where import Where
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
@@ -28,8 +41,136 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     """
     import anyio
 
-    from callboard.surfaces.cli.run_selection import wanted
-    from callboard.surfaces.cli.run_table import list_runs
-    from callboard.surfaces.cli.settings import configured
+    anyio.run(list_runs, configured(settings), settings, parse_question(question, status=status), limit)
 
-    anyio.run(list_runs, configured(settings), settings, wanted(question, status=status), limit)
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option(
+    "--by",
+    type=click.Choice(("definition", "day", "model")),
+    default="definition",
+    show_default=True,
+    help="What sums are told apart by; the day (UTC) is that of a run's end.",
+)
+@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs for which this holds.")
+@settings_options
+def cost(settings: Settings, by: Literal["definition", "day", "model"], question: str | None) -> None:
+    """Sum up what runs that have ended have cost, each with its child runs.
+
+    QUESTION is as of `callboard runs`: 'ended<7d and tag.customer=acme'.
+    """
+    import anyio
+
+    anyio.run(list_costs, configured(settings), settings, parse_question(question), by)
+
+
+async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
+    """Print the runs of the tenant that are wanted, the newest first."""
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
+        found, more, _ = await runs.page(config.tenant, question, limit)
+        beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
+    if settings.as_json:
+        say(compact(found))
+        return
+    say(_table(found) if found else "No runs.")
+    if beyond:
+        say(f"{beyond} more; see --limit, --status and --where.", err=True)
+
+
+async def list_costs(config: "Config", settings: Settings, question: "Where", by: "By") -> None:
+    """Print what the runs of the tenant that are wanted have cost, and the sum."""
+    from callboard.bus.effects import Usage
+    from callboard.bus.prices import added
+    from callboard.features.index.store import Spending
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard cost") as connection, listings(connection) as runs:
+        found = await runs.costs(config.tenant, question, by)
+    if settings.as_json:
+        say(compact(found))
+        return
+    lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
+    if len(found) > 1 and by != "model":
+        usage = sum((one.usage for one in found), Usage())
+        cost = added([one.cost for one in found])
+        lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
+    say(_align(lines) if found else "No run that has ended has any recorded use of a model.")
+
+
+def _sums(one: "Spending") -> tuple[str, ...]:
+    from callboard.bus.prices import dollars
+
+    name = one.name or "(not told)"
+    return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
+
+
+def _align(lines: list[tuple[str, ...]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _table(rows: "list[RunRow]") -> str:
+    from callboard.surfaces.cli.views import COLOURS
+
+    head = ("run", "status", "definition", "accepted", "took", "cost", "error")
+    lines = [head, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text: list[str] = []
+    for number, line in enumerate(lines):
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        if number:
+            cells[1] = style(cells[1], fg=COLOURS.get(line[1]))
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
+
+
+def _cells(row: "RunRow") -> tuple[str, ...]:
+    from callboard.bus.prices import dollars
+    from callboard.projections.trace.text_renderings import duration_text
+    from callboard.service.operations.narration import local
+
+    passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
+    warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
+    why = "  ".join(part for part in (row.error, warned) if part)
+    cost = dollars(row.cost) if row.cost is not None else ""
+    cells = row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why
+    return tuple(map(visible_line, cells))
+
+
+async def find_runs(connection: "Connection", question: "Where") -> list[str]:
+    """The ids of the tenant's runs that are parse_question, the oldest first."""
+    from callboard.service.operations.run_listing import listings
+
+    async with listings(connection) as found:
+        return await found.ids(connection.config.tenant, question)
+
+
+def parse_question(text: str | None, *, status: str | None = None, definition: str | None = None) -> "Where":
+    """Return the question that options amount to; without a ``text`` of one it is about every run.
+
+    :raises UsageInvalid: if the text is empty, as that of a variable which no one has set: no one means all runs so
+    :raises WhereInvalid: if its text cannot be understood
+    """
+    from callboard.projections.lists.runs import STATUSES
+    from callboard.projections.lists.where import Both, Term, where
+    from callboard.service.operations.errors import UsageInvalid
+
+    if text is not None and not text.strip():
+        raise UsageInvalid(
+            "the question is empty; expected one such as status=failed",
+            "--where",
+            "To mean every run, say --all instead, or leave --where away where there is no --all.",
+        )
+    question = where(text or "", STATUSES, dt.datetime.now(dt.UTC))
+    tests = [
+        Term(name, "=", value) for name, value in (("status", status), ("definition", definition)) if value is not None
+    ]
+    return Both((*tests, question))

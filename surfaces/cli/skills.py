@@ -1,9 +1,21 @@
 """``callboard skills``: which skills there are for workflows, and what each lacks."""
 
+import os
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.output import problem_text, say, style
 from callboard.surfaces.cli.settings import json_option
+
+if TYPE_CHECKING:
+    from callboard.bus.events import Problem
+    from callboard.languages.skills.skill import Skill
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -24,9 +36,180 @@ def skills(name: str | None, folder: str, as_json: bool) -> None:
     """
     from pathlib import Path
 
-    from callboard.surfaces.cli.skillset import list_skills, show_skill
-
     if name is None:
         list_skills(Path(folder), as_json=as_json)
     else:
         show_skill(name, Path(folder), as_json=as_json)
+
+
+SHIPPED = "shipped"
+
+LINE_CHARS = 90
+"""Longest line of a list of tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSkill:
+    """A skill, where it comes from (a file may replace parts of a shipped one), and which variables are not set.
+
+    It is available if nothing that it cannot do without is among ``missing``: variables, and config keys that no
+    variable provides. ``unset`` are variables that it can do without.
+    """
+
+    skill: "Skill"
+    origin: list[str]
+    missing: list[str]
+    unset: list[str]
+
+    @property
+    def available(self) -> bool:
+        return not self.missing
+
+    def to_object(self) -> dict[str, Any]:
+        """Return it as an object for machines."""
+        skill = self.skill
+        return {
+            "id": skill.id,
+            "name": skill.name,
+            "description": skill.description,
+            "category": skill.category,
+            "available": self.available,
+            "missing": self.missing,
+            "unset": self.unset,
+            "tools": [tool.name for tool in skill.tools],
+            "mcp": skill.mcp is not None,
+            "origin": self.origin,
+        }
+
+
+def find_skills(folder: Path, env: Mapping[str, str]) -> "tuple[list[FoundSkill], list[Problem]]":
+    """Find all skills; return them by id, with warnings about files that are not good."""
+    from callboard.languages.skills.shipped import shipped_ids, shipped_skill
+    from callboard.languages.skills.skill import merged
+    from callboard.languages.skills.skill_files import discover, read_skill_file
+
+    files, unreadable = _skill_files(folder)
+    custom, passed_over = discover(files)
+    ours = [shipped_skill(name) for name in shipped_ids()]
+    origin: dict[str, list[str]] = {skill.id: [SHIPPED] for skill in ours}
+    read: set[str] = set()
+    for path, text in files.items():
+        skill, _problems = read_skill_file(text, path)
+        if skill is not None and skill.id not in read:
+            read.add(skill.id)
+            origin.setdefault(skill.id, []).append(path)
+    found = sorted(merged(ours, custom, {}).items())
+    return [_see_skill(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
+
+
+def _skill_files(folder: Path) -> "tuple[dict[str, str], list[Problem]]":
+    """Read the skill files of a folder, the highest ranking first, by their path from there."""
+    from callboard.bus.events import Problem
+    from callboard.languages.skills.skill_files import FOLDERS
+
+    files: dict[str, str] = {}
+    problems: list[Problem] = []
+    for place in FOLDERS:
+        for path in sorted((folder / place).glob("*/SKILL.md")):
+            name = path.relative_to(folder).as_posix()
+            try:
+                files[name] = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                message = f"cannot be read: {error}"
+                problems.append(Problem("INVALID_SKILL_FILE", message, name, severity="warning"))
+    return files, problems
+
+
+def _see_skill(skill: "Skill", origin: list[str], env: Mapping[str, str]) -> FoundSkill:
+    from callboard.languages.skills.skill import missing_config, optional_env, required_env
+
+    missing = [name for name in dict.fromkeys(required_env(skill, {})) if not env.get(name)]
+    optional = [name for name in optional_env(skill, {}).values() if not env.get(name)]
+    return FoundSkill(skill, origin, [*missing, *missing_config(skill, {})], optional)
+
+
+def list_skills(folder: Path, *, as_json: bool) -> None:
+    """Print what skills there are."""
+    import msgspec
+
+    from callboard.service.operations.results import compact
+
+    found, warnings = find_skills(folder, os.environ)
+    if as_json:
+        say(compact({"skills": [one.to_object() for one in found], "warnings": msgspec.to_builtins(warnings)}))
+        return
+    heads = [(one.skill.id, one.skill.category, ", ".join(one.origin)) for one in found]
+    width, category, origin = (max(len(head[column]) for head in heads) for column in range(3))
+    for one, head in zip(found, heads, strict=True):
+        say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_state(one)}")
+        for line in textwrap.wrap(_describe_offer(one.skill), LINE_CHARS, break_on_hyphens=False):
+            say(f"{'':{width}}  {line}")
+    for warning in warnings:
+        say(problem_text(warning), err=True)
+
+
+def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
+    """Print one skill with its tools and their schemas.
+
+    :raises CallboardError: ``skill.unknown``
+    """
+    from callboard.bus.errors import CallboardError
+    from callboard.service.operations.results import compact
+
+    found, _warnings = find_skills(folder, os.environ)
+    one = next((one for one in found if one.skill.id == name), None)
+    if one is None:
+        known = ", ".join(one.skill.id for one in found)
+        raise CallboardError("skill.unknown", "there is no such skill here", name, f"There are {known}.")
+    if as_json:
+        whole = one.skill.model_dump(mode="json", by_alias=True, exclude_none=True)
+        say(compact({**whole, **{key: one.to_object()[key] for key in ("available", "missing", "unset", "origin")}}))
+        return
+    skill = one.skill
+    say(f"{style(skill.name, bold=True)}: {skill.description}")
+    say(f"{skill.id}, {skill.category}, {_state(one)} ({', '.join(one.origin)})")
+    for key, field in skill.config.items():
+        needed = "required" if field.required else "optional"
+        say(f"\n{key} ({needed}, {_set(field.env)})\n  {field.description}")
+    for tool in skill.tools:
+        say(f"\n{style(tool.name, bold=True)}: {tool.description}")
+        for line in _arguments(tool.input_schema):
+            say(f"  {line}")
+    if skill.mcp:
+        server = [skill.mcp.command, *skill.mcp.args] if skill.mcp.command else [skill.mcp.url or ""]
+        say(f"\nMCP server: {' '.join(server)}")
+    if skill.instruction:
+        say(f"\n{skill.instruction}")
+
+
+def _state(one: FoundSkill) -> str:
+    if one.missing:
+        verb = "is" if len(one.missing) == 1 else "are"
+        return style(f"unavailable: {', '.join(one.missing)} {verb} not set", fg="yellow")
+    without = [field.env for field in one.skill.config.values() if field.env and field.secret is not False]
+    if without and set(without) <= set(one.unset):
+        return style(f"available, of no use without one of {', '.join(without)}", fg="yellow")
+    return style("available", fg="green")
+
+
+def _describe_offer(skill: "Skill") -> str:
+    parts = [tool.name for tool in skill.tools]
+    parts += ["tools of an MCP server"] if skill.mcp else []
+    return ", ".join([*parts, *(["expertise"] if skill.instruction else [])])
+
+
+def _set(variable: str | None) -> str:
+    if variable is None:
+        return "no variable"
+    return f"${variable}, {'set' if os.environ.get(variable) else 'not set'}"
+
+
+def _arguments(schema: dict[str, Any]) -> list[str]:
+    """Tell the members of an input, a line each; those that must be there have a star."""
+    required: list[str] = schema.get("required", [])
+    lines: list[str] = []
+    for name, member in schema.get("properties", {}).items():
+        told = member if isinstance(member, dict) else {}
+        star = "*" if name in required else ""
+        lines.append(f"{name}{star} ({told.get('type', 'any')}) {told.get('description', '')}".rstrip())
+    return lines

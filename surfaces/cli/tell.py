@@ -6,10 +6,13 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import NAME_ONE, many, pairs
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
 
 if TYPE_CHECKING:
+    from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.bulk import Many
+
 
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
 _id = click.option("--id", metavar="KEY", help="A key of your own: sent again with the same KEY, it acts once.")
@@ -149,14 +152,10 @@ def _value(text: str) -> Any:
 def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
     import anyio
 
-    from callboard.surfaces.cli.settings import configured
-
     if whom is None:
         raise click.UsageError(NAME_ONE)
     id = fields.pop("id")
     if isinstance(whom, str):
-        from callboard.surfaces.cli.tell_action import tell_run
-
         anyio.run(tell_run, whom, verb, {**fields, "id": id}, configured(settings), settings)
         return
     if id is not None:
@@ -165,3 +164,27 @@ def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
 
     code = anyio.run(tell_many, whom, verb, fields, configured(settings), settings)
     click.get_current_context().exit(code)
+
+
+async def tell_run(run: str, verb: str, fields: dict[str, Any], config: "Config", settings: Settings) -> None:
+    """Tell a run something and say what became of it.
+
+    :raises RequestRefused: if admission refuses it, for several reasons
+    :raises CallboardError: if admission, or the run, refuses it, an answer is not understood, there is no server, or no
+        worker answers
+    """
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.tells import answered_question, reception_text, send_command, verdict_of
+
+    async with reach(config, reads=False, name=f"callboard {verb}") as connection:
+        reception = await send_command(connection.client, run, verb, fields)
+        question = await answered_question(connection.client, run, reception)
+    if settings.as_json:
+        recorded = reception.recorded.n if reception.recorded else None
+        told = {"run_id": run, "verb": verb, "recorded": recorded, "verdict": verdict_of(reception)}
+        told |= {"question": question} if question else {}
+        told |= {"duplicate": True} if reception.verdict.duplicate else {}
+        say(compact(told))
+    else:
+        say(reception_text(reception, verb, question))

@@ -1,13 +1,21 @@
-"""``callboard up`` and ``callboard worker``: keep a worker standing, with its own server or at another one."""
+"""``callboard up`` and ``callboard worker``: keep a worker running, with its own server or at another one."""
 
 import math
-from typing import Any
+from contextlib import AsyncExitStack, suppress
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import code_option, import_from_option
-from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.streams import unheard
+
+if TYPE_CHECKING:
+    from callboard.surfaces.cli.child_processes import Standing
+
 
 DRAIN_WAIT_S = 20.0
 
@@ -111,9 +119,6 @@ def _stand(
     joins: bool = False,
 ) -> None:
     """Stand; ``code`` is where tools are imported from, and what is hosted."""
-    from callboard.surfaces.cli.settings import configured
-    from callboard.surfaces.cli.streams import unheard
-
     with unheard():
         config = configured(settings, level="info", **flags)
 
@@ -122,7 +127,37 @@ def _stand(
         import anyio
 
         from callboard.surfaces.cli.child_processes import Standing
-        from callboard.surfaces.cli.worker_startup import begin
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
-        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins, code=code[1]), settings))
+        ctx.exit(anyio.run(start_workers, Standing(config, folders, drain_wait, joins, code=code[1]), settings))
+
+
+WORKER = "callboard.surfaces.cli.worker"
+
+
+async def start_workers(standing: "Standing", settings: Settings) -> int:
+    """Run workers until a signal comes and all of them are drained; return the exit code.
+
+    The embedded server starts while a thread imports what performs runs.
+
+    :raises OperatorError: if the server or a worker cannot work
+    """
+    from callboard.bus.errors import StoreLocked
+    from callboard.bus.nats.server.embedded import EmbeddedServer
+    from callboard.lib.threads import quick_turns
+
+    config, server = standing.config, None
+    async with AsyncExitStack() as stack:
+        with quick_turns():
+            imports = Thread(target=import_module, args=(WORKER,), name="imports")
+            imports.start()
+            try:
+                if not standing.joins and config.nats_url is None:
+                    # If the store is locked, another process runs the server: this one finds it, or waits for it.
+                    with suppress(StoreLocked):
+                        server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
+            except BaseException:
+                # The process ends with this error. A thread that still imports then would fail with one of its own.
+                imports.join()
+                raise
+        return await import_module(WORKER).stand(standing, settings, server)

@@ -15,7 +15,7 @@ from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
 from callboard.surfaces.cli.asking import Choice, Question, Terminal, ask, question_of
 from callboard.surfaces.cli.event_output import Guiding, Lines
-from callboard.surfaces.cli.inbox_action import Item, item_text
+from callboard.surfaces.cli.inbox import Item, item_text
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import open_line
 from callboard.surfaces.http.answer_form import question_page

@@ -12,9 +12,8 @@ from click.testing import CliRunner
 from callboard.projections.lists.runs import RowStatus
 from callboard.runtime.settings.config import Config
 from callboard.runtime.settings.logs import Level
-from callboard.surfaces.cli import exits, runs, trace
+from callboard.surfaces.cli import exits, runs, show
 from callboard.surfaces.cli.main import COMMANDS, cli
-from callboard.surfaces.cli.show_action import FORMS, TEXTS
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 
@@ -75,7 +74,7 @@ def test_every_command_speaks_json(name: str) -> None:
 
 def test_choices_are_those_of_what_they_choose() -> None:
     assert set(runs.STATUSES) == set(get_args(RowStatus))
-    assert set(trace.FORMATS) == set(FORMS) > TEXTS
+    assert set(show.FORMATS) > show.TEXT_FORMATS
     levels = next(option for option in command("runs").params if option.name == "log_level")
     assert isinstance(levels.type, click.Choice)
     assert tuple(levels.type.choices) == get_args(Level)

@@ -11,7 +11,7 @@ import pytest
 from callboard.languages.kit import kits
 from callboard.languages.registry import parsed
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.template_files import ABOUT, Template, templates
+from callboard.surfaces.cli.new import ABOUT, Template, templates
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 

@@ -17,10 +17,10 @@ from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.runtime.settings.config import load
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.other_terminal import commands
 from callboard.surfaces.cli.process import surroundings
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
+from callboard.surfaces.cli.worker import commands
 from tests.support.cli_stage import Place, next_event, shown_url
 from tests.support.places import ROOT
 

@@ -1,5 +1,6 @@
 """A running worker until it is told to stop, then drains: what runs may finish, the rest is given on."""
 
+import shlex
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 from pydantic import SecretStr
 
 from callboard.bus.nats.connection import without_secrets
+from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.features.telemetry.exporters import open_exporters
 from callboard.features.telemetry.log_exporter import exporting_logs
 from callboard.runtime.hosting.code_loader import load
 from callboard.runtime.hosting.code_registration import register_bundle
-from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.config import FILE_NAME, Config
 from callboard.runtime.worker.bootstrap import open_worker
 from callboard.runtime.worker.collector import settled_collector
 from callboard.runtime.worker.worker import Worker
@@ -27,7 +29,6 @@ from callboard.service.api.service import open_service
 from callboard.service.operations.reach import join, reach
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.browser import noted
 from callboard.surfaces.cli.child_processes import (
     ChildProcess,
     ChildProcesses,
@@ -35,10 +36,11 @@ from callboard.surfaces.cli.child_processes import (
     lifeline,
     open_child_processes,
 )
-from callboard.surfaces.cli.other_terminal import commands
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.page import note_page
 from callboard.surfaces.cli.process import stop_signals, surroundings
 from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 
 
@@ -102,7 +104,7 @@ async def _serve_http(
     host, _colon, port = config.http_listen.rpartition(":")
     host = host.strip("[]")
     if host not in LOOPBACK:
-        from callboard.surfaces.cli.http_action import access_of
+        from callboard.surfaces.cli.http import access_of
 
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
@@ -113,7 +115,7 @@ async def _serve_http(
     children.keep(ChildProcess("http", attend, replace(child, config=config, listener=bound.fileno())))
     page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
     if standing.config.embedded:
-        stack.enter_context(noted(config.data_dir, page))
+        stack.enter_context(note_page(config.data_dir, page))
     return page
 
 
@@ -126,16 +128,16 @@ def _token_of(config: Config) -> SecretStr | None:
 
 async def attend(standing: Standing) -> None:
     """Be the child process that serves HTTP."""
-    from callboard.surfaces.cli import http_action
+    from callboard.surfaces.cli.http import attend_http
 
-    await http_action.attend(standing)
+    await attend_http(standing)
 
 
 async def tidy(standing: Standing) -> None:
     """Be the child process that carries out the rules of retention."""
-    from callboard.surfaces.cli import retention_action
+    from callboard.surfaces.cli.removal import attend_retention
 
-    await retention_action.attend(standing)
+    await attend_retention(standing)
 
 
 async def work(standing: Standing) -> None:
@@ -202,3 +204,49 @@ def _say_where(connection: Connection, settings: Settings, page: str | None, sta
         f"In another terminal:\n{further}\n"
         "Ctrl-C stops it in order."
     )
+
+
+def commands(config: Config, settings: Settings) -> list[tuple[str, str]]:
+    """Return commands for the server of a configuration, each with what it does. FILE is the reader's to fill in.
+
+    ``config`` is as it was read: its ``nats_url`` names a server of the operator, None is the embedded one.
+    """
+    ours, here = program(anywhere=True), "".join(f" {option}" for option in _options(config, settings))
+    return [
+        ("start a run of a definition; `callboard new` writes one", f"{ours} start{here} FILE"),
+        ("see what happens", f"{ours} watch{here}"),
+        ("the same with any NATS client", f"nats {' '.join(_server(config))} sub {shlex.quote(f'{config.prefix}.>')}"),
+    ]
+
+
+def _options(config: Config, settings: Settings) -> list[str]:
+    """Name the server, the tenant and the configuration file outright: another shell may stand elsewhere."""
+    where = f"--data-dir {_quoted_path(config.data_dir)}"
+    if config.nats_url is not None:
+        where = f"--nats {shlex.quote(with_placeholders(config.nats_url))}"
+    found = [where]
+    if config.tenant != Config.model_fields["tenant"].default:
+        found.append(f"--tenant {shlex.quote(config.tenant)}")
+    file = Path(settings.file or FILE_NAME)
+    return [*found, f"--config {_quoted_path(file)}"] if file.is_file() else found
+
+
+def _server(config: Config) -> list[str]:
+    """Return the options of the tool `nats`. Words in capitals stand in place of secrets."""
+    if config.nats_url is None:
+        return [f'--server "$(cat {_quoted_path(config.data_dir / "nats" / "url")})"']
+    given = {
+        "--server": with_placeholders(config.nats_url),
+        "--user": config.nats_user or ("TOKEN" if config.nats_token else None),
+        "--password": "PASSWORD" if config.nats_password else None,
+        "--creds": config.nats_creds and _quoted_path(config.nats_creds),
+        "--nkey": "NKEY_FILE" if config.nats_nkey_seed else None,
+        "--tlsca": config.nats_ca and _quoted_path(config.nats_ca),
+        "--tlscert": config.nats_cert and _quoted_path(config.nats_cert),
+        "--tlskey": config.nats_key and _quoted_path(config.nats_key),
+    }
+    return [f"{option} {value}" for option, value in given.items() if value]
+
+
+def _quoted_path(path: Path) -> str:
+    return shlex.quote(str(path.absolute()))

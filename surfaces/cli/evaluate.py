@@ -1,26 +1,40 @@
-"""Evaluating one expression in this process, with the engine and the rules of a flow's own expressions."""
+"""``callboard eval``: the value of one expression of the flow language."""
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from callboard.bus.errors import CallboardError
-from callboard.bus.events import Problem
-from callboard.languages.cel.errors import CelSyntaxError, EvaluationError, Unrepresentable
-from callboard.languages.cel.program import Program, compile
-from callboard.languages.cel.template_strings import OPENING, expression_body
-from callboard.service.operations.errors import RequestRefused
-from callboard.service.operations.results import compact
-from callboard.service.operations.start_messages import input_of
+from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import json_option
 
-CODES: dict[type[Exception], str] = {
-    EvaluationError: "System.ExpressionEvaluationError",
-    Unrepresentable: "System.UnrepresentableValue",
-}
-"""The failures of a flow that represent an expression without a value, and for a value without a form in JSON."""
+if TYPE_CHECKING:
+    from callboard.languages.cel.program import Program
+
+
+@click.command("eval", epilog=exits.EXIT_CODES)
+@click.argument("expression")
+@click.option("--bindings", "-b", metavar="JSON|@FILE|-", help="What the expression may read, by root; - reads stdin.")
+@click.option("--explain", is_flag=True, help="Say what the expression reads and calls too, on stderr.")
+@json_option
+@click.pass_context
+def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
+    """Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON. Needs no server.
+
+    The expression may be in the braces of a flow's document. Without --bindings it can only use constants; now() and
+    wallTime() are the current time. Put `--` before an expression that begins with a minus.
+
+    \b
+    callboard eval '1 + 2'
+    callboard eval '{{ vars.items.filter(i, i.price > 10.0) }}' --bindings @state.json
+    callboard eval -- '-3 + 5'
+    """
+    evaluate_text(expression, bindings, explain=explain, as_json=as_json)
+
+
+NO_VALUE, NOT_JSON = "System.ExpressionEvaluationError", "System.UnrepresentableValue"
+"""The failures of a flow: of an expression without a value, and of a value that JSON cannot hold."""
 
 CONVERT = "Convert it inside of the expression: string(…), int(…), durationToIso8601(…)."
 ASK_BEFORE = "Ask for what may be absent with has(…)."
@@ -30,13 +44,6 @@ LOOK_UP = "See the functions that there are in docs/languages/cel.md."
 ABSENT = ("no such key", "cannot read")
 NUMBER = "double"
 """Words of a message that tell of what is not there, and of the kind of number that bindings have."""
-
-
-class NoValue(CallboardError):
-    """An expression has no value: ``code`` is that of the failure that a flow would come to."""
-
-    def __init__(self, code: str, message: str, expression: str, remedy: str) -> None:
-        super().__init__(code, message, expression, remedy)
 
 
 class _Present:
@@ -56,16 +63,21 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     """Print the value of an expression.
 
     :raises RequestRefused: if the text is not an expression, with the place where it stops being one
-    :raises NoValue: if it has no value, or none that JSON can hold
-    :raises click.BadParameter: if the bindings are not object
+    :raises CallboardError: ``System.ExpressionEvaluationError`` if it has no value, ``System.UnrepresentableValue`` if
+        JSON cannot hold its value
+    :raises click.BadParameter: if the bindings are not an object
     """
+    from callboard.bus.errors import CallboardError
+    from callboard.languages.cel.errors import EvaluationError, Unrepresentable
+    from callboard.service.operations.results import compact
+
     bindings = _bindings(bindings_text)
-    program = compiled(given)
+    program = compile_expression(given)
     try:
         value = program.evaluate(bindings, _Present())
     except (EvaluationError, Unrepresentable) as error:
-        code = CODES[type(error)]
-        raise NoValue(code, str(error), given.strip(), _remedy(program, bindings, error)) from error
+        code = NOT_JSON if isinstance(error, Unrepresentable) else NO_VALUE
+        raise CallboardError(code, str(error), given.strip(), _remedy(program, bindings, error)) from error
     if as_json:
         reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
         say(compact({"value": value, **(reads if explain else {})}))
@@ -75,8 +87,10 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     say(compact(value))
 
 
-def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str:
+def _remedy(program: "Program", bindings: dict[str, Any], error: Exception) -> str:
     """Say what to do; of many faults the message says it already."""
+    from callboard.languages.cel.errors import Unrepresentable
+
     if absent := sorted(program.roots - bindings.keys()):
         return f"Bind {' and '.join(absent)} with --bindings."
     if isinstance(error, Unrepresentable):
@@ -89,11 +103,17 @@ def _remedy(program: Program, bindings: dict[str, Any], error: Exception) -> str
     return CONVERT_NUMBERS if NUMBER in said else ""
 
 
-def compiled(given: str) -> Program:
+def compile_expression(given: str) -> "Program":
     """Compile an expression, with or without the braces of a document around it.
 
     :raises RequestRefused: if the text is not an expression
     """
+    from callboard.bus.events import Problem
+    from callboard.languages.cel.errors import CelSyntaxError
+    from callboard.languages.cel.program import compile
+    from callboard.languages.cel.template_strings import OPENING, expression_body
+    from callboard.service.operations.errors import RequestRefused
+
     text = given.strip()
     body = expression_body(text)
     try:
@@ -105,6 +125,10 @@ def compiled(given: str) -> Program:
 
 
 def _bindings(given: str | None) -> dict[str, Any]:
+    import msgspec
+
+    from callboard.service.operations.start_messages import input_of
+
     found = {} if given is None else input_of(given, "--bindings")
     if not isinstance(found, dict):
         raise click.BadParameter('are no object, such as {"vars": {"n": 1}}', param_hint="--bindings")
@@ -112,7 +136,7 @@ def _bindings(given: str | None) -> dict[str, Any]:
     return msgspec.json.decode(msgspec.json.encode(found))
 
 
-def _explain(program: Program, bindings: dict[str, Any]) -> str:
+def _explain(program: "Program", bindings: dict[str, Any]) -> str:
     reads = [f"{root}{'' if root in bindings else ' (not bound)'}" for root in sorted(program.roots)]
     lines = [f"reads: {', '.join(reads) or 'nothing'}"]
     if program.unknown_functions:
