@@ -8,7 +8,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import progress, say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.projections.lists.where import Where
@@ -38,7 +38,7 @@ def archive(
     if not output.endswith(".callboard"):
         raise click.BadParameter("the name of an archive ends in .callboard", param_hint="--output")
     anyio.run(
-        write_archive, ArchiveRequest(runs, parse_question(question), output, children), configured(settings), settings
+        write_archive, ArchiveRequest(runs, parse_question(question), output, children), load_config(settings), settings
     )
 
 
@@ -54,7 +54,7 @@ def import_file(settings: Settings, file: str, id: str | None) -> None:
     """
     import anyio
 
-    anyio.run(import_archive, file, id, configured(settings), settings)
+    anyio.run(import_archive, file, id, load_config(settings), settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,13 @@ class Terminal:
         with self._keys():
             self._draw(options, at)
             while True:
-                typed = keys(self._read(stop).decode(errors="replace"))
+                typed = split_keys(self._read(stop).decode(errors="replace"))
                 if not typed:
                     raise NobodyThere
                 for key in typed:
                     if key in ENTER and at is not None:
                         return at
-                    at = chosen(key, at, len(options))
+                    at = move_choice(key, at, len(options))
                 sys.stderr.write(f"\x1b[{len(options)}A")
                 self._draw(options, at)
 
@@ -129,12 +129,12 @@ class Terminal:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
 
-def keys(typed: str) -> list[str]:
+def split_keys(typed: str) -> list[str]:
     """Take apart what was typed at once: each key by itself, an arrow with all that it sends."""
     return _KEY.findall(typed)
 
 
-def chosen(key: str, at: int | None, count: int) -> int | None:
+def move_choice(key: str, at: int | None, count: int) -> int | None:
     """Return the option that a key leads to from the option ``at``; without effect a key leads to the same one."""
     if key in UP:
         return (count if at is None else at) - 1 if at != 0 else count - 1
@@ -158,15 +158,15 @@ class Question(Struct, frozen=True):
     data: Sequence[str] = ()
 
 
-def question_of(asked: HumanAsked) -> Question:
+def to_question(asked: HumanAsked) -> Question:
     """Return the question that an event asks."""
     data = tuple(data_lines(asked.request_data, asked.question))
     if asked.interaction_type == "confirm" and not asked.options:
         return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")], data)
-    return Question(asked.question, [_choice(option) for option in asked.options], data)
+    return Question(asked.question, [_to_choice(option) for option in asked.options], data)
 
 
-def _choice(option: Any) -> Choice:
+def _to_choice(option: Any) -> Choice:
     if isinstance(option, Mapping) and "value" in option:
         return Choice(str(option.get("label", option["value"])), option["value"])
     return Choice(str(option), option)
@@ -188,10 +188,10 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
         terminal.say(f"  {number}. {choice.label}")
     if terminal.interactive:
         terminal.say("> ", newline=False)
-    return answered(question, terminal.line(stop))
+    return match_answer(question, terminal.line(stop))
 
 
-def answered(question: Question, line: str) -> JSON:
+def match_answer(question: Question, line: str) -> JSON:
     """Return what a line answers: a choice by its label, its value or its number, else the line itself."""
     said = line.strip()
     for choice in question.choices:
@@ -218,7 +218,7 @@ def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return given
 
 
-def somebody_there() -> bool:
+def is_somebody_there() -> bool:
     """Whether there is someone to ask."""
     return Terminal().interactive
 
@@ -236,7 +236,7 @@ def _ask_input(terminal: Terminal, name: str, one: dict[str, Any], never: thread
         else:
             value = ask(terminal, Question(f"{about} (a number)" if kind == "number" else about), never)
         if kind == "number":
-            value = _number(value)
+            value = _parse_number(value)
         if value not in (None, ""):
             return value
         terminal.say("It is required." if kind != "number" else "That is no number.")
@@ -254,7 +254,7 @@ def _ask_text(terminal: Terminal, about: str, never: threading.Event) -> str:
     return "\n".join(lines)
 
 
-def _number(value: JSON) -> int | float | None:
+def _parse_number(value: JSON) -> int | float | None:
     text = str(value).strip()
     try:
         return int(text)

@@ -19,7 +19,7 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import Progress, confirmed, progress, say
+from callboard.surfaces.cli.output import Progress, confirm, progress, say
 from callboard.surfaces.cli.runs import parse_question
 from callboard.surfaces.cli.settings import Settings
 
@@ -51,7 +51,7 @@ class Many(Struct, frozen=True):
     operation: str | None
 
 
-class Doing(Struct, frozen=True):
+class BulkRun(Struct, frozen=True):
     """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
 
     client: Client
@@ -61,14 +61,14 @@ class Doing(Struct, frozen=True):
     progress: Progress
 
 
-Act = Callable[[Doing], Awaitable[list[BulkResult]]]
+Act = Callable[[BulkRun], Awaitable[list[BulkResult]]]
 """Does something to runs."""
 
 
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
     """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def tell(doing: Doing) -> list[BulkResult]:
+    async def tell(doing: BulkRun) -> list[BulkResult]:
         return await tell_all(
             doing.client,
             doing.runs,
@@ -84,7 +84,7 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
     """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
 
-    async def begin(doing: Doing) -> list[BulkResult]:
+    async def begin(doing: BulkRun) -> list[BulkResult]:
         operation, progress = doing.operation, doing.progress
         return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
 
@@ -107,13 +107,13 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
         if not many.yes:
             first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
             _preview(verb, first, len(runs))
-            if not runs or not confirmed(f"{verb} {_count(len(runs))}?"):
+            if not runs or not confirm(f"{verb} {_count(len(runs))}?"):
                 return exits.OK
         if runs and not settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
             say(f"If this is broken off, `{go_on}` goes on.", err=True)
         with progress(len(runs)) as done:
-            heard = await act(Doing(connection.client, found, runs, operation, done))
+            heard = await act(BulkRun(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
     if settings.as_json:
         say(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))

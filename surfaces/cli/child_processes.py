@@ -22,7 +22,7 @@ from msgspec import Struct
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.surfaces.cli.streams import unheard
+from callboard.surfaces.cli.streams import ignore_lost_output
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ STABLE_S = 10.0
 """A process that has lived for so long may be started again at once."""
 
 
-class Standing(Struct, frozen=True):
+class ProcessOptions(Struct, frozen=True):
     """How to stand: ``joins`` at a server that runs already, else over a data directory of our own.
 
     ``listener`` is the descriptor of a bound socket, which a process that serves it inherits; ``code`` names what
@@ -59,8 +59,8 @@ class ChildProcess(Struct, frozen=True):
     """A child to be kept: ``perform`` (a function of a module) is what it does until it is told to stop."""
 
     name: str
-    perform: Callable[[Standing], Awaitable[None]]
-    standing: Standing
+    perform: Callable[[ProcessOptions], Awaitable[None]]
+    standing: ProcessOptions
 
 
 class ChildProcesses:
@@ -96,7 +96,7 @@ class ChildProcesses:
                 # Told while it was being started.
                 _terminate(process)
             try:
-                await _hand_over(process, child)
+                await _send_child(process, child)
                 returncode = await process.wait()
             finally:
                 with suppress(ProcessLookupError):
@@ -130,7 +130,7 @@ def _terminate(process: anyio.abc.Process) -> None:
         process.terminate()
 
 
-async def _hand_over(process: anyio.abc.Process, child: ChildProcess) -> None:
+async def _send_child(process: anyio.abc.Process, child: ChildProcess) -> None:
     assert process.stdin is not None
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end says what there is to tell
         await process.stdin.send(pickle.dumps(child))
@@ -146,7 +146,7 @@ async def open_child_processes() -> AsyncGenerator[ChildProcesses]:
 
 
 @asynccontextmanager
-async def lifeline() -> AsyncGenerator[None]:
+async def watch_parent() -> AsyncGenerator[None]:
     """Cancel the block when the parent process has gone."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_at_end_of_input, tasks.cancel_scope)
@@ -171,7 +171,7 @@ def main() -> None:
         except EOFError:
             return  # the parent went before it had said anything
     config = child.standing.config
-    with unheard():
+    with ignore_lost_output():
         logs.configure(config.log_level, config.log_format)
         logs.keep_out(config.secrets())
         anyio.run(child.perform, child.standing)

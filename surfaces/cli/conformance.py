@@ -9,7 +9,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.surfaces.cli.corpus import Case, Claim, Outcome, Report, Verdict
@@ -61,9 +61,9 @@ def conform(
     skipped = {case.name for case in cases if skip_temporal and TEMPORAL in case.marks}
     run = [case for case in cases if case.name not in skipped and not missing_profiles(case, claim)]
     kept = bool({"data_dir", "nats_url"} & settings.flags.keys())
-    found = anyio.run(perform_cases, run, claim, configured(settings, level="error"), kept) if run else {}
-    reports = [_report(case, missing_profiles(case, claim), found, skipped=case.name in skipped) for case in cases]
-    say(_json(claim, reports) if settings.as_json else _text(claim, reports, kept))
+    found = anyio.run(perform_cases, run, claim, load_config(settings, level="error"), kept) if run else {}
+    reports = [_report_case(case, missing_profiles(case, claim), found, skipped=case.name in skipped) for case in cases]
+    say(_report_json(claim, reports) if settings.as_json else _report_text(claim, reports, kept))
     return exits.FAILED if any(report.verdict == "failed" for report in reports) else exits.OK
 
 
@@ -92,7 +92,7 @@ def missing_profiles(case: "Case", claim: "Claim") -> list[str]:
     return [profile for profile in case.profiles if profile not in claim.profiles]
 
 
-def _report(case: "Case", lacking: list[str], found: "dict[str, Outcome]", *, skipped: bool) -> "Report":
+def _report_case(case: "Case", lacking: list[str], found: "dict[str, Outcome]", *, skipped: bool) -> "Report":
     from callboard.surfaces.cli.corpus import Report
 
     if lacking:
@@ -104,13 +104,13 @@ def _report(case: "Case", lacking: list[str], found: "dict[str, Outcome]", *, sk
     return Report(case.name, case.description, verdict, outcomes)
 
 
-def _json(claim: "Claim", reports: "Sequence[Report]") -> str:
+def _report_json(claim: "Claim", reports: "Sequence[Report]") -> str:
     from callboard.service.operations.results import compact
 
-    return compact({"claim": claim.profiles, "counts": _counts(reports), "cases": reports})
+    return compact({"claim": claim.profiles, "counts": _count_verdicts(reports), "cases": reports})
 
 
-def _counts(reports: "Sequence[Report]") -> dict[str, int]:
+def _count_verdicts(reports: "Sequence[Report]") -> dict[str, int]:
     from callboard.surfaces.cli.corpus import Verdict
 
     verdicts = [report.verdict for report in reports]
@@ -127,17 +127,17 @@ _MARKS: "dict[Verdict, tuple[str, str | None]]" = {
 }
 
 
-def _text(claim: "Claim", reports: "Sequence[Report]", kept: bool) -> str:
+def _report_text(claim: "Claim", reports: "Sequence[Report]", kept: bool) -> str:
     lines = ["Claim:", *(f"  {profile}" for profile in claim.profiles), ""]
     for report in reports:
-        lines += _lines(report, kept)
-    counts = _counts(reports)
+        lines += _case_lines(report, kept)
+    counts = _count_verdicts(reports)
     others = [f"{counts[name]} {word}" for name, word in (("skipped", "skipped"), ("out-of-scope", "out of scope"))]
     told = [f"{counts['passed']} passed", f"{counts['failed']} failed", *(one for one in others if one[0] != "0")]
     return "\n".join([*lines, "", f"{', '.join(told)}; {counts['scenarios']} scenarios"])
 
 
-def _lines(report: "Report", kept: bool) -> list[str]:
+def _case_lines(report: "Report", kept: bool) -> list[str]:
     mark, colour = _MARKS[report.verdict]
     aside = {
         "skipped": "takes real time",

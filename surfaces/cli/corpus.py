@@ -74,11 +74,11 @@ def read_corpus(folder: Path) -> list[Case]:
     found = sorted([*folder.glob("case.json"), *folder.glob("*/case.json")])
     if not found:
         raise CorpusUnreadable("there is no case.json, here or one folder down", folder)
-    return [_case(file.parent) for file in found]
+    return [_read_case(file.parent) for file in found]
 
 
-def _case(folder: Path) -> Case:
-    about = _object(folder / "case.json")
+def _read_case(folder: Path) -> Case:
+    about = _read_object(folder / "case.json")
     scenarios = folder / "scenarios"
     # The file names the scenarios; a folder that it does not name would be one that no one runs.
     named = sorted({*about.get("scenarios", {}), *(path.name for path in scenarios.glob("*") if path.is_dir())})
@@ -89,39 +89,39 @@ def _case(folder: Path) -> Case:
         str(about.get("description", "")),
         tuple(about.get("profiles", ())),
         tuple(about.get("marks", ())),
-        _text(folder / "definition.json"),
-        tuple(_scenario(scenarios / name) for name in named),
+        _read_text(folder / "definition.json"),
+        tuple(_read_scenario(scenarios / name) for name in named),
     )
 
 
-def _scenario(folder: Path) -> Scenario:
+def _read_scenario(folder: Path) -> Scenario:
     arguments = folder / "arguments.json"
-    expected = _object(folder / "expected-result.json")
+    expected = _read_object(folder / "expected-result.json")
     if "type" not in expected or (expected["type"] == "success" and "value" not in expected):
         raise CorpusUnreadable("this is no Result: it has no type, or is a success without a value", folder)
     return Scenario(
         folder.name,
-        _json(folder / "input.json"),
-        _object(arguments) if arguments.exists() else {},
+        _read_json(folder / "input.json"),
+        _read_object(arguments) if arguments.exists() else {},
         expected,
     )
 
 
-def _object(file: Path) -> dict[str, Any]:
-    found = _json(file)
+def _read_object(file: Path) -> dict[str, Any]:
+    found = _read_json(file)
     if not isinstance(found, dict):
         raise CorpusUnreadable("this is no object", file)
     return found
 
 
-def _json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
-        return json_of(_text(file))
+        return json_of(_read_text(file))
     except NotJson as error:
         raise CorpusUnreadable(f"this {error}", file) from error
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -202,7 +202,7 @@ async def run_cases(
         if refused:
             wrong = [f"refused: {problem}" for problem in refused]
         else:
-            result = await _result(connection, run, wait_s)
+            result = await _await_result(connection, run, wait_s)
             wrong = (
                 [f"no Result within {wait_s:g} s"]
                 if result is None
@@ -227,7 +227,7 @@ async def _publish_start(connection: Connection, message: dict[str, Any]) -> lis
     return verdict.problems if verdict.status == "rejected" else []
 
 
-async def _result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
+async def _await_result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
     """Return the Result of a run's root frame; None if none exists in time."""
     with anyio.move_on_after(wait_s):
         async with connection.client.follow(run, event_type=RunEnd.type) as feed:

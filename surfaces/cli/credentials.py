@@ -10,7 +10,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, json_option, settings_options
+from callboard.surfaces.cli.settings import Settings, json_option, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -41,8 +41,8 @@ def add(provider: str, user: str, settings: Settings) -> None:
     """
     import anyio
 
-    config = configured(settings)
-    anyio.run(add_credential, provider, user, given_values(provider), config, settings)
+    config = load_config(settings)
+    anyio.run(add_credential, provider, user, read_values(provider), config, settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -57,7 +57,7 @@ def connect(provider: str, user: str, settings: Settings) -> None:
     """
     import anyio
 
-    anyio.run(connect_account, provider, user, configured(settings), settings)
+    anyio.run(connect_account, provider, user, load_config(settings), settings)
 
 
 @credentials.command("list", epilog=exits.EXIT_CODES)
@@ -66,7 +66,7 @@ def list_(settings: Settings) -> None:
     """List the credentials: for which provider, whose, which variables, since when. Never what they are."""
     import anyio
 
-    anyio.run(list_credentials, configured(settings), settings)
+    anyio.run(list_credentials, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -77,7 +77,7 @@ def remove(provider: str, user: str, settings: Settings) -> None:
     """Remove a credential."""
     import anyio
 
-    anyio.run(remove_credential, provider, user, configured(settings), settings)
+    anyio.run(remove_credential, provider, user, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -89,7 +89,7 @@ def rotate(settings: Settings) -> None:
     """
     import anyio
 
-    anyio.run(rotate_credentials, configured(settings), settings)
+    anyio.run(rotate_credentials, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -107,7 +107,7 @@ SENDER_SECRET = "WEBHOOK_SECRET"
 """What the secrets of senders are listed as."""
 
 
-def given_values(provider: str) -> dict[str, str]:
+def read_values(provider: str) -> dict[str, str]:
     """Read the variables of a credential from stdin, or ask for the one that is usual.
 
     :raises UsageInvalid: if the provider does not exist, or no such variable
@@ -117,12 +117,12 @@ def given_values(provider: str) -> dict[str, str]:
     from callboard.service.operations.errors import UsageInvalid
 
     if provider.startswith(SENDER):
-        return _sender_values(provider)
+        return _read_sender_values(provider)
     if provider not in ACCOUNTS:
         expected = ", ".join([*ACCOUNTS, f"{SENDER}DEFINITION/TRIGGER"])
         raise UsageInvalid(f"{provider!r} is no provider; expected one of {expected}", "PROVIDER")
     usual, *_ = ACCOUNTS[provider]
-    lines = _lines(usual)
+    lines = _read_lines(usual)
     named = {name: value for name, _, value in (line.partition("=") for line in lines)}
     if not named.keys() <= set(ACCOUNTS[provider]):
         if len(lines) > 1:
@@ -131,7 +131,7 @@ def given_values(provider: str) -> dict[str, str]:
     return named
 
 
-def _sender_values(provider: str) -> dict[str, str]:
+def _read_sender_values(provider: str) -> dict[str, str]:
     """The secrets of a trigger's senders, a line each."""
     from callboard.bus.subjects import is_name
     from callboard.features.access.credentials import SENDER
@@ -140,13 +140,13 @@ def _sender_values(provider: str) -> dict[str, str]:
 
     if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
         raise UsageInvalid(f"{provider[:80]!r} names no trigger; expected {SENDER}DEFINITION/TRIGGER", "PROVIDER")
-    lines = _lines(SENDER_SECRET)
+    lines = _read_lines(SENDER_SECRET)
     if any(len(line) < SECRET_CHARS_MIN for line in lines):
         raise UsageInvalid(f"is too short; a secret has at least {SECRET_CHARS_MIN} characters", "the credential")
     return {f"{SENDER_SECRET}_{number}" if number > 1 else SENDER_SECRET: line for number, line in enumerate(lines, 1)}
 
 
-def _lines(asked: str) -> list[str]:
+def _read_lines(asked: str) -> list[str]:
     from callboard.features.access.credentials import VALUE_BYTES_MAX
     from callboard.service.operations.errors import UsageInvalid
 

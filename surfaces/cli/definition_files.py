@@ -8,7 +8,7 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import document, problem_text, say, style
+from callboard.surfaces.cli.output import print_document, problem_text, say, style
 from callboard.surfaces.cli.settings import json_option
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     elif as_json:
         say(compact({"form": form, "text": text}))
     else:
-        document(text, nl=False)
+        print_document(text, nl=False)
     return exits.OK
 
 

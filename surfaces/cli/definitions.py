@@ -7,8 +7,8 @@ import click
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import attribute_option, pairs
-from callboard.surfaces.cli.output import document, problem_text, say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.output import print_document, problem_text, say
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.start_options import skill_options
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def push(
         skill_commands=skill_commands,
         attributes=pairs(attributes, "--attribute"),
     )
-    anyio.run(push_file, request, name, by, configured(settings), settings)
+    anyio.run(push_file, request, name, by, load_config(settings), settings)
 
 
 async def push_file(
@@ -84,7 +84,7 @@ async def push_file(
     _language, found = examine_definition(made.definition.source, request)
     if wrong := errors(found):
         raise RequestRefused("definition", wrong, request.file, made.definition.source)
-    wanted = _registration(made, name or made.definition.name, by)
+    wanted = _make_registration(made, name or made.definition.name, by)
     async with reach(config, reads=True, founds=True, name="callboard push") as connection:
         kept = await register(connection.log, Definitions(), config.tenant, wanted)
     if isinstance(kept, list):
@@ -103,7 +103,7 @@ async def push_file(
         say(f"  with {path}")
 
 
-def _registration(made: "PreparedStart", name: str, by: str | None) -> "Registration":
+def _make_registration(made: "PreparedStart", name: str, by: str | None) -> "Registration":
     import msgspec
 
     from callboard.bus.commands import Bundle, Registration
@@ -134,7 +134,7 @@ def rollback(settings: Settings, name: str, version: str | None, by: str | None)
     """
     import anyio
 
-    anyio.run(restore_version, configured(settings), settings, name, version, by)
+    anyio.run(restore_version, load_config(settings), settings, name, version, by)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -148,7 +148,7 @@ def definitions(settings: Settings, name: str | None, source: bool) -> None:
     """
     import anyio
 
-    config = configured(settings)
+    config = load_config(settings)
     if name is None and source:
         raise click.UsageError("--source is of one definition: say which")
     if name is None:
@@ -172,7 +172,7 @@ async def list_definitions(config: "Config", settings: Settings) -> None:
     found = [(one, counts[name]) for name, one in kept.items() if one is not None]
     if settings.as_json:
         told = [
-            {"name": one.name, "language": one.language, "hash": one.hash, "version": number, "title": _title(one)}
+            {"name": one.name, "language": one.language, "hash": one.hash, "version": number, "title": _title_of(one)}
             for one, number in found
         ]
         say(compact(told))
@@ -180,7 +180,7 @@ async def list_definitions(config: "Config", settings: Settings) -> None:
     width = max((len(one.name or "") for one, _ in found), default=0)
     for one, number in found:
         hash = (one.hash or "")[:HASH_DIGITS_SHOWN]
-        say(f"{(one.name or '').ljust(width)}  {one.language}  {hash}  v{number}  {_title(one)}".rstrip())
+        say(f"{(one.name or '').ljust(width)}  {one.language}  {hash}  v{number}  {_title_of(one)}".rstrip())
     if not found:
         say("No definitions. `callboard push FILE --name NAME` registers one.")
 
@@ -213,12 +213,12 @@ async def show_definition(config: "Config", settings: Settings, name: str) -> No
         more = {"versions": msgspec.to_builtins(told)} if told else {}
         say(compact({**msgspec.to_builtins(to_registered(kept)), **more}))
         return
-    for fact, value in _facts(kept).items():
+    for fact, value in _fact_lines(kept).items():
         if value:
             say(f"{fact.ljust(9)} {value}")
     if told:
         say("versions")
-        for line in _table(told):
+        for line in _version_lines(told):
             say(f"  {line}")
     else:
         say(f"\n{kept.source or ''}".rstrip())
@@ -234,7 +234,7 @@ async def print_source(config: "Config", name: str) -> None:
     async with reach(config, reads=True, name="callboard definitions") as connection:
         kept = await _find_meant(connection.log, config.tenant, name)
     source = kept.source or ""
-    document(source, nl=not source.endswith("\n"))
+    print_document(source, nl=not source.endswith("\n"))
 
 
 async def restore_version(config: "Config", settings: Settings, name: str, version: str | None, by: str | None) -> None:
@@ -263,21 +263,21 @@ async def _find_meant(log: "JetStreamLog", tenant: str, name: str) -> "Registrat
     return kept
 
 
-def _facts(kept: "Registration") -> dict[str, str]:
+def _fact_lines(kept: "Registration") -> dict[str, str]:
     skills = [str(skill.get("id", "")) for skill in kept.skills if isinstance(skill, dict)]
     return {
         "name": kept.name or "",
         "language": kept.language or "",
         "hash": kept.hash or "",
         "by": kept.by or "",
-        "title": _title(kept),
+        "title": _title_of(kept),
         "files": ", ".join(sorted(kept.files)),
         "skills": ", ".join(skills),
         "children": ", ".join(sorted(kept.children)),
     }
 
 
-def _table(told: "list[OneVersion]") -> list[str]:
+def _version_lines(told: "list[OneVersion]") -> list[str]:
     """A line for each version: number, hash, when, and what else there is to say of it."""
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
     from callboard.service.operations.narration import local
@@ -298,7 +298,7 @@ def _table(told: "list[OneVersion]") -> list[str]:
     return lines
 
 
-def _title(kept: "Registration") -> str:
+def _title_of(kept: "Registration") -> str:
     from callboard.languages.registry import about
     from callboard.runtime.admission.definitions import Definitions
     from callboard.runtime.admission.registration import parse

@@ -11,7 +11,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
 
 if TYPE_CHECKING:
@@ -162,17 +162,17 @@ def _load_run_subject(run: str, settings: Settings) -> Subject:
 
     from callboard.surfaces.cli.show import events_of
 
-    return _run_subject(anyio.run(events_of, run, configured(settings), "diagram"))
+    return _run_subject(anyio.run(events_of, run, load_config(settings), "diagram"))
 
 
 def _run_subject(events: "Sequence[Event]") -> Subject:
     from callboard.projections.drawing.diagram import DiagramFold
     from callboard.projections.projection import fold
     from callboard.service.operations.results import result_of
-    from callboard.surfaces.cli.views import took
+    from callboard.surfaces.cli.views import elapsed_text
 
     result = result_of(events)
-    told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {took(result)}".strip()]
+    told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {elapsed_text(result)}".strip()]
     return Subject(fold(DiagramFold(), events), title_of(events) or result.definition, " · ".join(told))
 
 

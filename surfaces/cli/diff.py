@@ -7,7 +7,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -26,7 +26,7 @@ def diff(settings: Settings, left: str, right: str) -> None:
     """
     import anyio
 
-    code = anyio.run(compare_runs, left, right, configured(settings), settings)
+    code = anyio.run(compare_runs, left, right, load_config(settings), settings)
     click.get_current_context().exit(code)
 
 

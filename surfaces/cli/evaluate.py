@@ -71,13 +71,13 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     from callboard.languages.cel.errors import EvaluationError, Unrepresentable
     from callboard.service.operations.results import compact
 
-    bindings = _bindings(bindings_text)
+    bindings = _parse_bindings(bindings_text)
     program = compile_expression(given)
     try:
         value = program.evaluate(bindings, _Present())
     except (EvaluationError, Unrepresentable) as error:
         code = NOT_JSON if isinstance(error, Unrepresentable) else NO_VALUE
-        raise CallboardError(code, str(error), given.strip(), _remedy(program, bindings, error)) from error
+        raise CallboardError(code, str(error), given.strip(), _suggest_remedy(program, bindings, error)) from error
     if as_json:
         reads = {"roots": sorted(program.roots), "unknown_functions": sorted(program.unknown_functions)}
         say(compact({"value": value, **(reads if explain else {})}))
@@ -87,7 +87,7 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
     say(compact(value))
 
 
-def _remedy(program: "Program", bindings: dict[str, Any], error: Exception) -> str:
+def _suggest_remedy(program: "Program", bindings: dict[str, Any], error: Exception) -> str:
     """Say what to do; of many faults the message says it already."""
     from callboard.languages.cel.errors import Unrepresentable
 
@@ -124,7 +124,7 @@ def compile_expression(given: str) -> "Program":
         raise RequestRefused("expression", [problem], source=text) from error
 
 
-def _bindings(given: str | None) -> dict[str, Any]:
+def _parse_bindings(given: str | None) -> dict[str, Any]:
     import msgspec
 
     from callboard.service.operations.start_messages import input_of

@@ -34,7 +34,7 @@ from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.settings import Settings
-from callboard.surfaces.cli.views import evidence_of, way_on
+from callboard.surfaces.cli.views import evidence_of, next_command
 
 
 class Shower(Protocol):
@@ -155,11 +155,11 @@ def failure_lines(payload: Payload) -> list[str]:
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 
-def _any(_event: Event) -> bool:
+def _accept_all(_event: Event) -> bool:
     return True
 
 
-def _show_nothing(_event: Event) -> bool:
+def _accept_none(_event: Event) -> bool:
     return False
 
 
@@ -167,8 +167,8 @@ async def follow(
     log: JetStreamLog,
     feed: AsyncIterator[Recorded],
     shower: Shower,
-    wanted: Callable[[Event], bool] = _any,
-    last: Callable[[Event], bool] = _show_nothing,
+    wanted: Callable[[Event], bool] = _accept_all,
+    last: Callable[[Event], bool] = _accept_none,
 ) -> Event | None:
     """Show the events of a feed until a run ends or is quarantined, or the ``last`` one has come; return that one.
 
@@ -211,11 +211,11 @@ class Guiding(Quietly):
         payload = known(event)
         if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
             self._shower.notice("\n".join(f"  {line}" for line in about))
-        if command := way_on(event.type, event.key, self._run, self._settings, payload):
+        if command := next_command(event.type, event.key, self._run, self._settings, payload):
             self._shower.notice(f"In another terminal: {command}")
 
 
-def view_of_one(*, plain: bool) -> Shower:
+def open_view(*, plain: bool) -> Shower:
     """The view of one run for people: its tree on a terminal, unless they want it ``plain``; else a line per event."""
     if plain or not sys.stdout.isatty():
         return Lines()
@@ -225,7 +225,7 @@ def view_of_one(*, plain: bool) -> Shower:
 
 
 @asynccontextmanager
-async def hearing(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
+async def hear_models(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
     """Hand what models say in a run to a view for the length of the block, piece by piece, if it listens."""
 
     async def take(message: Msg) -> None:

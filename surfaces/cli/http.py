@@ -11,14 +11,14 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Address
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     import socket
 
     from callboard.runtime.settings.config import Config
     from callboard.service.api.connection import Connection
-    from callboard.surfaces.cli.child_processes import Standing
+    from callboard.surfaces.cli.child_processes import ProcessOptions
     from callboard.surfaces.http.access import Access
 
 
@@ -41,13 +41,13 @@ def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> No
     """
     import anyio
 
-    ctx.exit(anyio.run(serve, configured(settings, level="warning"), settings, *address))
+    ctx.exit(anyio.run(serve_http_until_signal, load_config(settings, level="warning"), settings, *address))
 
 
 NAME = "callboard http"
 
 
-async def serve(config: "Config", settings: Settings, host: str, port: int) -> int:
+async def serve_http_until_signal(config: "Config", settings: Settings, host: str, port: int) -> int:
     """Serve until a signal comes; return the exit code.
 
     :raises OperatorError: if there is no server to speak to, or the address cannot be served
@@ -62,7 +62,7 @@ async def serve(config: "Config", settings: Settings, host: str, port: int) -> i
     with anyio.open_signal_receiver(*stop_signals()) as signals, listening(host, port, "http") as bound:
         async with (
             reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
-            _serving(config, connection, bound),
+            _serve_api(config, connection, bound),
         ):
             url = f"{url_of(bound)}/api/{config.tenant}"
             say(compact({"url": url}) if settings.as_json else f"Serving {url}")
@@ -71,30 +71,30 @@ async def serve(config: "Config", settings: Settings, host: str, port: int) -> i
     return exits.OK
 
 
-async def attend_http(standing: "Standing") -> None:
+async def serve_http_child(standing: "ProcessOptions") -> None:
     """Serve as a child process, at an address that is bound already, until SIGTERM comes or the parent is gone."""
     import socket
 
     import anyio
 
     from callboard.service.api.connection import open_connection
-    from callboard.surfaces.cli.child_processes import lifeline
+    from callboard.surfaces.cli.child_processes import watch_parent
 
     assert standing.listener is not None
     config = standing.config
     with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:
         bound.setblocking(False)
         async with (
-            lifeline(),
+            watch_parent(),
             open_connection(config, NAME, gaps_expected=True) as connection,
-            _serving(config, connection, bound),
+            _serve_api(config, connection, bound),
         ):
             async for _first in signals:
                 break
 
 
 @asynccontextmanager
-async def _serving(config: "Config", connection: "Connection", bound: "socket.socket") -> AsyncGenerator[None]:
+async def _serve_api(config: "Config", connection: "Connection", bound: "socket.socket") -> AsyncGenerator[None]:
     """Serve for the length of the block."""
     import anyio
 

@@ -11,7 +11,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.projections.lists.questions import Question
@@ -42,7 +42,7 @@ def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str
     """
     import anyio
 
-    anyio.run(list_inbox, configured(settings), settings, kind, limit, (by or "link") if links else None)
+    anyio.run(list_inbox, load_config(settings), settings, kind, limit, (by or "link") if links else None)
 
 
 HERE = "http://127.0.0.1:8723"
@@ -91,7 +91,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
 
     async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
         rows = {row.run: row for row in await runs.rows(config.tenant)}
-        questions = await _questions(connection, runs)
+        questions = await _load_questions(connection, runs)
         keys = {(one.run, one.key) for one in questions}
         others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
         waits: list[Question | Wait] = [*questions] if kind in (None, "question") else []
@@ -108,7 +108,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
             ),
             key=lambda item: item.waits.since,
         )
-        links = await _links(config, connection, items, by) if by is not None else {}
+        links = await _make_links(config, connection, items, by) if by is not None else {}
     if settings.as_json:
         say(compact([{**item.to_object(), **_link_item(links, item)} for item in items]))
         return
@@ -118,7 +118,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
 
 
-async def _questions(connection: "Connection", runs: "Listings") -> "list[Question]":
+async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Question]":
     """The open questions, as the verb ``questions`` tells them: asked of whoever serves the runtime, or listed here."""
     import msgspec
     from nats.errors import NoRespondersError
@@ -138,7 +138,9 @@ async def _questions(connection: "Connection", runs: "Listings") -> "list[Questi
     return (await runs.questions(tenant))[:QUESTIONS_MAX]
 
 
-async def _links(config: "Config", connection: "Connection", items: list[Item], by: str) -> dict[tuple[str, str], str]:
+async def _make_links(
+    config: "Config", connection: "Connection", items: list[Item], by: str
+) -> dict[tuple[str, str], str]:
     """Return the address of each question, by its run and its key."""
     from callboard.features.access.links import Links, address
 
@@ -173,10 +175,10 @@ def item_text(item: Item, settings: Settings) -> str:
     head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
     who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
     until = f"until {local(one.until)}" if one.until else "for ever"
-    return f"{head}\n  {_what(one)}\n  {who}since {local(one.since)}, {until}\n  {_words(one, settings)}"
+    return f"{head}\n  {_subject_text(one)}\n  {who}since {local(one.since)}, {until}\n  {_command_for(one, settings)}"
 
 
-def _what(one: "Question | Wait") -> str:
+def _subject_text(one: "Question | Wait") -> str:
     from callboard.projections.lists.question_data import data_lines
     from callboard.projections.lists.questions import Question
     from callboard.projections.run.waits import Wait
@@ -196,7 +198,7 @@ def _what(one: "Question | Wait") -> str:
             return f"signal {one.name}" + (f" with {short(one.data)}" if one.data is not None else "")
 
 
-def _words(one: "Question | Wait", settings: Settings) -> str:
+def _command_for(one: "Question | Wait", settings: Settings) -> str:
     """Return the command that moves it."""
     from callboard.projections.lists.questions import Question
     from callboard.projections.run.waits import Wait

@@ -17,7 +17,7 @@ from callboard.bus.log.port import NoAnswer
 from callboard.projections.projection import known
 from callboard.service.api.client import Client
 from callboard.service.api.settlement import NotTaken, tell_and_wait
-from callboard.surfaces.cli.asking import NobodyThere, Stopped, Terminal, ask, question_of
+from callboard.surfaces.cli.asking import NobodyThere, Stopped, Terminal, ask, to_question
 from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower
 from callboard.surfaces.cli.output import style
 
@@ -46,11 +46,11 @@ class Answering(Quietly):
         payload = known(event)
         if isinstance(payload, HumanAsked | RunPaused) and not self._absent:
             self._shower.event(sequence, event)
-            self._open[_place(event)] = event
+            self._open[_place_of(event)] = event
             self._news.set()
             return
         if isinstance(payload, HumanClosed | RunResumed | EffectCancelled):
-            self._close(_place(event))
+            self._close(_place_of(event))
         elif isinstance(payload, RunEnd):
             for place in list(self._open):
                 self._close(place)
@@ -102,7 +102,7 @@ class Answering(Quietly):
         """Ask at the terminal, in a thread, and return what the run is to be told."""
         match known(event):
             case HumanAsked() as asked:
-                response = ask(self._terminal, question_of(asked), stop)
+                response = ask(self._terminal, to_question(asked), stop)
                 return Answer(event.key, by="terminal", user_response=response)
             case RunPaused(step=step):
                 return self._resume(step, stop)
@@ -134,6 +134,6 @@ class Answering(Quietly):
         return True
 
 
-def _place(event: Event) -> str:
+def _place_of(event: Event) -> str:
     """What an event opens or closes: an effect by its key, the pause by command."""
     return event.key or "paused"

@@ -8,7 +8,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.features.access.keys import ApiKey
@@ -46,7 +46,7 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
     """
     import anyio
 
-    anyio.run(add_key, name, scopes or ("read",), expires, configured(settings), settings)
+    anyio.run(add_key, name, scopes or ("read",), expires, load_config(settings), settings)
 
 
 @keys.command("list", epilog=exits.EXIT_CODES)
@@ -55,7 +55,7 @@ def list_(settings: Settings) -> None:
     """List the keys: what they are called, what they are for, until when."""
     import anyio
 
-    anyio.run(list_keys, configured(settings), settings)
+    anyio.run(list_keys, load_config(settings), settings)
 
 
 @keys.command(epilog=exits.EXIT_CODES)
@@ -65,7 +65,7 @@ def remove(name: str, settings: Settings) -> None:
     """Remove a key: from now on it lets no one in."""
     import anyio
 
-    anyio.run(remove_key, name, configured(settings), settings)
+    anyio.run(remove_key, name, load_config(settings), settings)
 
 
 async def add_key(

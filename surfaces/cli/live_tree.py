@@ -21,7 +21,7 @@ from callboard.projections.trace.tree import Effect, Node, Trace
 from callboard.service.operations.narration import describe_call, describe_pause, local, narrate, question_text, short
 from callboard.surfaces.cli.event_output import failure_lines
 from callboard.surfaces.cli.tree_text import MARKS, Row, rows
-from callboard.surfaces.cli.views import tokens
+from callboard.surfaces.cli.views import usage_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -155,7 +155,7 @@ class LiveTree:
             if self._closing:
                 return Group(*(self._line(row) for row in all_rows))
             # A tree that is higher than the screen cannot be drawn in place: what continues, and its newest part, is.
-            shown = _fitting(all_rows, max(4, self._console.height - 3))
+            shown = _choose_rows(all_rows, max(4, self._console.height - 3))
             lines = [Text("⋮", style="dim") if row is None else self._line(row) for row in shown]
             heard = {row.of.first_n for row in shown if row is not None and isinstance(row.of, Effect)}
             unseen = "" if self._speaks in heard else self._said.get(self._speaks, "")
@@ -200,7 +200,7 @@ class LiveTree:
                 more = self._progress_texts.get(node.path, "")
             case Effect(started_at=since_when) as effect:
                 intent = self._open.get((effect.type, effect.key))
-                mark, told = doing(intent, effect.key, row.text, self._now()) if intent else (AT_WORK, row.text)
+                mark, told = describe_open(intent, effect.key, row.text, self._now()) if intent else (AT_WORK, row.text)
                 said = self._said.get(effect.first_n)
                 more = self._retries.get(effect.key) or (quoted_end(said, SAID_SHOWN_CHARS_MAX) if said else row.aside)
             case _:
@@ -213,14 +213,14 @@ class LiveTree:
 
         begin = trace.root.entered_at
         passed = clock_text(begin, trace.root.exited_at or self._now()) if begin else ""
-        told = "  ".join(part for part in (result.status, f"{self._events} events", passed, tokens(result)) if part)
+        told = "  ".join(part for part in (result.status, f"{self._events} events", passed, usage_text(result)) if part)
         text = Text(visible_line(told), style="bold", no_wrap=True, overflow="ellipsis")
         if said:
             text.append(f"  {visible_line(quoted_end(said, SAID_SHOWN_CHARS_MAX))}", style="italic dim")
         return text
 
 
-def _fitting(all_rows: list[Row], most: int) -> list[Row | None]:
+def _choose_rows(all_rows: list[Row], most: int) -> list[Row | None]:
     """Choose the rows that a screen has room for: the newest, and before them what is in progress; None is a gap."""
     if len(all_rows) <= most:
         return list(all_rows)
@@ -243,49 +243,49 @@ ELSEWHERE = "◌"
 PAUSED = "‖"
 
 
-class Doing(NamedTuple):
+class OpenText(NamedTuple):
     """What is open: a mark, `AT_WORK` for what the worker itself is at, and words for it."""
 
     mark: str
     text: str
 
 
-def doing(intent: Payload, key: str, label: str, now: dt.datetime) -> Doing:
+def describe_open(intent: Payload, key: str, label: str, now: dt.datetime) -> OpenText:
     """Say what an open effect does; ``label`` is its name in trees."""
     match intent:
         case ev.HumanAsked():
-            return Doing(PERSON, f"waits for a person: {question_text(intent)}")
+            return OpenText(PERSON, f"waits for a person: {question_text(intent)}")
         case ev.SignalAwaited():
-            return Doing(ELSEWHERE, f"waits for signal {intent.name}{_until(intent.due, now)}")
+            return OpenText(ELSEWHERE, f"waits for signal {intent.name}{_until_text(intent.due, now)}")
         case ev.ChildStart():
-            return Doing(ELSEWHERE, f"waits for run {intent.child}")
+            return OpenText(ELSEWHERE, f"waits for run {intent.child}")
         case ev.TimerSet():
-            return Doing(ELSEWHERE, f"{intent.purpose}{_until(intent.due, now)}")
+            return OpenText(ELSEWHERE, f"{intent.purpose}{_until_text(intent.due, now)}")
         case ev.RunPaused():
-            return Doing(PAUSED, describe_pause(intent))
+            return OpenText(PAUSED, describe_pause(intent))
         case ev.ToolCall(via="caller"):
-            return Doing(ELSEWHERE, f"waits for its caller: {describe_call(intent, key)}")
+            return OpenText(ELSEWHERE, f"waits for its caller: {describe_call(intent, key)}")
         case ev.ToolCall():
-            return Doing(AT_WORK, f"tool {describe_call(intent, key)}")
+            return OpenText(AT_WORK, f"tool {describe_call(intent, key)}")
         case _:
-            return Doing(AT_WORK, label)
+            return OpenText(AT_WORK, label)
 
 
 def clock_text(since: dt.datetime, now: dt.datetime) -> str:
     """How long something has been in progress, in whole seconds."""
-    return _seconds((now - since).total_seconds())
+    return _seconds_text((now - since).total_seconds())
 
 
-def _seconds(seconds: float) -> str:
+def _seconds_text(seconds: float) -> str:
     whole = max(0, int(seconds))
     return f"{whole} s" if whole < 60 else duration_text(whole)
 
 
-def _until(due: dt.datetime | None, now: dt.datetime) -> str:
+def _until_text(due: dt.datetime | None, now: dt.datetime) -> str:
     if due is None:
         return ""
     left = (due - now).total_seconds()
-    return f" until {local(due)}" + (f", {_seconds(left)} left" if left > 0 else "")
+    return f" until {local(due)}" + (f", {_seconds_text(left)} left" if left > 0 else "")
 
 
 def quoted_end(text: str, chars_max: int) -> str:

@@ -32,12 +32,12 @@ from callboard.service.operations.start_messages import PreparedStart
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.artifacts import append_summary, write_artifact
 from callboard.surfaces.cli.asking import Terminal
-from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hearing, view_of_one
+from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower, Streaming, follow, hear_models, open_view
 from callboard.surfaces.cli.inline_answers import Answering
 from callboard.surfaces.cli.output import problem_text, say
-from callboard.surfaces.cli.process import stop_signals, surroundings
+from callboard.surfaces.cli.process import stop_signals, worker_environment
 from callboard.surfaces.cli.settings import Settings
-from callboard.surfaces.cli.views import further, program, summary_text, where_options, whole_told
+from callboard.surfaces.cli.views import further_commands, program, summary_text, where_options, whole_hint
 
 LEAVING_WAIT_S = 1.0
 """How long someone who leaves waits until the cancellation is on its way."""
@@ -163,7 +163,7 @@ async def run_here(local: LocalRun) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
             config = config.model_copy(update={"data_dir": Path(folder)})
         config = config.absolute()
-        env = stack.enter_context(surroundings(local.workdir, prepared.folder))
+        env = stack.enter_context(worker_environment(local.workdir, prepared.folder))
         connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
         await stack.enter_async_context(open_exporters(connection))
         # The tools are beside us, so the run is to come to this worker and not to another one that is there.
@@ -174,14 +174,14 @@ async def run_here(local: LocalRun) -> int:
         others.leave_out(run)
         code = await _watch_run(connection, run, local)
         events = await connection.client.events(run)
-        await _leave(worker, connection, others)
-    _leave_files(local, events, warnings)
+        await _leave_others(worker, connection, others)
+    _write_files(local, events, warnings)
     if not local.silent and not temporary:
-        say(f"\n{further(run, local.settings)}")
+        say(f"\n{further_commands(run, local.settings)}")
     return code
 
 
-async def _leave(worker: Worker, connection: Connection, others: OtherRuns) -> None:
+async def _leave_others(worker: Worker, connection: Connection, others: OtherRuns) -> None:
     """Let the runs go that this worker performs besides ours. If no other worker continues them at once, wait for their
     running effects: what a model has been asked would have to be asked and paid for again."""
     if connection.server is None or is_stood_by(connection.config.data_dir):
@@ -192,7 +192,7 @@ async def _leave(worker: Worker, connection: Connection, others: OtherRuns) -> N
     await worker.drain(OTHERS_DRAIN_S)
 
 
-def _leave_files(local: LocalRun, events: list[Event], warnings: list[Problem]) -> None:
+def _write_files(local: LocalRun, events: list[Event], warnings: list[Problem]) -> None:
     """Write what is wanted of a run that has ended.
 
     :raises CallboardError: ``file.unwritable``
@@ -221,7 +221,7 @@ async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tup
 
 async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
     """Follow the run to its end and show how it came out; a second interruption leaves it while it is cancelled."""
-    shower = _shower(local)
+    shower = _open_shower(local)
     cancellation = Cancellation(connection.client, run)
     left = False
     try:
@@ -262,7 +262,7 @@ async def _follow(
         asks = local.asks
         shown = Answering(shower, connection.client, run, guiding, tasks, Terminal()) if asks else guiding
     try:
-        async with hearing(connection, run, shower), connection.client.follow(run) as feed:
+        async with hear_models(connection, run, shower), connection.client.follow(run) as feed:
             await follow(connection.log, feed, shown)
     finally:
         if shown is not shower:
@@ -283,14 +283,14 @@ async def _conclude(connection: Connection, run: str, local: LocalRun) -> int:
     if local.settings.as_json and not local.stream:
         say(compact(summary_object(result, events)))
     elif not local.stream:
-        say(f"\n{summary_text(result, events, _whole(run, connection, local))}")
+        say(f"\n{summary_text(result, events, _whole_hint(run, connection, local))}")
     return exits.of_status(result.status)
 
 
-def _whole(run: str, connection: Connection, local: LocalRun) -> str:
+def _whole_hint(run: str, connection: Connection, local: LocalRun) -> str:
     if connection.server is not None and str(local.config.data_dir) == TEMPORARY:
         return "whole: the same command with --json"
-    return whole_told(run, local.settings)
+    return whole_hint(run, local.settings)
 
 
 async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
@@ -298,7 +298,7 @@ async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
         shower.notice(f"The cancellation did not get through: {fault}")
 
 
-def _shower(local: LocalRun) -> Shower:
+def _open_shower(local: LocalRun) -> Shower:
     if local.stream:
         return Streaming()
-    return Quietly() if local.settings.as_json else view_of_one(plain=local.plain)
+    return Quietly() if local.settings.as_json else open_view(plain=local.plain)

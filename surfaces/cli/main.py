@@ -105,15 +105,15 @@ LAST_SECTION = list(SECTIONS)[-1]
 """The section that has the commands of languages too."""
 
 
-def _languages() -> list[str]:
+def _typed_languages() -> list[str]:
     """The languages that have their own command."""
     from callboard.languages.kit import kits
 
     return [kit.name for kit in kits().values() if kit.typed_nodes]
 
 
-def _command_of(language: str) -> click.Command | None:
-    if language not in _languages():
+def _language_command(language: str) -> click.Command | None:
+    if language not in _typed_languages():
         return None
 
     from callboard.surfaces.cli.schema import node_types_command
@@ -125,12 +125,12 @@ class Board(click.Group):
     """A group that imports its commands when they are asked for, and shows errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *_languages()]
+        return [*COMMANDS, *_typed_languages()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
-            return _command_of(cmd_name)
+            return _language_command(cmd_name)
         module, _, attribute = place.partition(":")
         return getattr(import_module(f"callboard.surfaces.cli.{module}"), attribute)
 
@@ -147,7 +147,7 @@ class Board(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():
-            listed = [*names, *(_languages() if section == LAST_SECTION else ())]
+            listed = [*names, *(_typed_languages() if section == LAST_SECTION else ())]
             commands = [(name, self.get_command(ctx, name)) for name in listed]
             # Whole sentences: what does not fit on a line continues below it.
             rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
@@ -166,19 +166,19 @@ class Board(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
-        _tell_strangers()
+        _warn_of_unknown_variables()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
             # The command that was to say whether JSON is wanted could not be read: the words themselves say it.
             if "--json" not in sys.argv[1:]:
-                ctx.exit(_tell_wrong(error))
+                ctx.exit(_show_usage_error(error))
             from callboard.surfaces.cli.errors import report_usage
 
             report_usage(error)
             ctx.exit(exits.USAGE)
         except click.ClickException as error:
-            ctx.exit(_tell_wrong(error))
+            ctx.exit(_show_usage_error(error))
         except (click.Abort, click.exceptions.Exit):
             raise
         except KeyboardInterrupt:
@@ -188,9 +188,9 @@ class Board(click.Group):
 
             ctx.exit(report(error, as_json=wants_json(ctx), settings=settings_of(ctx)))
         finally:
-            from callboard.surfaces.cli.settings import quiet
+            from callboard.surfaces.cli.settings import reset_log
 
-            quiet()
+            reset_log()
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ def _check_words(words: Sequence[str]) -> None:
             raise click.UsageError(f"argument {number} is not UTF-8: '{told}'. Expected text in UTF-8.") from error
 
 
-def _tell_wrong(error: click.ClickException) -> int:
+def _show_usage_error(error: click.ClickException) -> int:
     """Say what click has found wrong, which repeats the words that were given; return the exit code."""
     text = io.StringIO()
     error.show(text)
@@ -215,7 +215,7 @@ def _tell_wrong(error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _tell_strangers() -> None:
+def _warn_of_unknown_variables() -> None:
     """Warn of variables that look like settings and are none: what they were to say is not heard."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
         from callboard.runtime.settings.config import strangers

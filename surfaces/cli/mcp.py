@@ -12,7 +12,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Address, import_from_option
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, forget_json, settings_options
+from callboard.surfaces.cli.settings import Settings, disable_json, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -56,10 +56,10 @@ def mcp(
 
     if address is None:
         # On stdout nothing is said but the protocol, not even an error.
-        forget_json(ctx)
-    config = configured(settings, level="warning")
+        disable_json(ctx)
+    config = load_config(settings, level="warning")
     sources = tuple(Path(folder).absolute() for folder in import_from)
-    ctx.exit(anyio.run(serve, Serving(config, settings, folders or (".",), sources, address)))
+    ctx.exit(anyio.run(serve_until_client_leaves, McpServer(config, settings, folders or (".",), sources, address)))
 
 
 DRAIN_WAIT_S = 5.0
@@ -67,7 +67,7 @@ DRAIN_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class McpServer:
     """Where to serve (None: stdin and stdout), which folders have definitions, and which more have Python tools."""
 
     config: "Config"
@@ -77,7 +77,7 @@ class Serving:
     address: tuple[str, int] | None
 
 
-async def serve(serving: Serving) -> int:
+async def serve_until_client_leaves(serving: McpServer) -> int:
     """Serve until the client leaves or a signal comes; return the exit code.
 
     :raises OperatorError: whatever keeps server, worker or address from being usable
@@ -95,23 +95,23 @@ async def serve(serving: Serving) -> int:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(until_signal)
-            await (_over_stdio(serving) if serving.address is None else _over_http(serving, *serving.address))
+            await (_serve_stdio(serving) if serving.address is None else _serve_http(serving, *serving.address))
             tasks.cancel_scope.cancel()
     return exits.OK
 
 
-async def _over_stdio(serving: Serving) -> None:
+async def _serve_stdio(serving: McpServer) -> None:
     from callboard.surfaces.mcp.server import mcp_server
     from callboard.surfaces.mcp.stdio import diverted, open_stdio
 
     # Before anything else: whatever is started or printed from here on must not reach the client.
-    async with diverted() as (reads, writes), _tools(serving) as tools:
+    async with diverted() as (reads, writes), _open_tools(serving) as tools:
         server = mcp_server(tools)
         async with open_stdio(reads, writes) as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def _over_http(serving: Serving, host: str, port: int) -> None:
+async def _serve_http(serving: McpServer, host: str, port: int) -> None:
     from callboard.features.access.rates import Rates
     from callboard.features.access.tokens import Tokens
     from callboard.service.operations.results import compact
@@ -128,14 +128,14 @@ async def _over_http(serving: Serving, host: str, port: int) -> None:
     rates = Rates(config.http_rate_per_s, config.http_burst)
     access = Access(token, open=host in LOOPBACK, tokens=tokens, rates=rates)
     with listening(host, port, "mcp") as bound:
-        async with _tools(serving) as tools:
+        async with _open_tools(serving) as tools:
             url = f"{url_of(bound)}{PATH}"
-            say(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
+            say(compact({"url": url}) if serving.settings.as_json else f"McpServer MCP at {url}")
             await serve_http(mcp_server(tools), bound, host, access, config.oidc.issuer if config.oidc else None)
 
 
 @asynccontextmanager
-async def _tools(serving: Serving) -> "AsyncGenerator[Tools]":
+async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
     import anyio
 
     from callboard.features.index.files import FOLDER
@@ -152,7 +152,7 @@ async def _tools(serving: Serving) -> "AsyncGenerator[Tools]":
         performer = ""
         if serving.config.embedded or serving.import_from:
             folders = (*shelves.folders, *serving.import_from)
-            worker = await stack.enter_async_context(_own_worker(connection, folders))
+            worker = await stack.enter_async_context(_open_worker(connection, folders))
             # Whoever names places of tools means our worker; otherwise one that represents all is as good.
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
@@ -170,17 +170,17 @@ async def _tools(serving: Serving) -> "AsyncGenerator[Tools]":
 
 
 @asynccontextmanager
-async def _own_worker(connection: "Connection", folders: tuple[Path, ...]) -> "AsyncGenerator[Worker]":
+async def _open_worker(connection: "Connection", folders: tuple[Path, ...]) -> "AsyncGenerator[Worker]":
     """Work for as long as we live, and answer requests: other commands find us over the data directory."""
     import anyio
 
     from callboard.features.telemetry.exporters import open_exporters
     from callboard.runtime.worker.bootstrap import open_worker
     from callboard.service.api.service import open_service
-    from callboard.surfaces.cli.process import surroundings
+    from callboard.surfaces.cli.process import worker_environment
 
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(surroundings(None, *folders))
+        env = stack.enter_context(worker_environment(None, *folders))
         await stack.enter_async_context(open_exporters(connection))
         worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
         await stack.enter_async_context(open_service(connection))

@@ -91,7 +91,9 @@ def templates() -> Iterator[Template]:
 
     for kit in kits().values():
         place = files(kit.templates).joinpath("templates") if kit.templates else None
-        for folder in sorted(_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)):
+        for folder in sorted(
+            _template_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)
+        ):
             about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
             yield Template(
                 language=kit.name,
@@ -107,7 +109,7 @@ def templates() -> Iterator[Template]:
             )
 
 
-def _folders(place: "Traversable") -> "Iterator[Traversable]":
+def _template_folders(place: "Traversable") -> "Iterator[Traversable]":
     # An interpreter may have left compiled files where a template has Python in it.
     return (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
 
@@ -140,7 +142,7 @@ def write_template(name: str | None, language: str | None, template: str, *, for
     if not _NAME.fullmatch(folder.name):
         raise click.BadParameter(f"{folder.name!r} is no name: letters, digits, - _ and . only", param_hint="NAME")
     texts = with_schemas(chosen.content(folder.name))
-    _check(folder, texts, force=force)
+    _check_overwrite(folder, texts, force=force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
@@ -148,7 +150,7 @@ def write_template(name: str | None, language: str | None, template: str, *, for
             (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise CallboardError("file.unwritable", f"the files cannot be written: {error}", str(folder)) from error
-    commands = _next(chosen, folder)
+    commands = _next_commands(chosen, folder)
     if as_json:
         about = {"folder": str(folder), "definition": str(folder / chosen.definition), "template": chosen.name}
         say(compact({**about, "files": list(texts), "next": dict(commands)}))
@@ -183,7 +185,7 @@ def with_schemas(texts: dict[str, str]) -> dict[str, str]:
     return {**texts, **{f"{SCHEMAS}/{name}.json": pretty(schema_named(name)) + "\n" for name in sorted(named)}}
 
 
-def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:
+def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> None:
     """Check that nothing would be overwritten."""
     from callboard.bus.errors import CallboardError
 
@@ -199,7 +201,7 @@ def _check(folder: Path, texts: dict[str, str], *, force: bool) -> None:
         )
 
 
-def _next(template: Template, folder: Path) -> list[tuple[str, str]]:
+def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
     """Return the commands that continue from a definition, each with what it does."""
     from callboard.surfaces.cli.views import program
 

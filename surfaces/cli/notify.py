@@ -10,7 +10,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -35,7 +35,7 @@ def test(rule: str, settings: Settings) -> None:
     """Send a sample to whom RULE names, and say whether it was taken."""
     import anyio
 
-    anyio.run(send_sample, rule, configured(settings), settings)
+    anyio.run(send_sample, rule, load_config(settings), settings)
 
 
 @notify.command(epilog=exits.EXIT_CODES)
@@ -52,7 +52,7 @@ def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
     """Show the notices that all rules, or the named ones, would have sent about the log. Nothing is sent."""
     import anyio
 
-    anyio.run(show_preview, rules, since, configured(settings), settings)
+    anyio.run(show_preview, rules, since, load_config(settings), settings)
 
 
 SAMPLE = "sample"

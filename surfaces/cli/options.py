@@ -115,7 +115,7 @@ def many(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that mean many runs; the command gets them as ``whom``, or else its RUN, if it has that."""
 
     @functools.wraps(command)
-    def gathered(
+    def gather(
         *args: Any,
         question: str | None,
         everything: bool,
@@ -140,5 +140,5 @@ def many(command: Callable[..., Any]) -> Callable[..., Any]:
         all_option,
         where_option,
     ):
-        gathered = option(gathered)
-    return gathered
+        gather = option(gather)
+    return gather

@@ -27,10 +27,10 @@ def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
     :raises OSError: if stdout takes nothing
     """
-    click.echo(shown(text), err=err, nl=nl)
+    click.echo(render_text(text), err=err, nl=nl)
 
 
-def document(text: str, *, nl: bool = True) -> None:
+def print_document(text: str, *, nl: bool = True) -> None:
     """Print a text that is to be kept as it is: into a file, a pipe; a terminal is shown its controls.
 
     :raises OSError: if stdout takes nothing
@@ -38,7 +38,7 @@ def document(text: str, *, nl: bool = True) -> None:
     click.echo(visible(text) if sys.stdout.isatty() else text, nl=nl)
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask on stderr whether something shall be done.
 
     :raises click.Abort: if no one answers
@@ -52,7 +52,7 @@ def style(text: Any, *, fg: str | None = None, bold: bool | None = None, dim: bo
     return f"{_mark_colours(before)}{text}{_mark_colours(behind)}"
 
 
-def shown(text: str) -> str:
+def render_text(text: str) -> str:
     """Return a text as a terminal gets it: with colours of ours, and no other controls than ends of lines and tabs."""
     return "\x1b".join(map(visible, text.split(_OURS)))
 
@@ -106,14 +106,14 @@ def _show_problem(problem: "Problem", source: str) -> str:
     line = lines[problem.line - 1]
     number = f"{problem.line:>6} | "
     if problem.column is None:
-        return number + _window(line, 0)[0]
-    shown, at = _window(line, problem.column - 1)
+        return number + _cut_line(line, 0)[0]
+    shown, at = _cut_line(line, problem.column - 1)
     # What is before the caret keeps its tabs, so that the caret is below what it means.
     before = "".join(character if character == "\t" else " " for character in shown[:at])
     return f"{number}{shown}\n{'| ':>{len(number)}}{before}{style('^', fg='red', bold=True)}"
 
 
-def _window(line: str, at: int) -> tuple[str, int]:
+def _cut_line(line: str, at: int) -> tuple[str, int]:
     """Return what is shown of a line around a character of it, and where that one is there."""
     first = max(0, min(at - LINE_CHARS_MAX // 2, len(line) - LINE_CHARS_MAX))
     part = line[first : first + LINE_CHARS_MAX]

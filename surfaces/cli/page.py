@@ -10,7 +10,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Address
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -37,7 +37,7 @@ def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, 
     """
     import anyio
 
-    ctx.exit(anyio.run(serve_file, configured(settings, level="warning"), settings, file, *address))
+    ctx.exit(anyio.run(serve_file, load_config(settings, level="warning"), settings, file, *address))
 
 
 NAME = "callboard page"
@@ -113,7 +113,7 @@ def note_page(data_dir: Path, page: str) -> Generator[None]:
     """Note where the page is served, for the length of the block."""
     from callboard.lib.private_files import write_own
 
-    file = _note(data_dir)
+    file = _note_path(data_dir)
     write_own(file, page)
     try:
         yield
@@ -122,7 +122,7 @@ def note_page(data_dir: Path, page: str) -> Generator[None]:
             file.unlink()
 
 
-def page_over(data_dir: Path) -> str:
+def find_page(data_dir: Path) -> str:
     """Return the address of the page that is served over a data directory, with its token.
 
     :raises OperatorError: ``page.none`` if none is
@@ -131,7 +131,7 @@ def page_over(data_dir: Path) -> str:
     from urllib.parse import urlsplit
 
     try:
-        page = _note(data_dir).read_text(encoding="utf-8")
+        page = _note_path(data_dir).read_text(encoding="utf-8")
         parts = urlsplit(page)
         socket.create_connection((parts.hostname or "", parts.port or 80), LOOK_S).close()
     except OSError:
@@ -154,7 +154,7 @@ def open_run(config: "Config", run: str) -> None:
 
     from callboard.lib.private_files import write_own
 
-    base, _hash, token = page_over(config.data_dir).partition("#")
+    base, _hash, token = find_page(config.data_dir).partition("#")
     address = f"{base}t/{quote(config.tenant, safe='')}/runs/{quote(run, safe='')}"
     leading = config.data_dir / "open.html"
     target = html.escape(f"{address}#{token}" if token else address)
@@ -165,5 +165,5 @@ def open_run(config: "Config", run: str) -> None:
     click.launch(str(leading.absolute()))
 
 
-def _note(data_dir: Path) -> Path:
+def _note_path(data_dir: Path) -> Path:
     return data_dir / "page"

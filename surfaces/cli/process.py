@@ -20,13 +20,13 @@ class Shell(NamedTuple):
 _shells: list[Shell] = []
 
 
-def shell() -> Shell:
+def current_shell() -> Shell:
     """Return where the caller's shell is, which is where printed commands are typed."""
     return _shells[0] if _shells else Shell(Path.cwd(), os.environ.get("PATH"))
 
 
 @contextmanager
-def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str, str]]:
+def worker_environment(workdir: Path | None, *folders: Path) -> Generator[Mapping[str, str]]:
     """Work in a directory (None: where we are) for the length of the block; yield the environment for the worker.
 
     Python tools are imported from these folders too, after all other places. Unless a virtual environment is active,
@@ -42,7 +42,7 @@ def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str,
     if workdir is not None:
         os.chdir(workdir)
     try:
-        yield _environment(folders)
+        yield _environment_of(folders)
     finally:
         _shells.pop()
         os.chdir(before[0])
@@ -53,7 +53,7 @@ def surroundings(workdir: Path | None, *folders: Path) -> Generator[Mapping[str,
             os.environ["PATH"] = before[1]
 
 
-def _environment(folders: tuple[Path, ...]) -> Mapping[str, str]:
+def _environment_of(folders: tuple[Path, ...]) -> Mapping[str, str]:
     given = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([*(str(folder) for folder in folders), *([given] if given else [])])
     return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)

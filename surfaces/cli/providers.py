@@ -8,7 +8,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.languages.provider_contract import Contract
@@ -24,7 +24,7 @@ def providers(uri: str | None, settings: Settings) -> None:
     Those are the specification's own, Callboard's, and what is installed beside it or named in the configuration as
     `providers.classes`. Needs no server; a worker elsewhere may have others.
     """
-    config = configured(settings)
+    config = load_config(settings)
     if uri is None:
         list_providers(config, as_json=settings.as_json)
     else:
@@ -99,7 +99,7 @@ def list_providers(config: "Config", *, as_json: bool) -> None:
         say(style(title, bold=True))
         for one in found:
             if one.kind == kind:
-                say(f"  {one.contract.uri.ljust(width)}  {_sentence(one.contract.description)}")
+                say(f"  {one.contract.uri.ljust(width)}  {_first_sentence(one.contract.description)}")
 
 
 def show_provider(config: "Config", wanted: str, *, as_json: bool) -> None:
@@ -148,15 +148,15 @@ def _describe_contract(one: KnownProvider) -> Iterator[str]:
     yield from _wrap_text(contract.description)
     yield f"\nOrigin: {one.origin}"
     if contract.is_call:
-        yield from _members("with", contract.parameters)
-        yield from _members("provider.metadata", contract.metadata)
+        yield from _describe_members("with", contract.parameters)
+        yield from _describe_members("provider.metadata", contract.metadata)
     else:
         yield f"Attaches to: {', '.join(contract.attachment)}"
         for name, phase in contract.phases.items():
             yield f"\n{name}: {phase.kind}"
             yield from _wrap_text(phase.description, "  ")
-            yield from _members(f"{name}.with", phase.parameters)
-        yield from _members("middleware.metadata", contract.metadata)
+            yield from _describe_members(f"{name}.with", phase.parameters)
+        yield from _describe_members("middleware.metadata", contract.metadata)
     yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
     for code in contract.closed:
         yield f"  {code}"
@@ -165,15 +165,15 @@ def _describe_contract(one: KnownProvider) -> Iterator[str]:
         yield f"  {region}  (open)"
 
 
-def _members(title: str, schema: dict[str, Any] | None) -> Iterator[str]:
+def _describe_members(title: str, schema: dict[str, Any] | None) -> Iterator[str]:
     if schema is None:
         yield f"\n{title}: nothing"
         return
     yield f"\n{title}" if schema.get("properties") else f"\n{title}: anything"
-    yield from _rows(schema, "  ")
+    yield from _describe_rows(schema, "  ")
 
 
-def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
+def _describe_rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
     """Yield the members of an object, what each is made of below it."""
     from callboard.service.operations.results import compact
 
@@ -183,24 +183,24 @@ def _rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
     for name, declared in properties.items():
         member: dict[str, Any] = declared if isinstance(declared, dict) else {}
         default = f", default {compact(member['default'])}" if "default" in member else ""
-        yield f"{indent}{name.ljust(width)}  {_type(member)}{', required' if name in required else default}"
+        yield f"{indent}{name.ljust(width)}  {_type_text(member)}{', required' if name in required else default}"
         yield from _wrap_text(member.get("description", ""), indent + " " * (width + 2))
-        yield from _rows(_inside(member), indent + "    ")
+        yield from _describe_rows(_inner_schema(member), indent + "    ")
         for variant in member.get("oneOf", []):
-            yield f"{indent}    {_kind(variant)}"
-            yield from _rows(_without_kind(variant), indent + "      ")
+            yield f"{indent}    {_variant_name(variant)}"
+            yield from _describe_rows(_without_kind(variant), indent + "      ")
 
 
-def _inside(member: dict[str, Any]) -> dict[str, Any]:
+def _inner_schema(member: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of what a member holds: its own, or that of its items or values if those are what it holds."""
     held: Any = member.get("items", member.get("additionalProperties"))
     return held if isinstance(held, dict) else member
 
 
-def _kind(variant: dict[str, Any]) -> str:
+def _variant_name(variant: dict[str, Any]) -> str:
     """Name one of the forms that a member can have: by its ``type``, if that is what tells them apart."""
     kind = variant.get("properties", {}).get("type", {}).get("const")
-    return f"type {kind}" if kind else _type(variant)
+    return f"type {kind}" if kind else _type_text(variant)
 
 
 def _without_kind(variant: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _without_kind(variant: dict[str, Any]) -> dict[str, Any]:
     return {**variant, "properties": properties}
 
 
-def _type(member: dict[str, Any]) -> str:
+def _type_text(member: dict[str, Any]) -> str:
     if "enum" in member:
         return " | ".join(map(str, member["enum"]))
     if "oneOf" in member:
@@ -218,13 +218,13 @@ def _type(member: dict[str, Any]) -> str:
         return f"object ({', '.join(kinds)})" if all(kinds) else "any"
     kinds: Any = member.get("type", "any")
     text = " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
-    items = _inside(member)
+    items = _inner_schema(member)
     if text == "array" and items is not member and "type" in items:
-        return f"array of {_type(items)}"
+        return f"array of {_type_text(items)}"
     return f"{text} ({member['format']})" if "format" in member else text
 
 
-def _sentence(description: str) -> str:
+def _first_sentence(description: str) -> str:
     first = description.split(". ")[0].rstrip(".")
     return first if len(first) <= SENTENCE_CHARS_MAX else first[: SENTENCE_CHARS_MAX - 1] + "…"
 

@@ -10,7 +10,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
@@ -37,7 +37,7 @@ def rebuild(ctx: click.Context, settings: Settings, run: str | None, spans: bool
     """
     import anyio
 
-    ctx.exit(anyio.run(rebuild_runs, run, spans, configured(settings), settings))
+    ctx.exit(anyio.run(rebuild_runs, run, spans, load_config(settings), settings))
 
 
 _NOT_FOUND = 10037
@@ -152,7 +152,7 @@ async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Reb
     # What a fork has of its origin no one is told as the fork's: it is read.
     followed = [await whole(connection.log, item) for item in await with_origin(connection.log, ref, own, 0, None)]
     rebuilt = _compare_views(ref, read, followed)
-    return replace(rebuilt, spans_sent=await _send(connection, ref)) if send else rebuilt
+    return replace(rebuilt, spans_sent=await _send_spans(connection, ref)) if send else rebuilt
 
 
 @asynccontextmanager
@@ -245,7 +245,7 @@ async def check_backend(endpoint: str) -> None:
     )
 
 
-async def _send(connection: "Connection", ref: "RunRef") -> int:
+async def _send_spans(connection: "Connection", ref: "RunRef") -> int:
     from anyio import to_thread
 
     from callboard.bus.errors import CallboardError

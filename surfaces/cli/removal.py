@@ -9,15 +9,15 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import NAME_ONE, all_option, where_option
-from callboard.surfaces.cli.output import confirmed, say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.output import confirm, say
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.nats.purge import Gone
     from callboard.features.retention.expiry import Expired
     from callboard.runtime.settings.config import Config
     from callboard.surfaces.cli.bulk import Many
-    from callboard.surfaces.cli.child_processes import Standing
+    from callboard.surfaces.cli.child_processes import ProcessOptions
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -50,7 +50,7 @@ def purge(
     from callboard.surfaces.cli.bulk import Many
 
     whom = run if run is not None else Many(question, yes, None)
-    code = anyio.run(purge_many, whom, yes, Gone(by=by, reason=reason), configured(settings), settings)
+    code = anyio.run(purge_many, whom, yes, Gone(by=by, reason=reason), load_config(settings), settings)
     click.get_current_context().exit(code)
 
 
@@ -62,12 +62,12 @@ async def purge_many(whom: "Many | str", yes: bool, mark: "Gone", config: "Confi
     :raises CallboardError: if there is no server
     """
     from callboard.service.operations.bulk import BulkResult, purge_all
-    from callboard.surfaces.cli.bulk import Doing, do_many
+    from callboard.surfaces.cli.bulk import BulkRun, do_many
 
     if isinstance(whom, str):
         return await _purge_one(whom, yes, mark, config, settings)
 
-    async def purge(many: Doing) -> list[BulkResult]:
+    async def purge(many: BulkRun) -> list[BulkResult]:
         return await purge_all(many.client, many.runs, mark, many.progress)
 
     return await do_many(whom, "purge", purge, config, settings)
@@ -82,7 +82,7 @@ async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settin
     if settings.as_json and not yes:
         raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
     async with reach(config, reads=False, name="callboard purge") as connection:
-        if not yes and not confirmed(f"Remove {run} for good?"):
+        if not yes and not confirm(f"Remove {run} for good?"):
             return exits.OK
         removed = await purge_run(connection.client, run, mark)
     say(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
@@ -100,7 +100,7 @@ def forget(settings: Settings, name: str, yes: bool) -> None:
     """
     import anyio
 
-    code = anyio.run(forget_key, name, yes, configured(settings), settings)
+    code = anyio.run(forget_key, name, yes, load_config(settings), settings)
     click.get_current_context().exit(code)
 
 
@@ -126,7 +126,7 @@ async def forget_key(name: str, yes: bool, config: "Config", settings: Settings)
         runs = await found.ids(config.tenant, of_key)
         ended = set(await found.ids(config.tenant, Both((of_key, Term("ended", ">=", 0.0)))))
         count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-        if not yes and not confirmed(f"Forget for good what {count} said under the key {name}?"):
+        if not yes and not confirm(f"Forget for good what {count} said under the key {name}?"):
             return exits.OK
         await destroy_key(connection.log, config.tenant, name, [run for run in runs if run not in ended])
     told = {"encryption_key": name, "runs": len(runs)}
@@ -146,7 +146,7 @@ def retention(settings: Settings, dry_run: bool, yes: bool) -> None:
     """
     import anyio
 
-    code = anyio.run(apply_retention, dry_run, yes, configured(settings), settings)
+    code = anyio.run(apply_retention, dry_run, yes, load_config(settings), settings)
     click.get_current_context().exit(code)
 
 
@@ -154,18 +154,18 @@ RUNS_SHOWN_MAX = 10
 """How many runs of a rule are shown, of those that go and of those that stay."""
 
 
-async def attend_retention(standing: "Standing") -> None:
+async def attend_retention(standing: "ProcessOptions") -> None:
     """Be the child process that carries the rules out whenever the office falls to it."""
     import anyio
 
     from callboard.features.retention.office import OFFICE, Office
     from callboard.runtime.cluster.leader import holding
     from callboard.service.api.connection import open_connection
-    from callboard.surfaces.cli.child_processes import lifeline
+    from callboard.surfaces.cli.child_processes import watch_parent
 
     async with AsyncExitStack() as stack:
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
-        await stack.enter_async_context(lifeline())
+        await stack.enter_async_context(watch_parent())
         connection = await stack.enter_async_context(
             open_connection(standing.config, "callboard retention", gaps_expected=True)
         )
@@ -196,7 +196,7 @@ async def apply_retention(dry: bool, yes: bool, config: "Config", settings: Sett
     async with reach(config, reads=dry, name="callboard retention") as connection, listings(connection) as found:
         if not (dry or yes):
             _show_expired(await round_of(connection.log, found, connection.config, dry=True), "would go", err=True)
-            if not confirmed("Take them out of the log for good?"):
+            if not confirm("Take them out of the log for good?"):
                 return exits.OK
         done = await round_of(connection.log, found, connection.config, dry=dry)
     if settings.as_json:

@@ -10,7 +10,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Since, code_option
 from callboard.surfaces.cli.output import progress, say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.projections.lists.where import Where
@@ -64,13 +64,13 @@ def replay(
         if at is not None:
             raise click.UsageError("--at is of one run")
         chosen = ReplayRequest(run, since, question, definition, jobs, code)
-        ctx.exit(anyio.run(replay_runs, chosen, configured(settings), settings))
+        ctx.exit(anyio.run(replay_runs, chosen, load_config(settings), settings))
     if run is None:
         raise click.UsageError("name a RUN, or say --all")
     if any(given is not None for given in (since, question, definition, jobs)):
         raise click.UsageError("--since, --where, --definition and --jobs go with --all")
 
-    anyio.run(replay_run, run, at, configured(settings), settings)
+    anyio.run(replay_run, run, at, load_config(settings), settings)
 
 
 async def replay_run(run: str, at: int | None, config: "Config", settings: Settings) -> None:

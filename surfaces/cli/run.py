@@ -56,13 +56,13 @@ def run(
 
     from callboard.runtime.hosting.names import named
     from callboard.service.operations.start_messages import prepare
-    from callboard.surfaces.cli.asking import ask_inputs, somebody_there
+    from callboard.surfaces.cli.asking import ask_inputs, is_somebody_there
     from callboard.surfaces.cli.local_run import LocalRun, run_here
-    from callboard.surfaces.cli.settings import configured
-    from callboard.surfaces.cli.streams import unheard
+    from callboard.surfaces.cli.settings import load_config
+    from callboard.surfaces.cli.streams import ignore_lost_output
 
-    with unheard():
-        config = configured(
+    with ignore_lost_output():
+        config = load_config(
             settings,
             allow_scripts=True if request.script else None,
             offline=request.offline or None,
@@ -70,7 +70,7 @@ def run(
             always_replay=True if named(request.file) else None,
         )
         silent = stream or settings.as_json
-        what = prepare(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
+        what = prepare(request, ask=ask_inputs if asks and not silent and is_somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
         files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
         ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))

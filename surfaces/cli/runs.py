@@ -9,7 +9,7 @@ from callboard.lib.control_characters import visible_line
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import LISTED_MAX
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.features.index.store import By, Spending
@@ -41,7 +41,7 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     """
     import anyio
 
-    anyio.run(list_runs, configured(settings), settings, parse_question(question, status=status), limit)
+    anyio.run(list_runs, load_config(settings), settings, parse_question(question, status=status), limit)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -61,7 +61,7 @@ def cost(settings: Settings, by: Literal["definition", "day", "model"], question
     """
     import anyio
 
-    anyio.run(list_costs, configured(settings), settings, parse_question(question), by)
+    anyio.run(list_costs, load_config(settings), settings, parse_question(question), by)
 
 
 async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
@@ -76,7 +76,7 @@ async def list_runs(config: "Config", settings: Settings, question: "Where", lim
     if settings.as_json:
         say(compact(found))
         return
-    say(_table(found) if found else "No runs.")
+    say(_run_table(found) if found else "No runs.")
     if beyond:
         say(f"{beyond} more; see --limit, --status and --where.", err=True)
 
@@ -95,33 +95,33 @@ async def list_costs(config: "Config", settings: Settings, question: "Where", by
     if settings.as_json:
         say(compact(found))
         return
-    lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_sums(one) for one in found)]
+    lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_cost_cells(one) for one in found)]
     if len(found) > 1 and by != "model":
         usage = sum((one.usage for one in found), Usage())
         cost = added([one.cost for one in found])
-        lines.append(_sums(Spending("all", sum(one.runs for one in found), usage, cost)))
-    say(_align(lines) if found else "No run that has ended has any recorded use of a model.")
+        lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, cost)))
+    say(_align_columns(lines) if found else "No run that has ended has any recorded use of a model.")
 
 
-def _sums(one: "Spending") -> tuple[str, ...]:
+def _cost_cells(one: "Spending") -> tuple[str, ...]:
     from callboard.bus.prices import dollars
 
     name = one.name or "(not told)"
     return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
 
 
-def _align(lines: list[tuple[str, ...]]) -> str:
+def _align_columns(lines: list[tuple[str, ...]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
-def _table(rows: "list[RunRow]") -> str:
+def _run_table(rows: "list[RunRow]") -> str:
     from callboard.surfaces.cli.views import COLOURS
 
     head = ("run", "status", "definition", "accepted", "took", "cost", "error")
-    lines = [head, *(_cells(row) for row in rows)]
+    lines = [head, *(_run_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     text: list[str] = []
     for number, line in enumerate(lines):
@@ -132,7 +132,7 @@ def _table(rows: "list[RunRow]") -> str:
     return "\n".join(text)
 
 
-def _cells(row: "RunRow") -> tuple[str, ...]:
+def _run_cells(row: "RunRow") -> tuple[str, ...]:
     from callboard.bus.prices import dollars
     from callboard.projections.trace.text_renderings import duration_text
     from callboard.service.operations.narration import local

@@ -11,7 +11,7 @@ from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import Duration
 from callboard.surfaces.cli.output import problem_text, say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.start_options import is_file, start_options
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def add(
     import anyio
 
     wanted = ScheduleRequest(
-        request, message_of(request), name, cron, every, timezone, jitter, overlap, catch_up, due_as
+        request, make_message(request), name, cron, every, timezone, jitter, overlap, catch_up, due_as
     )
-    anyio.run(add_schedule, wanted, configured(settings), settings)
+    anyio.run(add_schedule, wanted, load_config(settings), settings)
 
 
 @schedule.command("list", epilog=exits.EXIT_CODES)
@@ -90,7 +90,7 @@ def list_(settings: Settings) -> None:
     """List the schedules: when, what, the next due time, the last run."""
     import anyio
 
-    anyio.run(list_schedules, configured(settings), settings)
+    anyio.run(list_schedules, load_config(settings), settings)
 
 
 @schedule.command(epilog=exits.EXIT_CODES)
@@ -100,7 +100,7 @@ def show(name: str, settings: Settings) -> None:
     """Show one schedule, and why the start of its last run was rejected if it was."""
     import anyio
 
-    anyio.run(show_schedule, name, configured(settings), settings)
+    anyio.run(show_schedule, name, load_config(settings), settings)
 
 
 @schedule.command(epilog=exits.EXIT_CODES)
@@ -108,7 +108,7 @@ def show(name: str, settings: Settings) -> None:
 @settings_options
 def pause(name: str, settings: Settings) -> None:
     """Let nothing be due until the schedule is resumed."""
-    _change("pause", name, settings)
+    _change_schedule("pause", name, settings)
 
 
 @schedule.command(epilog=exits.EXIT_CODES)
@@ -116,7 +116,7 @@ def pause(name: str, settings: Settings) -> None:
 @settings_options
 def resume(name: str, settings: Settings) -> None:
     """Let a paused schedule continue with its next due time."""
-    _change("resume", name, settings)
+    _change_schedule("resume", name, settings)
 
 
 @schedule.command(epilog=exits.EXIT_CODES)
@@ -124,13 +124,13 @@ def resume(name: str, settings: Settings) -> None:
 @settings_options
 def remove(name: str, settings: Settings) -> None:
     """End a schedule. Its runs stay, and continue."""
-    _change("remove", name, settings)
+    _change_schedule("remove", name, settings)
 
 
-def _change(verb: str, name: str, settings: Settings) -> None:
+def _change_schedule(verb: str, name: str, settings: Settings) -> None:
     import anyio
 
-    anyio.run(change_schedule, verb, name, configured(settings), settings)
+    anyio.run(change_schedule, verb, name, load_config(settings), settings)
 
 
 NEXT_SHOWN = 3
@@ -152,7 +152,7 @@ class ScheduleRequest:
     due_as: str
 
 
-def message_of(request: StartRequest) -> "Message":
+def make_message(request: StartRequest) -> "Message":
     """Make the start message that a schedule is to publish.
 
     :raises RequestRefused: with all that is wrong with it
@@ -180,7 +180,7 @@ async def add_schedule(wanted: ScheduleRequest, config: "Config", settings: Sett
     from callboard.service.operations.results import compact
 
     made = wanted.made
-    schedule = _schedule(wanted, made)
+    schedule = _make_schedule(wanted, made)
     async with reach(config, reads=True, founds=True, name="callboard schedule") as connection:
         added = await Schedules(connection.log, config.tenant).add(schedule, Definitions())
     if isinstance(added, list):
@@ -198,11 +198,11 @@ async def add_schedule(wanted: ScheduleRequest, config: "Config", settings: Sett
             due = schedule.when.after(due)
 
 
-def _schedule(wanted: ScheduleRequest, made: "Message") -> "Schedule":
+def _make_schedule(wanted: ScheduleRequest, made: "Message") -> "Schedule":
     from callboard.features.schedules.schedule import Overlap, Schedule
     from callboard.features.schedules.timetable import Timetable
 
-    times = _times(made)
+    times = _definition_times(made)
     cron, zone = wanted.cron, wanted.timezone
     if cron is None and wanted.every_s is None and times is not None:
         cron, zone = times.cron, zone or times.timezone
@@ -222,7 +222,7 @@ def _describe_start(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if value is not None}
 
 
-def _times(made: "Message") -> "Times | None":
+def _definition_times(made: "Message") -> "Times | None":
     """The times that a definition its own has."""
     from callboard.languages.registry import authoring
     from callboard.service.operations.start_messages import PreparedStart
@@ -250,7 +250,7 @@ async def list_schedules(config: "Config", settings: Settings) -> None:
         say(compact(rows))
         return
     say(
-        "\n".join([_table(rows), *_rejections(rows)])
+        "\n".join([_schedule_table(rows), *_rejections(rows)])
         if rows
         else "No schedules. `callboard schedule add FILE --cron EXPRESSION` adds one."
     )
@@ -278,8 +278,8 @@ async def show_schedule(name: str, config: "Config", settings: Settings) -> None
         f"definition  {row.definition}",
         f"overlap     {row.overlap}",
         f"catch-up    {row.catch_up}",
-        f"next        {_next(row.next)}",
-        f"last run    {_last(row)}",
+        f"next        {_next_text(row.next)}",
+        f"last run    {_last_text(row)}",
         *skipped,
     ]
     say("\n".join([*lines, *map(problem_text, row.last_problems)]))
@@ -313,9 +313,9 @@ async def change_schedule(verb: str, name: str, config: "Config", settings: Sett
         say(f"{name} paused" if row.next is None else f"{name} goes on, next {local(row.next)}")
 
 
-def _table(rows: "list[ScheduleRow]") -> str:
+def _schedule_table(rows: "list[ScheduleRow]") -> str:
     cells = [("NAME", "WHEN", "DEFINITION", "NEXT", "LAST RUN")]
-    cells += [(row.name, row.when, row.definition, _next(row.next), _last(row)) for row in rows]
+    cells += [(row.name, row.when, row.definition, _next_text(row.next), _last_text(row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     return "\n".join(line.rstrip() for line in lines)
@@ -330,13 +330,13 @@ def _rejections(rows: "list[ScheduleRow]") -> list[str]:
     return lines
 
 
-def _next(due: dt.datetime | None) -> str:
+def _next_text(due: dt.datetime | None) -> str:
     from callboard.service.operations.narration import local
 
     return local(due) if due is not None else "paused"
 
 
-def _last(row: "ScheduleRow") -> str:
+def _last_text(row: "ScheduleRow") -> str:
     from callboard.features.schedules.schedules import PENDING
 
     skipped = f", {row.skipped} skipped since" if row.skipped else ""

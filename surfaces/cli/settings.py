@@ -1,6 +1,6 @@
 """What the command line says of configuration and output: its options, and the configuration in force.
 
-Light: nothing here is read before a command calls `configured`.
+Light: nothing here is read before a command calls `load_config`.
 """
 
 import functools
@@ -43,7 +43,7 @@ def settings_of(ctx: click.Context) -> Settings:
     return ctx.meta.get(_SETTINGS, Settings())
 
 
-def forget_json(ctx: click.Context) -> None:
+def disable_json(ctx: click.Context) -> None:
     """Have errors told in words on stderr, whatever form was asked for."""
     ctx.meta[_JSON] = False
 
@@ -68,7 +68,7 @@ def settings_options(command: Command) -> Command:
     """Add the options that name configuration and server; the command gets them as its argument ``settings``."""
 
     @functools.wraps(command)
-    def gathered(
+    def gather(
         *args: Any,
         nats: str | None,
         data_dir: str | None,
@@ -99,11 +99,11 @@ def settings_options(command: Command) -> Command:
             json_option,
         ]
     ):
-        gathered = option(gathered)
-    return gathered
+        gather = option(gather)
+    return gather
 
 
-def configured(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
+def load_config(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
     """Return the configuration in force and send the log to stderr.
 
     ``level`` is logged unless someone said otherwise; ``flags`` count like those of the command line.
@@ -134,7 +134,7 @@ def _import_structlog() -> None:
         del sys.modules["rich"]
 
 
-def quiet() -> None:
+def reset_log() -> None:
     """Take the log down again, if it was set up: stderr may be someone else's from now on."""
     logs = sys.modules.get("callboard.runtime.settings.logs")
     if logs is not None:

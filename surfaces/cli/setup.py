@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.output import document, problem_text, say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.output import print_document, problem_text, say, style
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -28,7 +28,7 @@ def config(settings: Settings) -> None:
     from callboard.service.operations.commit_measurement import measure_appends
     from callboard.service.operations.results import compact
 
-    found = configured(settings)
+    found = load_config(settings)
     rows = found.explain()
     appends = anyio.run(measure_appends, found)
     if settings.as_json:
@@ -63,7 +63,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     found = get_completion_class(shell)
     assert found is not None, "click knows the shells that the argument allows"
-    document(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())
+    print_document(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -76,7 +76,7 @@ def doctor(ctx: click.Context, settings: Settings) -> None:
     """
     import anyio
 
-    ctx.exit(anyio.run(examine_deployment, configured(settings), settings))
+    ctx.exit(anyio.run(examine_deployment, load_config(settings), settings))
 
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
@@ -129,7 +129,7 @@ def verify(ctx: click.Context, settings: Settings, no_values: bool) -> None:
     """
     import anyio
 
-    ctx.exit(anyio.run(check_store, configured(settings), settings, not no_values))
+    ctx.exit(anyio.run(check_store, load_config(settings), settings, not no_values))
 
 
 async def check_store(config: "Config", settings: Settings, values: bool) -> int:

@@ -9,7 +9,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
@@ -34,7 +34,7 @@ def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> 
 
     import anyio
 
-    config = configured(settings)
+    config = load_config(settings)
     anyio.run(partial(show_run, run, config, settings, state=state, full=full))
     if opens:
         from callboard.surfaces.cli.page import open_run
@@ -69,7 +69,7 @@ def trace(settings: Settings, run: str, form: str | None) -> None:
     import anyio
 
     chosen = form or ("json" if settings.as_json else "tree")
-    anyio.run(trace_run, run, chosen, configured(settings), settings)
+    anyio.run(trace_run, run, chosen, load_config(settings), settings)
 
 
 async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
@@ -127,28 +127,28 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         COLOURS,
         cause_lines,
         cut_lines,
+        elapsed_text,
         node_lines,
         open_line,
-        origin_told,
-        tokens,
-        took,
+        origin_text,
+        usage_text,
         warning_lines,
+        whole_hint,
         whole_text,
-        whole_told,
     )
 
     status = style(result.status, fg=COLOURS.get(result.status), bold=True)
     lines = [
         f"run         {result.run}",
-        f"status      {status} {took(result)}".rstrip(),
+        f"status      {status} {elapsed_text(result)}".rstrip(),
         f"definition  {_definition(result, events)}",
-        *([f"origin      {origin_told(result)}"] if result.origin else []),
+        *([f"origin      {origin_text(result)}"] if result.origin else []),
         f"accepted    {local(result.accepted_at)}",
         f"started     {local(result.started_at)}",
         f"ended       {local(result.ended_at)}",
         f"events      {result.last_n}",
     ]
-    if usage := tokens(result):
+    if usage := usage_text(result):
         lines.append(f"usage       {usage}")
     if result.cost and not result.cost.usd:
         lines.append(f"cost        {dollars(result.cost)}")
@@ -162,7 +162,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
         lines += ["", "Warnings:", *warning_lines(result)]
     if result.nodes:
         lines += ["", "Nodes, as they last stood:", *node_lines(result, full=full)]
-    lines += [] if full else cut_lines(result, whole_told(result.run, settings), output)
+    lines += [] if full else cut_lines(result, whole_hint(result.run, settings), output)
     if full and output is not None:
         lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
     if result.open:

@@ -99,7 +99,7 @@ def find_skills(folder: Path, env: Mapping[str, str]) -> "tuple[list[FoundSkill]
             read.add(skill.id)
             origin.setdefault(skill.id, []).append(path)
     found = sorted(merged(ours, custom, {}).items())
-    return [_see_skill(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
+    return [_inspect_skill(skill, origin[name], env) for name, skill in found], [*unreadable, *passed_over]
 
 
 def _skill_files(folder: Path) -> "tuple[dict[str, str], list[Problem]]":
@@ -120,7 +120,7 @@ def _skill_files(folder: Path) -> "tuple[dict[str, str], list[Problem]]":
     return files, problems
 
 
-def _see_skill(skill: "Skill", origin: list[str], env: Mapping[str, str]) -> FoundSkill:
+def _inspect_skill(skill: "Skill", origin: list[str], env: Mapping[str, str]) -> FoundSkill:
     from callboard.languages.skills.skill import missing_config, optional_env, required_env
 
     missing = [name for name in dict.fromkeys(required_env(skill, {})) if not env.get(name)]
@@ -141,7 +141,7 @@ def list_skills(folder: Path, *, as_json: bool) -> None:
     heads = [(one.skill.id, one.skill.category, ", ".join(one.origin)) for one in found]
     width, category, origin = (max(len(head[column]) for head in heads) for column in range(3))
     for one, head in zip(found, heads, strict=True):
-        say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_state(one)}")
+        say(f"{head[0]:{width}}  {head[1]:{category}}  {head[2]:{origin}}  {_availability_text(one)}")
         for line in textwrap.wrap(_describe_offer(one.skill), LINE_CHARS, break_on_hyphens=False):
             say(f"{'':{width}}  {line}")
     for warning in warnings:
@@ -167,13 +167,13 @@ def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
         return
     skill = one.skill
     say(f"{style(skill.name, bold=True)}: {skill.description}")
-    say(f"{skill.id}, {skill.category}, {_state(one)} ({', '.join(one.origin)})")
+    say(f"{skill.id}, {skill.category}, {_availability_text(one)} ({', '.join(one.origin)})")
     for key, field in skill.config.items():
         needed = "required" if field.required else "optional"
-        say(f"\n{key} ({needed}, {_set(field.env)})\n  {field.description}")
+        say(f"\n{key} ({needed}, {_variable_text(field.env)})\n  {field.description}")
     for tool in skill.tools:
         say(f"\n{style(tool.name, bold=True)}: {tool.description}")
-        for line in _arguments(tool.input_schema):
+        for line in _argument_lines(tool.input_schema):
             say(f"  {line}")
     if skill.mcp:
         server = [skill.mcp.command, *skill.mcp.args] if skill.mcp.command else [skill.mcp.url or ""]
@@ -182,7 +182,7 @@ def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
         say(f"\n{skill.instruction}")
 
 
-def _state(one: FoundSkill) -> str:
+def _availability_text(one: FoundSkill) -> str:
     if one.missing:
         verb = "is" if len(one.missing) == 1 else "are"
         return style(f"unavailable: {', '.join(one.missing)} {verb} not set", fg="yellow")
@@ -198,13 +198,13 @@ def _describe_offer(skill: "Skill") -> str:
     return ", ".join([*parts, *(["expertise"] if skill.instruction else [])])
 
 
-def _set(variable: str | None) -> str:
+def _variable_text(variable: str | None) -> str:
     if variable is None:
         return "no variable"
     return f"${variable}, {'set' if os.environ.get(variable) else 'not set'}"
 
 
-def _arguments(schema: dict[str, Any]) -> list[str]:
+def _argument_lines(schema: dict[str, Any]) -> list[str]:
     """Tell the members of an input, a line each; those that must be there have a star."""
     required: list[str] = schema.get("required", [])
     lines: list[str] = []

@@ -12,7 +12,7 @@ from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import NAME_ONE, many, pairs
 from callboard.surfaces.cli.output import problem_text, say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 from callboard.surfaces.cli.start_options import is_file, start_options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def start(request: StartRequest, settings: Settings) -> None:
     from callboard.service.operations.start_messages import prepare, prepare_by_name
 
     what = prepare(request) if is_file(request.file) else prepare_by_name(request)
-    anyio.run(publish_start, what, configured(settings), settings, request.file)
+    anyio.run(publish_start, what, load_config(settings), settings, request.file)
 
 
 async def publish_start(prepared: "Message", config: "Config", settings: Settings, file: str) -> None:
@@ -99,7 +99,7 @@ _options = click.option("--option", "options", metavar="NAME=VALUE", multiple=Tr
 _by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
 
 
-def _otherwise(command: _Command) -> _Command:
+def _override_options(command: _Command) -> _Command:
     """Add the options for what every such run may be given otherwise."""
     for option in (_by, _run_id, _options, _script, _model, _definition):
         command = option(command)
@@ -115,7 +115,7 @@ def _otherwise(command: _Command) -> _Command:
     "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable there, where there are any."
 )
 @_input
-@_otherwise
+@_override_options
 @settings_options
 def fork(
     settings: Settings,
@@ -132,12 +132,12 @@ def fork(
     input, an option or a definition that would, is refused with the first difference. `callboard trace RUN --format
     events` numbers the events.
     """
-    _fork_one(settings, {"run_id": run, "at": at, "from": node}, given, outcome, pairs(variables, "--set"))
+    _start_fork(settings, {"run_id": run, "at": at, "from": node}, given, outcome, pairs(variables, "--set"))
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
-@_otherwise
+@_override_options
 @many
 @settings_options
 def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
@@ -152,7 +152,7 @@ def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
 @_input
-@_otherwise
+@_override_options
 @many
 @settings_options
 def rerun(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
@@ -167,7 +167,7 @@ def _fork_each(
     if whom is None:
         raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
-        _fork_one(settings, {"run_id": whom, **place}, given)
+        _start_fork(settings, {"run_id": whom, **place}, given)
         return
     if given["run_id"] is not None:
         raise click.UsageError("--run-id is of one run")
@@ -175,12 +175,12 @@ def _fork_each(
 
     from callboard.surfaces.cli.bulk import begin_many
 
-    start = start_of(options=pairs(given.pop("options"), "--option"), **given)
-    code = anyio.run(begin_many, whom, verb, start, configured(settings), settings)
+    start = make_start(options=pairs(given.pop("options"), "--option"), **given)
+    code = anyio.run(begin_many, whom, verb, start, load_config(settings), settings)
     click.get_current_context().exit(code)
 
 
-def _fork_one(
+def _start_fork(
     settings: Settings,
     place: dict[str, Any],
     given: dict[str, Any],
@@ -192,15 +192,15 @@ def _fork_one(
     from callboard.service.operations.option_values import option_values
 
     options = pairs(given.pop("options"), "--option")
-    asked = {**place, "start": start_of(options=options, **given)}
+    asked = {**place, "start": make_start(options=options, **given)}
     if outcome is not None:
         asked["outcome"] = read_outcome(outcome)
     if variables:
         asked["variables"] = option_values(variables)
-    anyio.run(start_fork, asked, configured(settings), settings)
+    anyio.run(start_fork, asked, load_config(settings), settings)
 
 
-def start_of(
+def make_start(
     *,
     options: Mapping[str, str],
     run_id: str | None,

@@ -1,4 +1,4 @@
-"""FILE and the options of a start, gathered into a `StartRequest`. Light: nothing here reads or connects."""
+"""FILE and the options of a start, gather into a `StartRequest`. Light: nothing here reads or connects."""
 
 import functools
 import os
@@ -80,7 +80,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     """
 
     @functools.wraps(command)
-    def gathered(
+    def gather(
         *args: Any,
         file: str,
         language: str | None,
@@ -138,7 +138,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
         )
         return command(*args, request=request, **others)
 
-    decorated: Command = gathered
+    decorated: Command = gather
     for decorate in reversed(
         [
             click.argument("file", type=_FileOrName() if names else DefinitionFile()),

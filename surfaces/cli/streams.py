@@ -21,41 +21,41 @@ class StdoutLost(OSError):
 
 def guard() -> None:
     """Have a loss of stdout raised where something is said, and one of stderr ignored, as long as the process lives."""
-    sys.stdout = _over(sys.stdout, _Outlet(_file(sys.stdout), patient=False))
-    sys.stderr = _over(sys.stderr, _Outlet(_file(sys.stderr), patient=True))
+    sys.stdout = _wrap_outlet(sys.stdout, _Outlet(_open_file(sys.stdout), patient=False))
+    sys.stderr = _wrap_outlet(sys.stderr, _Outlet(_open_file(sys.stderr), patient=True))
 
 
 @contextmanager
-def unheard() -> Generator[None]:
+def ignore_lost_output() -> Generator[None]:
     """Continue without those who hear us, for the length of the block: what is said then goes nowhere.
 
     :raises StdoutLost: after the block, if stdout was lost otherwise than by a reader who left
     """
     with ExitStack() as stack:
-        outlets = [stack.enter_context(_patient(name)) for name in ("stdout", "stderr")]
+        outlets = [stack.enter_context(_replace_stream(name)) for name in ("stdout", "stderr")]
         try:
             yield
         except click.exceptions.Exit:
-            _end(outlets[0])
+            _flush_stdout(outlets[0])
             raise
-        _end(outlets[0])
+        _flush_stdout(outlets[0])
 
 
-def _end(outlet: "_Outlet | None") -> None:
+def _flush_stdout(outlet: "_Outlet | None") -> None:
     sys.stdout.flush()
     if outlet is not None and isinstance(outlet.lost, StdoutLost):
         raise outlet.lost
 
 
 @contextmanager
-def _patient(name: str) -> "Generator[_Outlet | None]":
+def _replace_stream(name: str) -> "Generator[_Outlet | None]":
     before: Any = getattr(sys, name)
-    file = _file(before)
+    file = _open_file(before)
     if before is not None and file is None and not _is_ours(before):  # None of the system's, as in tests of a command.
         yield None
         return
     outlet = _Outlet(file, patient=True)
-    instead = _over(before, outlet)
+    instead = _wrap_outlet(before, outlet)
     setattr(sys, name, instead)
     try:
         yield outlet
@@ -64,7 +64,7 @@ def _patient(name: str) -> "Generator[_Outlet | None]":
         setattr(sys, name, before)
 
 
-def _file(stream: Any) -> io.FileIO | None:
+def _open_file(stream: Any) -> io.FileIO | None:
     """What our own stream writes to; None if it was closed before we began, or is none of the system's."""
     try:
         if stream is not None:
@@ -79,7 +79,7 @@ def _is_ours(stream: Any) -> bool:
     return isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Outlet)
 
 
-def _over(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
+def _wrap_outlet(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
     """Text over an outlet, as that of ``stream`` is; what its encoding does not know is spelled out."""
     encoding, errors = (stream.encoding, stream.errors) if stream is not None else ("utf-8", "strict")
     spelled = "backslashreplace" if errors == "strict" else errors

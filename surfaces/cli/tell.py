@@ -7,7 +7,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import NAME_ONE, many, pairs
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
@@ -31,7 +31,7 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Why; record
 @settings_options
 def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """Cancel RUN: what is in progress is stopped from the inside out, clean-up runs, and it ends cancelled."""
-    _tell(settings, whom, "cancel", reason=reason, by=by, id=id)
+    _send(settings, whom, "cancel", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -43,7 +43,7 @@ def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str |
 @settings_options
 def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """End RUN at once, without clean-up."""
-    _tell(settings, whom, "kill", reason=reason, by=by, id=id)
+    _send(settings, whom, "kill", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -55,7 +55,7 @@ def kill(settings: Settings, whom: "Many | str | None", reason: str, by: str | N
 @settings_options
 def pause(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
     """Pause RUN before its next node."""
-    _tell(settings, whom, "pause", reason=reason, by=by, id=id)
+    _send(settings, whom, "pause", reason=reason, by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -69,7 +69,7 @@ def resume(
     settings: Settings, whom: "Many | str | None", variables: tuple[str, ...], by: str | None, id: str | None
 ) -> None:
     """Let a paused RUN continue."""
-    _tell(settings, whom, "resume", variables=_values(variables), by=by, id=id)
+    _send(settings, whom, "resume", variables=_parse_values(variables), by=by, id=id)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -80,7 +80,7 @@ def resume(
 @settings_options
 def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | None, id: str | None) -> None:
     """Let a paused RUN perform one node, and pause it again."""
-    _tell(settings, run, "resume", variables=_values(variables), by=by, id=id, step=True)
+    _send(settings, run, "resume", variables=_parse_values(variables), by=by, id=id, step=True)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -98,17 +98,17 @@ def answer(
     INTERACTION can be left away where only one question is open. RESPONSE is JSON, or else a text. It fails if the
     answer comes too late, or is none to that question, which then is still open.
     """
-    extra = None if data is None else _value(data)
+    extra = None if data is None else _parse_value(data)
     if len(words) > 2:
         raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
     response = words[len(words) - 1]
     interaction = "".join(words[: len(words) - 1])
-    _tell(
+    _send(
         settings,
         run,
         "answer",
         interaction=interaction,
-        user_response=_value(response),
+        user_response=_parse_value(response),
         response_data=extra,
         by=by,
         id=id,
@@ -126,15 +126,15 @@ def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: 
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
         raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
-    data = _value(rest[1]) if len(rest) == 2 else None
-    _tell(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
+    data = _parse_value(rest[1]) if len(rest) == 2 else None
+    _send(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
 
 
-def _values(variables: tuple[str, ...]) -> dict[str, Any]:
-    return {name: _value(text) for name, text in pairs(variables, "--set").items()}
+def _parse_values(variables: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _parse_value(text) for name, text in pairs(variables, "--set").items()}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Read a word of the command line as JSON; what is none is a text.
 
     :raises click.BadParameter: if it nests too deep
@@ -149,20 +149,20 @@ def _value(text: str) -> Any:
         return text
 
 
-def _tell(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
+def _send(settings: Settings, whom: "Many | str | None", verb: str, **fields: Any) -> None:
     import anyio
 
     if whom is None:
         raise click.UsageError(NAME_ONE)
     id = fields.pop("id")
     if isinstance(whom, str):
-        anyio.run(tell_run, whom, verb, {**fields, "id": id}, configured(settings), settings)
+        anyio.run(tell_run, whom, verb, {**fields, "id": id}, load_config(settings), settings)
         return
     if id is not None:
         raise click.UsageError("--id is for one RUN; for many, name an operation with --operation")
     from callboard.surfaces.cli.bulk import tell_many
 
-    code = anyio.run(tell_many, whom, verb, fields, configured(settings), settings)
+    code = anyio.run(tell_many, whom, verb, fields, load_config(settings), settings)
     click.get_current_context().exit(code)
 
 

@@ -7,7 +7,7 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.errors import OperatorError
@@ -42,7 +42,7 @@ def add(settings: Settings, name: str, accounts: Path) -> None:
 
     The keys of their users are written beside the file: NAME.nk and, the first time, callboard.nk.
     """
-    print_accounts(add_account(name, accounts, configured(settings).prefix), settings)
+    print_accounts(add_account(name, accounts, load_config(settings).prefix), settings)
 
 
 @tenant.command("list", epilog=exits.EXIT_CODES)

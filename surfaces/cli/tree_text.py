@@ -69,7 +69,7 @@ def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
     """
     root = elided(closed_up(trace)).root
     head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
-    return [head, *_below(root, "", all_effects)]
+    return [head, *_rows_below(root, "", all_effects)]
 
 
 def tree_text(trace: Trace) -> str:
@@ -83,7 +83,7 @@ def row_text(row: Row) -> str:
     return f"{row.branches}{MARKS[row.state]} {told}"
 
 
-def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
+def _rows_below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
     items = list(_items(node, all_effects))
     for position, item in enumerate(items):
         last = position == len(items) - 1
@@ -93,7 +93,7 @@ def _below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
         if all_effects:
             yield from (Row(inner, "note", line, "") for line in item.behind)
         if item.below is not None:
-            yield from _below(item.below, inner, all_effects)
+            yield from _rows_below(item.below, inner, all_effects)
 
 
 def _items(node: Node, all_effects: bool) -> Iterator[_Item]:

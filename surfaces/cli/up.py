@@ -10,11 +10,11 @@ import click
 
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import code_option, import_from_option
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
-from callboard.surfaces.cli.streams import unheard
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.streams import ignore_lost_output
 
 if TYPE_CHECKING:
-    from callboard.surfaces.cli.child_processes import Standing
+    from callboard.surfaces.cli.child_processes import ProcessOptions
 
 
 DRAIN_WAIT_S = 20.0
@@ -78,7 +78,7 @@ def up(
     with the next worker, from the log.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, (import_from, code), drain_wait, flags)
+    _run_workers(ctx, settings, (import_from, code), drain_wait, flags)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -106,10 +106,10 @@ def worker(
     directory. Any number of workers share the runs; one that dies loses nothing.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
+    _run_workers(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
 
 
-def _stand(
+def _run_workers(
     ctx: click.Context,
     settings: Settings,
     code: tuple[tuple[str, ...], tuple[str, ...]],
@@ -119,23 +119,23 @@ def _stand(
     joins: bool = False,
 ) -> None:
     """Stand; ``code`` is where tools are imported from, and what is hosted."""
-    with unheard():
-        config = configured(settings, level="info", **flags)
+    with ignore_lost_output():
+        config = load_config(settings, level="info", **flags)
 
         from pathlib import Path
 
         import anyio
 
-        from callboard.surfaces.cli.child_processes import Standing
+        from callboard.surfaces.cli.child_processes import ProcessOptions
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
-        ctx.exit(anyio.run(start_workers, Standing(config, folders, drain_wait, joins, code=code[1]), settings))
+        ctx.exit(anyio.run(start_workers, ProcessOptions(config, folders, drain_wait, joins, code=code[1]), settings))
 
 
 WORKER = "callboard.surfaces.cli.worker"
 
 
-async def start_workers(standing: "Standing", settings: Settings) -> int:
+async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
     """Run workers until a signal comes and all of them are drained; return the exit code.
 
     The embedded server starts while a thread imports what performs runs.

@@ -20,7 +20,7 @@ from callboard.projections.trace.text_renderings import duration_text
 from callboard.service.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.service.operations.results import path_of, pretty
 from callboard.surfaces.cli.output import style
-from callboard.surfaces.cli.process import shell
+from callboard.surfaces.cli.process import current_shell
 from callboard.surfaces.cli.settings import Settings
 
 CAUSES_SHOWN_MAX = 12
@@ -53,8 +53,8 @@ COLOURS = {
 def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
     """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
     status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
-    lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
-    lines += [f"  goes on from {origin_told(result)}"] if result.origin else []
+    lines = [f"{status}  {elapsed_text(result)}  {usage_text(result)}".rstrip()]
+    lines += [f"  goes on from {origin_text(result)}"] if result.origin else []
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
@@ -106,7 +106,7 @@ def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = ""
     yield f"{indent}{lead}{told}{about}{place}", evidence
     for below in cause.causes:
         if below.dispatches:
-            yield from _cause_lines(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+            yield from _cause_lines(below, f"{_indices_text(below.dispatches)}: ", f"{indent}  ", cause.place)
     if cause.more:
         yield f"{indent}  … and {cause.more} more", []
     for below in cause.causes:
@@ -115,7 +115,7 @@ def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = ""
             yield from _cause_lines(below, lead, indent, below.caught or cause.place)
 
 
-def _indices(dispatches: list[int]) -> str:
+def _indices_text(dispatches: list[int]) -> str:
     shown = ", ".join(f"[{index}]" for index in dispatches[:DISPATCHES_SHOWN_MAX])
     left = len(dispatches) - DISPATCHES_SHOWN_MAX
     return f"{shown} and {left} more" if left > 0 else shown
@@ -168,19 +168,19 @@ def whole_text(value: Any) -> str:
     return value if isinstance(value, str) else pretty(value)
 
 
-def took(result: RunResult) -> str:
+def elapsed_text(result: RunResult) -> str:
     """How long a run has taken, from its admission to its end; the empty string while it continues."""
     if result.accepted_at is None or result.ended_at is None:
         return ""
     return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
 
 
-def origin_told(result: RunResult) -> str:
+def origin_text(result: RunResult) -> str:
     """Whose fork a run is, and where they parted."""
     return f"{result.origin}, parted behind event {result.parted_at}"
 
 
-def tokens(result: RunResult) -> str:
+def usage_text(result: RunResult) -> str:
     """The tokens that a run has used, and what is known of their cost; the empty string for none."""
     usage = result.usage
     if not usage.tokens:
@@ -191,7 +191,7 @@ def tokens(result: RunResult) -> str:
 
 def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:
     """Return what is open, and how to move it where that is up to someone; of what was ``asked``, that too."""
-    remedy = way_on(effect.type, effect.key, run, settings, asked)
+    remedy = next_command(effect.type, effect.key, run, settings, asked)
     if effect.run is not None:
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
@@ -202,7 +202,7 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
     return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
 
 
-def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
+def next_command(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
     """Return the command that moves what is open, if that is up to someone."""
     ours, here, name = program(), where_options(settings), shlex.quote(run)
     signal = shlex.quote(asked.name) if isinstance(asked, SignalAwaited) else "NAME"
@@ -229,7 +229,7 @@ def program(*, anywhere: bool = False) -> str:
 
     ``anywhere`` asks for a path that also holds in another working directory.
     """
-    folder, path = shell()
+    folder, path = current_shell()
     if shutil.which("callboard", path=path):
         return "callboard"
     beside = Path(sys.executable).parent / "callboard"
@@ -240,12 +240,12 @@ def program(*, anywhere: bool = False) -> str:
     )
 
 
-def whole_told(run: str, settings: Settings) -> str:
+def whole_hint(run: str, settings: Settings) -> str:
     """Say how to see the results of a run whole."""
     return f"whole: {program()} show{where_options(settings)} {shlex.quote(run)} --full"
 
 
-def further(run: str, settings: Settings) -> str:
+def further_commands(run: str, settings: Settings) -> str:
     """Return the commands that look further into a run."""
     ours, options, name = program(), where_options(settings), shlex.quote(run)
     return "\n".join(
@@ -273,13 +273,13 @@ def evidence_of(error: Failure | None) -> list[str]:
 
 def evidence_lines(traceback: object, printed: object) -> list[str]:
     """Return the lines of a traceback and of what was printed before it, if they are texts."""
-    lines = _last(traceback, TRACEBACK_LINES_MAX)
-    if said := _last(printed, PRINTED_LINES_MAX):
+    lines = _last_lines(traceback, TRACEBACK_LINES_MAX)
+    if said := _last_lines(printed, PRINTED_LINES_MAX):
         lines += ["It had printed:", *(f"  {line}" for line in said)]
     return lines
 
 
-def _last(text: object, lines_max: int) -> list[str]:
+def _last_lines(text: object, lines_max: int) -> list[str]:
     if not isinstance(text, str):
         return []
     lines = text.splitlines()

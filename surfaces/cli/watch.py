@@ -9,7 +9,7 @@ import click
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.options import plain_option
 from callboard.surfaces.cli.output import say
-from callboard.surfaces.cli.settings import Settings, configured, settings_options
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
 
 if TYPE_CHECKING:
     from callboard.bus.events import Event
@@ -56,11 +56,11 @@ def watch(
     if stream or behind is not None:
         if run is None or not stream:
             raise click.UsageError("--stream is of one RUN, and --behind of --stream")
-        anyio.run(stream_run, run, behind, configured(settings))
+        anyio.run(stream_run, run, behind, load_config(settings))
         return
 
     wanted = Watched(run, definition, event_type, after, until, plain)
-    ctx.exit(anyio.run(watch_events, wanted, configured(settings), settings))
+    ctx.exit(anyio.run(watch_events, wanted, load_config(settings), settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     """
     from callboard.bus.events import RunEnd
     from callboard.service.api.client import unknown_run
-    from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hearing, view_of_one
+    from callboard.surfaces.cli.event_output import Guiding, Streaming, follow, hear_models, open_view
 
     last = await connection.log.last(connection.client.ref(run))
     if last is None:
@@ -218,11 +218,11 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     after = watched.after or 0
     if last.event.type == RunEnd.type and last.sequence <= after:
         return last.event
-    shower = Streaming() if settings.as_json else view_of_one(plain=watched.plain or not watched.whole_run)
+    shower = Streaming() if settings.as_json else open_view(plain=watched.plain or not watched.whole_run)
     shown = Guiding(shower, run, settings, last.sequence) if shower.listens else shower
     try:
         # All of the run is followed, whatever is to be shown, so that its end is noticed.
-        async with hearing(connection, run, shower), connection.client.follow(run, after=after) as feed:
+        async with hear_models(connection, run, shower), connection.client.follow(run, after=after) as feed:
             whole_run = _with_origin(connection.log, feed, after)
             return await follow(connection.log, whole_run, shown, watched.wants, watched.ends_at)
     finally:

@@ -32,19 +32,19 @@ from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.child_processes import (
     ChildProcess,
     ChildProcesses,
-    Standing,
-    lifeline,
+    ProcessOptions,
     open_child_processes,
+    watch_parent,
 )
 from callboard.surfaces.cli.output import say
 from callboard.surfaces.cli.page import note_page
-from callboard.surfaces.cli.process import stop_signals, surroundings
+from callboard.surfaces.cli.process import stop_signals, worker_environment
 from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
 from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 
 
-async def stand(standing: Standing, settings: Settings, server: EmbeddedServer | None = None) -> int:
+async def run_workers(standing: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:
     """Stand until a signal comes and all workers are drained; return the exit code.
 
     ``server`` is the embedded one over the data directory, if it is ours and stands already.
@@ -52,7 +52,7 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
     :raises OperatorError: whatever keeps server or worker from working
     """
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(surroundings(None, *standing.folders))
+        env = stack.enter_context(worker_environment(None, *standing.folders))
         bundles = [load(one) for one in standing.code]
         signals = stack.enter_context(anyio.open_signal_receiver(*stop_signals()))
         name = "callboard worker" if standing.joins else "callboard up"
@@ -69,15 +69,15 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
         await stack.enter_async_context(open_service(connection))
         children = await stack.enter_async_context(open_child_processes())
         for number in range(2, standing.config.worker_processes() + 1):
-            children.keep(ChildProcess(f"worker-{number}", work, _at(connection, standing)))
+            children.keep(ChildProcess(f"worker-{number}", run_worker_child, _child_options(connection, standing)))
         if standing.config.retention:
-            children.keep(ChildProcess("retention", tidy, _at(connection, standing)))
+            children.keep(ChildProcess("retention", run_retention_child, _child_options(connection, standing)))
         page = None if standing.joins else await _serve_http(stack, children, connection, standing)
         stack.enter_context(settled_collector())
-        _say_where(connection, settings, page, standing)
+        _print_addresses(connection, settings, page, standing)
         async for _first in signals:
             break
-        drained = await _stop(worker, children, standing, settings, signals)
+        drained = await _drain_all(worker, children, standing, settings, signals)
     if settings.as_json:
         say(compact({"stopped": True, "drained": drained}))
     else:
@@ -85,14 +85,14 @@ async def stand(standing: Standing, settings: Settings, server: EmbeddedServer |
     return exits.OK if drained else exits.INTERRUPTED
 
 
-def _at(connection: Connection, standing: Standing) -> Standing:
+def _child_options(connection: Connection, standing: ProcessOptions) -> ProcessOptions:
     """How a child stands: at the same server, whoever runs it."""
     config = connection.config.absolute()
     return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
 
 
 async def _serve_http(
-    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: Standing
+    stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: ProcessOptions
 ) -> str | None:
     """Have a child process serve HTTP, if it is to be; return its URL.
 
@@ -108,11 +108,11 @@ async def _serve_http(
 
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
-    child = _at(connection, standing)
+    child = _child_options(connection, standing)
     # Whoever may not speak to the server may not do so by way of HTTP either.
     token = config.http_token or _token_of(child.config)
     config = child.config.model_copy(update={"http_token": token})
-    children.keep(ChildProcess("http", attend, replace(child, config=config, listener=bound.fileno())))
+    children.keep(ChildProcess("http", run_http_child, replace(child, config=config, listener=bound.fileno())))
     page = f"{url_of(bound)}/#token={token.get_secret_value()}" if token else f"{url_of(bound)}/"
     if standing.config.embedded:
         stack.enter_context(note_page(config.data_dir, page))
@@ -126,28 +126,28 @@ def _token_of(config: Config) -> SecretStr | None:
     return SecretStr(token) if token else None
 
 
-async def attend(standing: Standing) -> None:
+async def run_http_child(standing: ProcessOptions) -> None:
     """Be the child process that serves HTTP."""
-    from callboard.surfaces.cli.http import attend_http
+    from callboard.surfaces.cli.http import serve_http_child
 
-    await attend_http(standing)
+    await serve_http_child(standing)
 
 
-async def tidy(standing: Standing) -> None:
+async def run_retention_child(standing: ProcessOptions) -> None:
     """Be the child process that carries out the rules of retention."""
     from callboard.surfaces.cli.removal import attend_retention
 
     await attend_retention(standing)
 
 
-async def work(standing: Standing) -> None:
+async def run_worker_child(standing: ProcessOptions) -> None:
     """Be a child process that is a worker, until SIGTERM comes, and drain; or until the parent is gone."""
     async with AsyncExitStack() as stack:
-        env = stack.enter_context(surroundings(None, *standing.folders))
+        env = stack.enter_context(worker_environment(None, *standing.folders))
         for one in standing.code:
             load(one)
         signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM))
-        await stack.enter_async_context(lifeline())
+        await stack.enter_async_context(watch_parent())
         connection = await stack.enter_async_context(
             open_connection(standing.config, "callboard worker", gaps_expected=True)
         )
@@ -159,10 +159,10 @@ async def work(standing: Standing) -> None:
         await worker.drain(standing.drain_wait_s)
 
 
-async def _stop(
+async def _drain_all(
     worker: Worker,
     children: ChildProcesses,
-    standing: Standing,
+    standing: ProcessOptions,
     settings: Settings,
     signals: AsyncIterator[signal.Signals],
 ) -> bool:
@@ -188,7 +188,7 @@ async def _stop(
     return drained
 
 
-def _say_where(connection: Connection, settings: Settings, page: str | None, standing: Standing) -> None:
+def _print_addresses(connection: Connection, settings: Settings, page: str | None, standing: ProcessOptions) -> None:
     config, given = connection.config, standing.config
     url = without_secrets(connection.server.url if connection.server else config.nats_url or "")
     directory = str(Path(config.data_dir).absolute()) if given.embedded and not standing.joins else None
@@ -198,7 +198,7 @@ def _say_where(connection: Connection, settings: Settings, page: str | None, sta
         return
     store = f"\nThe log is kept in {directory}." if directory else ""
     seen = f"\nSee it at {page}" if page else ""
-    further = "".join(f"  # {about}\n  {command}\n" for about, command in commands(given, settings))
+    further = "".join(f"  # {about}\n  {command}\n" for about, command in commands_elsewhere(given, settings))
     say(
         f"Up at {url}, tenant {config.tenant!r}.{store}{seen}\n\n"
         f"In another terminal:\n{further}\n"
@@ -206,20 +206,23 @@ def _say_where(connection: Connection, settings: Settings, page: str | None, sta
     )
 
 
-def commands(config: Config, settings: Settings) -> list[tuple[str, str]]:
+def commands_elsewhere(config: Config, settings: Settings) -> list[tuple[str, str]]:
     """Return commands for the server of a configuration, each with what it does. FILE is the reader's to fill in.
 
     ``config`` is as it was read: its ``nats_url`` names a server of the operator, None is the embedded one.
     """
-    ours, here = program(anywhere=True), "".join(f" {option}" for option in _options(config, settings))
+    ours, here = program(anywhere=True), "".join(f" {option}" for option in _locating_options(config, settings))
     return [
         ("start a run of a definition; `callboard new` writes one", f"{ours} start{here} FILE"),
         ("see what happens", f"{ours} watch{here}"),
-        ("the same with any NATS client", f"nats {' '.join(_server(config))} sub {shlex.quote(f'{config.prefix}.>')}"),
+        (
+            "the same with any NATS client",
+            f"nats {' '.join(_nats_options(config))} sub {shlex.quote(f'{config.prefix}.>')}",
+        ),
     ]
 
 
-def _options(config: Config, settings: Settings) -> list[str]:
+def _locating_options(config: Config, settings: Settings) -> list[str]:
     """Name the server, the tenant and the configuration file outright: another shell may stand elsewhere."""
     where = f"--data-dir {_quoted_path(config.data_dir)}"
     if config.nats_url is not None:
@@ -231,7 +234,7 @@ def _options(config: Config, settings: Settings) -> list[str]:
     return [*found, f"--config {_quoted_path(file)}"] if file.is_file() else found
 
 
-def _server(config: Config) -> list[str]:
+def _nats_options(config: Config) -> list[str]:
     """Return the options of the tool `nats`. Words in capitals stand in place of secrets."""
     if config.nats_url is None:
         return [f'--server "$(cat {_quoted_path(config.data_dir / "nats" / "url")})"']

@@ -21,7 +21,7 @@ from callboard.runtime.settings import logs
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.live_tree import LiveTree
-from callboard.surfaces.cli.output import shown, style
+from callboard.surfaces.cli.output import render_text, style
 from tests.support.cli_stage import Place
 from tests.support.forks import CLI
 
@@ -186,7 +186,7 @@ def test_controls_are_spelled_and_colours_of_ours_are_not() -> None:
     assert visible_line("a\tb\n") == "a\\x09b\\x0a"
     assert visible("é 日本 🙂 \u200f") == "é 日本 🙂 \u200f"
     assert json.loads(visible(compact({H: H}))) == {H: H}
-    coloured = shown(style(f"a {H}", fg="red"))
+    coloured = render_text(style(f"a {H}", fg="red"))
     assert coloured.startswith("\x1b[31ma \\x1b]0;")
     assert coloured.endswith("\x1b[0m")
     assert coloured.count("\x1b") == 2

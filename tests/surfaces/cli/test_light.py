@@ -41,8 +41,8 @@ def test_neither_import_nor_help_load_anything_heavy(args: list[str]) -> None:
 def test_the_log_is_set_up_without_what_it_does_not_use(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from callboard.surfaces.cli.settings import Settings, configured\n"
-        "configured(Settings())\n"
+        "from callboard.surfaces.cli.settings import Settings, load_config\n"
+        "load_config(Settings())\n"
         "print([name for name in ('structlog', 'rich') if name in sys.modules])\n"
         "import rich.table\n"
     )
