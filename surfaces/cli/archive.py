@@ -18,25 +18,27 @@ if TYPE_CHECKING:
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("runs", nargs=-1, metavar="RUN…")
 @click.option("--all", "everything", is_flag=True, help="All runs of the tenant.")
-@click.option("--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="The file.")
-@click.option("--children", is_flag=True, help="The runs that they have started, too.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="All runs that match.")
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="The file to write."
+)
+@click.option("--children", is_flag=True, help="Include their child runs.")
 @settings_options
 def archive(
     settings: Settings, runs: tuple[str, ...], everything: bool, question: str | None, output: str, children: bool
 ) -> None:
     """Write runs to one FILE: their events, large values and definitions, compressed, with digests.
 
-    Its name ends in .callboard. Every command that reads a run takes FILE, or FILE#RUN, instead of one.
+    The name of FILE ends in .callboard. Commands that read a run accept FILE or FILE#RUN in place of RUN.
     """
     import anyio
 
     from callboard.surfaces.cli.runs import parse_question
 
     if sum((bool(runs), everything, question is not None)) != 1:
-        raise click.UsageError("name runs, or say --all or --where")
+        raise click.UsageError("name runs, or pass --all or --where")
     if not output.endswith(".callboard"):
-        raise click.BadParameter("the name of an archive ends in .callboard", param_hint="--output")
+        raise click.BadParameter("expected a file name that ends in .callboard", param_hint="--output")
     anyio.run(
         write_archive, ArchiveRequest(runs, parse_question(question), output, children), load_config(settings), settings
     )
@@ -49,8 +51,8 @@ def archive(
 def import_file(settings: Settings, file: str, id: str | None) -> None:
     """Put the runs of an archive, or one of them, into the store.
 
-    An id that another run has is refused; a run that is there already stays as it is, so that an import that was
-    broken off can be done again. Only runs that had ended are taken.
+    A run that the store already has is skipped, so an interrupted import can be repeated. If the store has another run
+    with the same id, that run is refused. Only runs that have ended are imported.
     """
     import anyio
 
@@ -59,7 +61,7 @@ def import_file(settings: Settings, file: str, id: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRequest:
-    """The runs that are to be archived, those that are wanted if none is named, and where."""
+    """The runs to archive, the question that selects them if none is named, and the file."""
 
     runs: tuple[str, ...]
     question: "Where"
@@ -68,7 +70,7 @@ class ArchiveRequest:
 
 
 async def write_archive(request: ArchiveRequest, config: "Config", settings: Settings) -> None:
-    """Write runs to an archive and say how many.
+    """Write runs to an archive and print how many.
 
     :raises UnknownRun: if the run does not exist
     :raises CallboardError: ``file.unwritable``
@@ -103,7 +105,7 @@ async def write_archive(request: ArchiveRequest, config: "Config", settings: Set
 
 
 async def import_archive(file: str, id: str | None, config: "Config", settings: Settings) -> None:
-    """Put the runs of an archive into the store and say what became of each. Raises as `import_runs`, `import_as`."""
+    """Put the runs of an archive into the store and print the verdict on each. Raises as `import_runs`, `import_as`."""
     import msgspec
 
     from callboard.bus.nats.archive import Archive
@@ -116,11 +118,11 @@ async def import_archive(file: str, id: str | None, config: "Config", settings: 
 
     named = in_file(file)
     if named is None or not named.is_archive:
-        raise UsageInvalid(f"{file!r} is no archive: its name ends in .callboard", "FILE")
+        raise UsageInvalid(f"{file!r} is not an archive; expected a file name that ends in .callboard", "FILE")
     if id is not None and not (id and is_name(id)):
-        raise UsageInvalid(f"{id!r} is no id that a run can have", "--as")
+        raise UsageInvalid(f"{id!r} is not a valid run id", "--as")
     archive = Archive(named.path)
-    # With another id only one can be meant; without, and with none named, all are.
+    # --as names one run. Without it, and without a RUN, all runs are imported.
     runs = [archive.run(named.run)] if named.run is not None or id is not None else archive.runs
     async with reach(config, reads=True, founds=True, name="callboard import") as connection:
         with progress(len(runs)) as done:

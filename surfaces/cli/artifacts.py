@@ -1,7 +1,7 @@
-"""What a run leaves after in files: its output as an artifact, and a summary in markdown.
+"""Files that `callboard run` writes after a run: its output as an artifact, and a summary in markdown.
 
-The summary has the form of the one that PLAYBOOK.md's native runner appends to a job: the artifact, a table of steps,
-the warnings.
+The summary has the form of the summary that PLAYBOOK.md's native runner appends to a job: the artifact, a table of
+steps, the warnings.
 """
 
 import re
@@ -17,7 +17,7 @@ from callboard.projections.run.run_result import Results, RunResult
 from callboard.service.operations.results import pretty
 
 _INNER = re.compile(r"[/\[:]")
-"""What only the paths of nodes inside of others have."""
+"""Characters that occur only in paths of inner nodes."""
 
 _STATUS = {"completed": "executed", "ok": "executed"}
 
@@ -73,7 +73,7 @@ def _step_rows(result: RunResult) -> list[StepRow]:
 
 
 def _cell_text(text: str) -> str:
-    """A text as a table, or an item, can hold it."""
+    """Return a text in a form that a table cell or a list item can hold."""
     return re.sub(r"\s+", " ", text.replace("|", "\\|")).strip()
 
 

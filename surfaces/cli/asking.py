@@ -21,7 +21,7 @@ from callboard.projections.lists.question_data import data_lines
 from callboard.surfaces.cli.output import say, style
 
 POLL_S = 0.1
-"""How often a read that waits looks whether it is still wanted."""
+"""How often a waiting read checks ``stop``."""
 
 READ_BYTES = 4096
 
@@ -31,11 +31,11 @@ UP, DOWN, ENTER = ("\x1b[A", "\x1bOA", "k"), ("\x1b[B", "\x1bOB", "j"), ("\r", "
 
 
 class NobodyThere(Exception):
-    """Raised when stdin has ended: no one will say anything."""
+    """Raised when stdin has ended: nobody can answer."""
 
 
 class Stopped(Exception):
-    """Raised when the response is not wanted any longer."""
+    """Raised when the answer is no longer needed."""
 
 
 class Terminal:
@@ -50,7 +50,7 @@ class Terminal:
 
     @property
     def interactive(self) -> bool:
-        """Whether a person sits there who sees what is drawn."""
+        """Whether stdin and stderr are a terminal."""
         return self._fd is not None and os.isatty(self._fd) and sys.stderr.isatty()
 
     def say(self, text: str, *, newline: bool = True) -> None:
@@ -78,9 +78,9 @@ class Terminal:
         return line.decode(errors="replace").rstrip("\r")
 
     def choose(self, options: Sequence[str], stop: threading.Event) -> int:
-        """Have one of the options chosen with the arrow keys, or by its number; return its place.
+        """Let the user choose an option with the arrow keys or by number; return its index.
 
-        None is chosen at first: Enter alone answers nothing.
+        No option is selected at first: Enter alone does not answer.
 
         :raises NobodyThere: at the end of the input
         :raises Stopped: if ``stop`` was set in the meantime
@@ -101,7 +101,7 @@ class Terminal:
 
     def _draw(self, options: Sequence[str], at: int | None) -> None:
         for place, option in enumerate(options):
-            # Without colours the cursor still has to move.
+            # These sequences move the cursor, also if colours are off.
             sys.stderr.write("\r\x1b[2K")
             line = f"{'❯' if place == at else ' '} {option}"
             self.say(style(line, fg="cyan", bold=True) if place == at else line)
@@ -116,7 +116,7 @@ class Terminal:
 
     @contextmanager
     def _keys(self) -> Generator[None]:
-        """Have keys come singly and unseen; Ctrl-C stays what it is."""
+        """Read keys one by one, without echo; Ctrl-C still interrupts."""
         import termios
         import tty
 
@@ -130,12 +130,12 @@ class Terminal:
 
 
 def split_keys(typed: str) -> list[str]:
-    """Take apart what was typed at once: each key by itself, an arrow with all that it sends."""
+    """Split typed text into keys; the escape sequence of an arrow is one key."""
     return _KEY.findall(typed)
 
 
 def move_choice(key: str, at: int | None, count: int) -> int | None:
-    """Return the option that a key leads to from the option ``at``; without effect a key leads to the same one."""
+    """Return the index that a key selects, starting from ``at``; any other key keeps ``at``."""
     if key in UP:
         return (count if at is None else at) - 1 if at != 0 else count - 1
     if key in DOWN:
@@ -144,14 +144,14 @@ def move_choice(key: str, at: int | None, count: int) -> int | None:
 
 
 class Choice(Struct, frozen=True):
-    """An option: what is shown and what is answered."""
+    """An option: the label to show and the value to answer."""
 
     label: str
     value: JSON
 
 
 class Question(Struct, frozen=True):
-    """What is asked; without choices any text is an answer. ``data`` are lines about it."""
+    """A question; without choices any text is an answer. ``data`` are lines to show with it."""
 
     text: str
     choices: Sequence[Choice] = field(default_factory=list[Choice])
@@ -159,7 +159,7 @@ class Question(Struct, frozen=True):
 
 
 def to_question(asked: HumanAsked) -> Question:
-    """Return the question that an event asks."""
+    """Return the question of an event."""
     data = tuple(data_lines(asked.request_data, asked.question))
     if asked.interaction_type == "confirm" and not asked.options:
         return Question(asked.question, [Choice("Yes", "yes"), Choice("No", "no")], data)
@@ -173,7 +173,7 @@ def _to_choice(option: Any) -> Choice:
 
 
 def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
-    """Ask, and return what was answered; a line that names no choice is the answer as it stands.
+    """Ask, and return the answer; a line that matches no choice is returned unchanged.
 
     :raises NobodyThere: at the end of the input
     :raises Stopped: if ``stop`` was set in the meantime
@@ -192,7 +192,7 @@ def ask(terminal: Terminal, question: Question, stop: threading.Event) -> JSON:
 
 
 def match_answer(question: Question, line: str) -> JSON:
-    """Return what a line answers: a choice by its label, its value or its number, else the line itself."""
+    """Return the answer in a line: a choice by its label, its value or its number, else the line itself."""
     said = line.strip()
     for choice in question.choices:
         if said in (choice.label, str(choice.value)):
@@ -202,11 +202,11 @@ def match_answer(question: Question, line: str) -> JSON:
     return line
 
 
-END_OF_TEXT = "several lines; an empty one ends it"
+END_OF_TEXT = "several lines; end with an empty line"
 
 
 def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Ask for inputs; return what was given, nothing more once no one is there."""
+    """Ask for inputs by name; return the values given until stdin ends."""
     terminal = Terminal()
     given: dict[str, Any] = {}
     never = threading.Event()
@@ -219,7 +219,7 @@ def ask_inputs(declared: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_somebody_there() -> bool:
-    """Whether there is someone to ask."""
+    """Whether a person can be asked."""
     return Terminal().interactive
 
 
@@ -239,7 +239,7 @@ def _ask_input(terminal: Terminal, name: str, one: dict[str, Any], never: thread
             value = _parse_number(value)
         if value not in (None, ""):
             return value
-        terminal.say("It is required." if kind != "number" else "That is no number.")
+        terminal.say("It is required." if kind != "number" else "That is not a number.")
 
 
 def _ask_text(terminal: Terminal, about: str, never: threading.Event) -> str:

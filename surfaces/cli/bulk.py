@@ -1,4 +1,4 @@
-"""The same for many runs at the command line: what is about to be done, whether it shall be, and what became of it."""
+"""One action on many runs: the preview, the confirmation, and the report."""
 
 import secrets
 import shlex
@@ -24,27 +24,28 @@ from callboard.surfaces.cli.runs import parse_question
 from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
-"""How many runs are shown before they are told, and how many that refuse it after."""
+"""How many runs the preview lists, and how many refusals the report lists."""
 
 
 AGAIN = ("purge",)
-"""What has no operation to continue with: done again, it finds those that are left."""
+"""Verbs without an operation id: running the command again finds the runs that are left."""
 
 _WORDS = {
-    "told": "told",
-    "told already": "told already",
-    "begun": "begun",
-    "begun already": "begun already",
+    "told": "sent",
+    "told already": "already sent",
+    "begun": "started",
+    "begun already": "already started",
     "purged": "purged",
     "ended": "had ended",
     "refused": "refused",
 }
-"""The parts of a report, in their order."""
+"""The parts of a report, in order."""
 
 
 class Many(Struct, frozen=True):
-    """Which runs: those that a question holds for, every one if it is None; whether they are told unasked; and under
-    which operation's name."""
+    """Which runs: those that match ``question``, or all if it is None.
+
+    ``yes`` skips the confirmation; ``operation`` is the id of an interrupted operation to continue."""
 
     question: str | None
     yes: bool
@@ -52,7 +53,7 @@ class Many(Struct, frozen=True):
 
 
 class BulkRun(Struct, frozen=True):
-    """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
+    """The runs to act on, with the client, the id of the operation, the lists of runs and the progress to report to."""
 
     client: Client
     listings: Listings
@@ -62,11 +63,11 @@ class BulkRun(Struct, frozen=True):
 
 
 Act = Callable[[BulkRun], Awaitable[list[BulkResult]]]
-"""Does something to runs."""
+"""Acts on runs, and returns a result for each."""
 
 
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
-    """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
+    """Send a command to each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def tell(doing: BulkRun) -> list[BulkResult]:
         return await tell_all(
@@ -82,7 +83,7 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 
 
 async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
-    """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
+    """Start a run from each matching run and print the results; return the exit code. Raises as `do_many`."""
 
     async def begin(doing: BulkRun) -> list[BulkResult]:
         operation, progress = doing.operation, doing.progress
@@ -92,14 +93,14 @@ async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Confi
 
 
 async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Settings) -> int:
-    """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
+    """Act on all matching runs after a confirmation; print the results; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
-    :raises UsageInvalid: if no one could be asked, or the question is empty
-    :raises CallboardError: if there is no server, or no worker answers
+    :raises UsageInvalid: if the confirmation cannot be asked for, or the question is empty
+    :raises CallboardError: if no server or no worker answers
     """
     if settings.as_json and not many.yes:
-        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
+        raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
     question = accepting_runs(verb, parse_question(many.question))
     operation = many.operation or secrets.token_hex(4)
     async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
@@ -111,7 +112,7 @@ async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Set
                 return exits.OK
         if runs and not settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
-            say(f"If this is broken off, `{go_on}` goes on.", err=True)
+            say(f"If this is interrupted, continue with `{go_on}`.", err=True)
         with progress(len(runs)) as done:
             heard = await act(BulkRun(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
@@ -136,7 +137,7 @@ def _report(verb: str, heard: Sequence[BulkResult], refused: Sequence[BulkResult
     lines = [f"{verb}: {', '.join(parts) or 'no such run'}"]
     lines += [f"  {one.run}  {one.code}: {one.message}" for one in refused[:SHOWN_MAX]]
     if len(refused) > SHOWN_MAX:
-        lines.append(f"  … and {len(refused) - SHOWN_MAX} more, which --json has")
+        lines.append(f"  … and {len(refused) - SHOWN_MAX} more; --json lists all")
     return "\n".join(lines)
 
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("corpus", required=False, type=click.Path(exists=True, file_okay=False))
 @click.option("--case", "pattern", metavar="GLOB", help="Only cases, or CASE/SCENARIO, that match.")
-@click.option("--skip-temporal", is_flag=True, help="Leave out the cases that take real time.")
-@click.option("--language", metavar="LANGUAGE", help="Whose cases they are; default: the only one that has any.")
+@click.option("--skip-temporal", is_flag=True, help="Skip cases that take real time.")
+@click.option(
+    "--language", metavar="LANGUAGE", help="The language of the cases; default: the only one that has a corpus."
+)
 @settings_options
 @click.pass_context
 def conformance(
@@ -45,8 +47,8 @@ def conform(
     """Print the claim, and run a corpus if there is one; return the exit code.
 
     :raises CorpusUnreadable: if the folder holds no corpus
-    :raises click.BadParameter: if no case matches the pattern, or no language is the one
-    :raises CallboardError: whatever keeps server or worker from working
+    :raises click.BadParameter: if no case matches the pattern, or the language is unknown or ambiguous
+    :raises CallboardError: if the server or the worker cannot work
     """
     import anyio
 
@@ -88,7 +90,7 @@ def choose_cases(cases: "Sequence[Case]", pattern: str | None) -> "list[Case]":
 
 
 def missing_profiles(case: "Case", claim: "Claim") -> list[str]:
-    """Return the profiles that a case requires and the claim does not have; one without any is out of no scope."""
+    """Return the profiles that a case requires and the claim does not have; if there are none, the case is in scope."""
     return [profile for profile in case.profiles if profile not in claim.profiles]
 
 

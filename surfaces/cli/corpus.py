@@ -27,7 +27,7 @@ from callboard.service.operations.json_values import NotJson, json_of
 from callboard.surfaces.cli.definition_files import choose_language
 
 STARTS_MAX = 16
-"""Scenarios that wait for the verdict of their start at the same time."""
+"""How many scenarios may wait for the verdict on their start at the same time."""
 
 RESULT_WAIT_S = 60.0
 """How long a scenario may take from its start to its Result."""
@@ -39,7 +39,7 @@ TEMPORAL = "temporal"
 
 
 class Scenario(Struct, frozen=True):
-    """One execution of a case's definition and what must come of it."""
+    """One execution of a case's definition, and the expected Result."""
 
     name: str
     input: Any
@@ -48,7 +48,7 @@ class Scenario(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """A definition, what it asks of an implementation, and its scenarios. ``source`` is the definition's text."""
+    """A definition, the profiles it requires, and its scenarios. ``source`` is the definition's text."""
 
     name: str
     description: str
@@ -59,7 +59,7 @@ class Case(Struct, frozen=True):
 
 
 class CorpusUnreadable(CallboardError):
-    """A folder holds no cases, or one of its files is not as the layout has it."""
+    """A folder has no cases, or one of its files does not match the layout."""
 
     def __init__(self, message: str, where: Path) -> None:
         remedy = "Name a folder like the specification's tests/conformance, or one case of it."
@@ -73,14 +73,14 @@ def read_corpus(folder: Path) -> list[Case]:
     """
     found = sorted([*folder.glob("case.json"), *folder.glob("*/case.json")])
     if not found:
-        raise CorpusUnreadable("there is no case.json, here or one folder down", folder)
+        raise CorpusUnreadable("there is no case.json here or one folder below", folder)
     return [_read_case(file.parent) for file in found]
 
 
 def _read_case(folder: Path) -> Case:
     about = _read_object(folder / "case.json")
     scenarios = folder / "scenarios"
-    # The file names the scenarios; a folder that it does not name would be one that no one runs.
+    # Folders that the file does not list are run too.
     named = sorted({*about.get("scenarios", {}), *(path.name for path in scenarios.glob("*") if path.is_dir())})
     if not named:
         raise CorpusUnreadable("the case has no scenarios", folder)
@@ -98,7 +98,7 @@ def _read_scenario(folder: Path) -> Scenario:
     arguments = folder / "arguments.json"
     expected = _read_object(folder / "expected-result.json")
     if "type" not in expected or (expected["type"] == "success" and "value" not in expected):
-        raise CorpusUnreadable("this is no Result: it has no type, or is a success without a value", folder)
+        raise CorpusUnreadable("this is not a Result: it has no type, or is a success without a value", folder)
     return Scenario(
         folder.name,
         _read_json(folder / "input.json"),
@@ -110,7 +110,7 @@ def _read_scenario(folder: Path) -> Scenario:
 def _read_object(file: Path) -> dict[str, Any]:
     found = _read_json(file)
     if not isinstance(found, dict):
-        raise CorpusUnreadable("this is no object", file)
+        raise CorpusUnreadable("this is not an object", file)
     return found
 
 
@@ -129,7 +129,7 @@ def _read_text(file: Path) -> str:
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
-    """What became of a scenario; ``differences`` are empty if it passed. ``run`` is the id of its run."""
+    """The outcome of a scenario: its run, and the differences between the expected and the actual Result."""
 
     name: str
     run: str
@@ -141,7 +141,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """What became of a case. ``missing`` names the profiles that put it out of scope."""
+    """The outcome of a case. ``missing`` names the profiles that put it out of scope."""
 
     case: str
     description: str
@@ -151,7 +151,7 @@ class Report(Struct, frozen=True, omit_defaults=True):
 
 
 class Claim(Struct, frozen=True):
-    """The language whose cases are run, and what it claims of itself."""
+    """A language and its conformance claim."""
 
     language: str
     conformance: Conformance
@@ -162,15 +162,15 @@ class Claim(Struct, frozen=True):
 
 
 def claim_of(language: str | None = None) -> Claim:
-    """Return what a language claims; None represents the only one that claims anything.
+    """Return the claim of a language; without a name, of the only language that has one.
 
-    :raises click.BadParameter: if the language does not exist, or several claim something
+    :raises click.BadParameter: if the language has no claim, or no name is given and several languages have one
     """
     return Claim(*choose_language(lambda offered: offered.conformance, "a conformance corpus", language))
 
 
 async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kept: bool) -> dict[str, Outcome]:
-    """Run every scenario; return what became of each by ``case/scenario``."""
+    """Run every scenario; return the outcomes by ``case/scenario``."""
     async with AsyncExitStack() as stack:
         if not kept:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
@@ -183,7 +183,7 @@ async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kep
 async def run_cases(
     connection: Connection, claim: Claim, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
 ) -> dict[str, Outcome]:
-    """Start every scenario where a worker stands, and compare what comes of it; by ``case/scenario``."""
+    """Start every scenario at a running worker, and compare the Results; return the outcomes by ``case/scenario``."""
     batch = uuid4().hex[:8]
     found: dict[str, Outcome] = {}
     starts = anyio.CapacityLimiter(STARTS_MAX)
@@ -218,17 +218,17 @@ async def run_cases(
 
 
 async def _publish_start(connection: Connection, message: dict[str, Any]) -> list[Problem]:
-    """Publish a start; return what is wrong with it."""
+    """Publish a start; return the problems of a rejected one."""
     try:
         verdict = await connection.client.start(message)
     except NoVerdict:
-        # Stored it is; whoever takes it on in the end, its Result will tell.
+        # The start is stored. If a worker admits it later, its Result shows the outcome.
         return []
     return verdict.problems if verdict.status == "rejected" else []
 
 
 async def _await_result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
-    """Return the Result of a run's root frame; None if none exists in time."""
+    """Return the Result of a run's root frame; None if it does not end within ``wait_s``."""
     with anyio.move_on_after(wait_s):
         async with connection.client.follow(run, event_type=RunEnd.type) as feed:
             async for recorded in feed:

@@ -1,4 +1,4 @@
-"""``callboard credentials``: what services outside are reached with."""
+"""``callboard credentials``: credentials for external services."""
 
 import datetime as dt
 import sys
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from callboard.runtime.settings.config import Config
 
 
-user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
+user_option = click.option(
+    "--user", metavar="NAME", default="", help="The user that it belongs to; default: the tenant."
+)
 
 
 @click.group(epilog=exits.EXIT_CODES)
 def credentials() -> None:
-    """Keep what services are reached with: add, list and remove credentials, of a tenant or of its users.
+    """Manage the credentials for external services, of a tenant or of its users: add, list and remove them.
 
-    They are kept encrypted, and decrypted only where an action is carried out. No event, log or error has them.
+    Credentials are stored encrypted, and decrypted only by the worker that uses them. They never appear in an event,
+    a log or an error.
     """
 
 
@@ -32,9 +35,9 @@ def credentials() -> None:
 @user_option
 @settings_options
 def add(provider: str, user: str, settings: Settings) -> None:
-    """Keep a credential, in the place of the one before. It is read from stdin, or asked for.
+    """Store a credential, replacing any earlier one. It is read from stdin; at a terminal, the command prompts for it.
 
-    A token alone, or lines of VARIABLE=VALUE where a provider takes several.
+    The credential is a single token, or lines of VARIABLE=VALUE if a provider takes several.
 
     \b
     callboard credentials add slack < token
@@ -63,7 +66,7 @@ def connect(provider: str, user: str, settings: Settings) -> None:
 @credentials.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:
-    """List the credentials: for which provider, whose, which variables, since when. Never what they are."""
+    """List the credentials: provider, user, names of variables, date. Values are never shown."""
     import anyio
 
     anyio.run(list_credentials, load_config(settings), settings)
@@ -83,9 +86,9 @@ def remove(provider: str, user: str, settings: Settings) -> None:
 @credentials.command(epilog=exits.EXIT_CODES)
 @settings_options
 def rotate(settings: Settings) -> None:
-    """Encrypt with the first of the keys whatever was encrypted with another one.
+    """Encrypt every credential again with the first key of the configuration.
 
-    Put a new key (`callboard credentials key`) before the old one, rotate, then take the old one away.
+    Add a new key (`callboard credentials key`) before the old one, rotate, then remove the old one.
     """
     import anyio
 
@@ -104,13 +107,13 @@ def key(as_json: bool) -> None:
 
 
 SENDER_SECRET = "WEBHOOK_SECRET"
-"""What the secrets of senders are listed as."""
+"""The variable under which secrets of senders are listed."""
 
 
 def read_values(provider: str) -> dict[str, str]:
-    """Read the variables of a credential from stdin, or ask for the one that is usual.
+    """Read the variables of a credential from stdin, or prompt for the usual one.
 
-    :raises UsageInvalid: if the provider does not exist, or no such variable
+    :raises UsageInvalid: if the provider or a variable is unknown
     """
     from callboard.actors.credentials import ACCOUNTS
     from callboard.features.access.credentials import SENDER
@@ -120,29 +123,33 @@ def read_values(provider: str) -> dict[str, str]:
         return _read_sender_values(provider)
     if provider not in ACCOUNTS:
         expected = ", ".join([*ACCOUNTS, f"{SENDER}DEFINITION/TRIGGER"])
-        raise UsageInvalid(f"{provider!r} is no provider; expected one of {expected}", "PROVIDER")
+        raise UsageInvalid(f"unknown provider {provider!r}; expected one of {expected}", "PROVIDER")
     usual, *_ = ACCOUNTS[provider]
     lines = _read_lines(usual)
     named = {name: value for name, _, value in (line.partition("=") for line in lines)}
     if not named.keys() <= set(ACCOUNTS[provider]):
         if len(lines) > 1:
-            raise UsageInvalid(f"has lines of VARIABLE=VALUE, with {', '.join(ACCOUNTS[provider])}", "the credential")
+            raise UsageInvalid(
+                f"expected lines of VARIABLE=VALUE, with {', '.join(ACCOUNTS[provider])}", "the credential"
+            )
         return {usual: lines[0]}
     return named
 
 
 def _read_sender_values(provider: str) -> dict[str, str]:
-    """The secrets of a trigger's senders, a line each."""
+    """Read the secrets of a trigger's senders, one per line."""
     from callboard.bus.subjects import is_name
     from callboard.features.access.credentials import SENDER
     from callboard.runtime.settings.webhook_settings import SECRET_CHARS_MIN
     from callboard.service.operations.errors import UsageInvalid
 
     if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
-        raise UsageInvalid(f"{provider[:80]!r} names no trigger; expected {SENDER}DEFINITION/TRIGGER", "PROVIDER")
+        raise UsageInvalid(
+            f"{provider[:80]!r} does not name a trigger; expected {SENDER}DEFINITION/TRIGGER", "PROVIDER"
+        )
     lines = _read_lines(SENDER_SECRET)
     if any(len(line) < SECRET_CHARS_MIN for line in lines):
-        raise UsageInvalid(f"is too short; a secret has at least {SECRET_CHARS_MIN} characters", "the credential")
+        raise UsageInvalid(f"too short; a secret has at least {SECRET_CHARS_MIN} characters", "the credential")
     return {f"{SENDER_SECRET}_{number}" if number > 1 else SENDER_SECRET: line for number, line in enumerate(lines, 1)}
 
 
@@ -153,17 +160,17 @@ def _read_lines(asked: str) -> list[str]:
     text = click.prompt(asked, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(text) > VALUE_BYTES_MAX or not lines:
-        raise UsageInvalid(f"is read from stdin: up to {VALUE_BYTES_MAX} characters", "the credential")
+        raise UsageInvalid(f"empty or too long; expected up to {VALUE_BYTES_MAX} characters on stdin", "the credential")
     return lines
 
 
 async def add_credential(
     provider: str, user: str, values: dict[str, str], config: "Config", settings: Settings
 ) -> None:
-    """Keep a credential.
+    """Store a credential.
 
-    :raises UsageInvalid: if no one can be called so
-    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    :raises UsageInvalid: if the name of the user is not valid
+    :raises CallboardError: if there is no key, or the store cannot be used
     """
     from callboard.bus.subjects import is_name
     from callboard.features.access.account import Account
@@ -174,9 +181,9 @@ async def add_credential(
     from callboard.service.operations.results import compact
 
     if not is_name(user):
-        raise UsageInvalid("is too long for a name", "--user")
+        raise UsageInvalid("too long; expected a shorter name", "--user")
     if user and provider.startswith(SENDER):
-        raise UsageInvalid("is for accounts; the secrets of senders are the tenant's", "--user")
+        raise UsageInvalid("not possible with secrets of senders, which belong to the tenant", "--user")
     keyring = founded_keyring(config)
     async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
         kept = Credentials(connection.log, config.tenant, config.replicas)
@@ -187,9 +194,9 @@ async def add_credential(
 
 
 async def list_credentials(config: "Config", settings: Settings) -> None:
-    """Print which credentials there are.
+    """Print the list of credentials.
 
-    :raises CallboardError: whatever keeps the store from being used
+    :raises CallboardError: if the store cannot be used
     """
     from callboard.features.access.credentials import Credentials
     from callboard.service.operations.narration import local
@@ -211,7 +218,7 @@ async def list_credentials(config: "Config", settings: Settings) -> None:
 async def remove_credential(provider: str, user: str, config: "Config", settings: Settings) -> None:
     """Remove a credential.
 
-    :raises CallboardError: if none exists, or whatever keeps the store from being used
+    :raises CallboardError: if it does not exist, or the store cannot be used
     """
     from callboard.features.access.credentials import Credentials
     from callboard.service.operations.reach import reach
@@ -223,9 +230,9 @@ async def remove_credential(provider: str, user: str, config: "Config", settings
 
 
 async def rotate_credentials(config: "Config", settings: Settings) -> None:
-    """Encrypt everything with the first key.
+    """Encrypt every credential again with the first key.
 
-    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    :raises CallboardError: if there is no key, or the store cannot be used
     """
     from callboard.features.access.credentials import Credentials
     from callboard.features.access.keyring import founded_keyring
@@ -236,15 +243,15 @@ async def rotate_credentials(config: "Config", settings: Settings) -> None:
     async with reach(config, reads=True, name="callboard credentials") as connection:
         count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
     told = {"rotated": count, "key": keyring.current}
-    say(compact(told) if settings.as_json else f"{count} encrypted anew with the key {keyring.current}")
+    say(compact(told) if settings.as_json else f"{count} encrypted again with the key {keyring.current}")
 
 
 async def connect_account(provider: str, user: str, config: "Config", settings: Settings) -> None:
-    """Have someone let us have their account: print where they have to go, and wait until they come back.
+    """Connect a person's account: print the address to open, and wait until the browser returns.
 
     :raises UsageInvalid: if no application is configured for the provider
-    :raises OAuthFailed: if they do not let us, or the provider gives no token
-    :raises CallboardError: if there is no key, or whatever keeps the store from being used
+    :raises OAuthFailed: if the person declines, or the provider returns no token
+    :raises CallboardError: if there is no key, or the store cannot be used
     """
     from anyio import to_thread
 
@@ -261,12 +268,14 @@ async def connect_account(provider: str, user: str, config: "Config", settings: 
     applications: Mapping[str, OAuthSettings] = {**config.oauth}
     application = applications.get(provider)
     if application is None or not is_name(user):
-        raise UsageInvalid(f"needs an application of {provider}: the setting oauth, and a name", "PROVIDER")
+        raise UsageInvalid(
+            f"no application is configured for {provider}, or --user is not a valid name; set oauth", "PROVIDER"
+        )
     keyring = founded_keyring(config)
     if application.redirect_url is not None:
         connecting = Connecting(provider, application, application.redirect_url)
         say(f"Open {connecting.url}", err=True)
-        say("and paste the address that you are sent to:", err=True)
+        say("and paste the address to which the browser is redirected:", err=True)
         came_back = await to_thread.run_sync(sys.stdin.readline)
     else:
         with Returning() as returning:

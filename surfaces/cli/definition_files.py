@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
-@click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Check a start with this input too.")
-@click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Check a start with these arguments too.")
-@click.option("--strict", is_flag=True, help="Take warnings for errors.")
+@click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Also check a start with this input.")
+@click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Also check a start with these arguments.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @json_option
 @click.pass_context
 def validate(
@@ -28,7 +28,7 @@ def validate(
 ) -> None:
     """Report every problem of a definition, with its line and column. Needs no server.
 
-    Files that it names are looked up beside it. Warnings alone leave the exit code at 0; `--strict` treats them as
+    Files that the definition names are looked up in its folder. Warnings alone leave the exit code at 0; `--strict` treats them as
     errors.
     """
     ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))
@@ -37,7 +37,7 @@ def validate(
 def validate_file(
     file: str, input_text: str | None, arguments_text: str | None = None, *, strict: bool = False, as_json: bool
 ) -> int:
-    """Print the problems of a definition; return the exit code. ``strict`` makes an error of every warning."""
+    """Print the problems of a definition; return the exit code. ``strict`` treats every warning as an error."""
     import msgspec
 
     from callboard.service.operations.files import text_of
@@ -89,15 +89,19 @@ FORMS = ("json", "markdown")
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
-@click.option("--to", "form", type=click.Choice(FORMS), help="The form; default: the other one than FILE has.")
-@click.option("--language", metavar="LANGUAGE", help="Of a FILE in JSON; default: the only one that has such files.")
+@click.option(
+    "--to", "form", type=click.Choice(FORMS), help="The form to write; default: the form that FILE does not have."
+)
+@click.option(
+    "--language", metavar="LANGUAGE", help="The language of a FILE in JSON; default: the only language with such files."
+)
 @click.option("--output", "-o", metavar="FILE", type=click.Path(dir_okay=False), help="Write there instead of stdout.")
 @json_option
 @click.pass_context
 def convert(
     ctx: click.Context, file: str, form: str | None, language: str | None, output: str | None, as_json: bool
 ) -> None:
-    """Write a playbook as JSON, or one in JSON as markdown; nothing gets lost. Needs no server.
+    """Convert a playbook from markdown to JSON, or from JSON to markdown, without loss. Needs no server.
 
     The JSON is the `definition` of `callboard validate --json`, without line numbers.
     """
@@ -111,7 +115,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     """Write a definition in another form; return the exit code.
 
     :raises RequestRefused: with every problem of the definition
-    :raises click.UsageError: if the form does not exist of it, or no language is the one
+    :raises click.UsageError: if FILE has that form already, or the language is unknown or ambiguous
     """
     from callboard.service.operations.errors import RequestRefused
     from callboard.service.operations.files import text_of
@@ -121,7 +125,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
     is_json = source.lstrip("\ufeff \t\r\n").startswith("{")
     form = form or (TEXT if is_json else JSON)
     if is_json == (form == JSON):
-        raise click.UsageError(f"{file} is {form} already")
+        raise click.UsageError(f"{file} is already {form}")
     text = _converter(source, file, form, language)(source)
     if isinstance(text, list):
         raise RequestRefused("definition", text, file, source)
@@ -136,7 +140,7 @@ def convert_file(file: str, form: str | None, language: str | None, output: str 
 
 
 def _converter(source: str, file: str, form: str, language: str | None) -> "Callable[[str], str | list[Problem]]":
-    """Return what makes the other form: of a text in its language, of JSON in the one that reads it."""
+    """Return the function that converts to ``form``, from the language of the text or of JSON."""
     from callboard.languages.registry import detect_nearly
     from callboard.service.operations.errors import RequestRefused
 
@@ -161,9 +165,9 @@ T = TypeVar("T")
 
 
 def choose_language(offered: "Callable[[Authoring], T | None]", what: str, language: str | None) -> tuple[str, T]:
-    """Return a language that offers something, and that; the one of this name, or the only one.
+    """Return a language and what it offers: the language of this name, or else the only one that offers it.
 
-    :raises click.BadParameter: if none is the one
+    :raises click.BadParameter: if the language offers nothing, or none is named and several offer something
     """
     from callboard.languages.kit import kits
     from callboard.languages.registry import authoring
@@ -174,5 +178,5 @@ def choose_language(offered: "Callable[[Authoring], T | None]", what: str, langu
     if language in offers:
         return language, offers[language]
     known = f"{what}: {', '.join(offers) or 'no language'}"
-    told = "several languages have" if language is None else f"{language!r} is none of the languages that have"
+    told = "several languages have" if language is None else f"{language!r} is not one of the languages that have"
     raise click.BadParameter(f"{told} {known}", param_hint="--language")

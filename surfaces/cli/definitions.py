@@ -1,4 +1,4 @@
-"""``callboard push, rollback, definitions``: registered definitions, their versions and what travels with them."""
+"""``callboard push, rollback, definitions``: registered definitions, their versions, files, skills and children."""
 
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
-@click.option("--name", "-n", metavar="NAME", help="What it is registered as; default: its own name.")
-@click.option("--by", metavar="NAME", help="Who registers it; kept with it.")
+@click.option("--name", "-n", metavar="NAME", help="The name to register it under; default: its own name.")
+@click.option("--by", metavar="NAME", help="The name of the person who registers it; stored with it.")
 @attribute_option
 @skill_options
 @settings_options
@@ -36,11 +36,11 @@ def push(
     project_skills: bool,
     skill_commands: bool,
 ) -> None:
-    """Register a definition under a name, with all that is to travel with its runs.
+    """Register a definition under a name, with everything that its runs need.
 
-    Files that it names are read beside it, and so are the lists of skills and skill files that it needs, and the
-    definitions that it has run as children. A name may be registered again: starts that name it take the newest, and
-    `callboard rollback` goes back. Needs no server: it is kept in the store.
+    Files that it names are read from its folder, with the lists of skills and skill files that it needs and the
+    definitions of its child runs. If the name is registered already, new starts use the new version; `callboard
+    rollback` restores an earlier one. Needs no running server: the definition is written to the store.
 
     \b
     callboard push triage.yaml --name triage
@@ -61,11 +61,11 @@ def push(
 async def push_file(
     request: StartRequest, name: str | None, by: str | None, config: "Config", settings: Settings
 ) -> None:
-    """Register the definition in a file, and print what it is registered as.
+    """Register the definition in a file, and print its name and hash.
 
     :raises UsageInvalid: if the name is empty
-    :raises RequestRefused: with all that is wrong with it
-    :raises CallboardError: whatever keeps the store from being used
+    :raises RequestRefused: with every problem of the definition
+    :raises CallboardError: if the store cannot be used
     """
     import msgspec
 
@@ -79,7 +79,7 @@ async def push_file(
     from callboard.service.operations.validation import errors, examine_definition
 
     if name is not None and not name.strip():
-        raise UsageInvalid("a name is not empty; expected the one that starts are to say", "--name")
+        raise UsageInvalid("the name is empty; expected a name that starts can use", "--name")
     made = prepare(request)
     _language, found = examine_definition(made.definition.source, request)
     if wrong := errors(found):
@@ -124,13 +124,13 @@ def _make_registration(made: "PreparedStart", name: str, by: str | None) -> "Reg
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
 @click.argument("version", required=False)
-@click.option("--by", metavar="NAME", help="Who does so; kept with it.")
+@click.option("--by", metavar="NAME", help="The name of the person who does it; stored with it.")
 @settings_options
 def rollback(settings: Settings, name: str, version: str | None, by: str | None) -> None:
-    """Have the registered NAME mean an earlier version again: VERSION, or else the one before.
+    """Restore an earlier version of the registered definition NAME: VERSION, or else the previous one.
 
-    VERSION is a number, as v2, or a hash or how one begins; `callboard definitions NAME` lists them. It is registered
-    once more, so nothing is lost; runs that are under way stay as they are.
+    VERSION is a number such as v2, or a hash or its first digits; `callboard definitions NAME` lists them. The version
+    is registered again, so no version is lost. Runs in progress keep their version.
     """
     import anyio
 
@@ -139,18 +139,18 @@ def rollback(settings: Settings, name: str, version: str | None, by: str | None)
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name", required=False)
-@click.option("--source", is_flag=True, help="Print its text, and nothing else.")
+@click.option("--source", is_flag=True, help="Print only the text of the definition.")
 @settings_options
 def definitions(settings: Settings, name: str | None, source: bool) -> None:
-    """List the registered definitions; with NAME show one with all its versions, by NAME@VERSION or hash one version.
+    """List the registered definitions. With NAME, show one and its versions; with NAME@VERSION or a hash, one version.
 
-    `callboard push` registers them, `callboard rollback` goes back to an earlier version.
+    `callboard push` registers definitions, `callboard rollback` restores an earlier version.
     """
     import anyio
 
     config = load_config(settings)
     if name is None and source:
-        raise click.UsageError("--source is of one definition: say which")
+        raise click.UsageError("--source prints one definition; give its NAME")
     if name is None:
         anyio.run(list_definitions, config, settings)
     elif source:
@@ -186,7 +186,7 @@ async def list_definitions(config: "Config", settings: Settings) -> None:
 
 
 async def show_definition(config: "Config", settings: Settings, name: str) -> None:
-    """Print a registered definition: of a name with its versions, of a version or a hash with its text.
+    """Print a registered definition: with its versions for a name, with its text for a version or a hash.
 
     :raises UnknownDefinition: if nothing is registered under this name or hash
     """
@@ -225,7 +225,7 @@ async def show_definition(config: "Config", settings: Settings, name: str) -> No
 
 
 async def print_source(config: "Config", name: str) -> None:
-    """Print the text of a registered definition as it was registered.
+    """Print the text of a registered definition unchanged.
 
     :raises UnknownDefinition: if nothing is registered under this name or hash
     """
@@ -238,7 +238,7 @@ async def print_source(config: "Config", name: str) -> None:
 
 
 async def restore_version(config: "Config", settings: Settings, name: str, version: str | None, by: str | None) -> None:
-    """Have a name mean an earlier version again, and print what it means now. Raises as `rollback`."""
+    """Restore an earlier version of a definition, and print it. Raises as `rollback`."""
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
     from callboard.runtime.admission.versions import rollback
     from callboard.service.operations.reach import reach
@@ -278,7 +278,7 @@ def _fact_lines(kept: "Registration") -> dict[str, str]:
 
 
 def _version_lines(told: "list[OneVersion]") -> list[str]:
-    """A line for each version: number, hash, when, and what else there is to say of it."""
+    """Return a line for each version: number, hash, date and remarks."""
     from callboard.runtime.admission.registration import HASH_DIGITS_SHOWN
     from callboard.service.operations.narration import local
 

@@ -24,9 +24,19 @@ FORMS = ("mermaid", "svg")
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("what", metavar="FILE|RUN")
-@click.option("--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The form; default: mermaid.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write it there, not to stdout.")
-@click.option("--direction", type=click.Choice(("TB", "LR")), default="TB", show_default=True, help="Down, or right.")
+@click.option(
+    "--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The format; default: mermaid."
+)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout."
+)
+@click.option(
+    "--direction",
+    type=click.Choice(("TB", "LR")),
+    default="TB",
+    show_default=True,
+    help="Draw downwards or to the right.",
+)
 @click.option("--title", metavar="TEXT", help="The title of an SVG drawing; default: the name of the definition.")
 @settings_options
 def diagram(settings: Settings, what: str, form: str, output: str | None, direction: str, title: str | None) -> None:
@@ -43,7 +53,7 @@ RUN_SHOWN_CHARS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class DrawingOptions:
-    """How to draw: the form, to the right or down, the title unless it is the usual one, the file or stdout."""
+    """How to draw: the format, the direction, the title (None: the definition's), and the file (None: stdout)."""
 
     form: Literal["mermaid", "svg"]
     across: bool
@@ -93,7 +103,7 @@ def draw(what: str, wanted: DrawingOptions, settings: Settings) -> None:
 
 
 def render_diagram(subject: Subject, wanted: DrawingOptions) -> str:
-    """Return the diagram in the form that is wanted."""
+    """Return the diagram as text in its format."""
     from callboard.projections.drawing.mermaid import mermaid
 
     if wanted.form == "mermaid":
@@ -110,7 +120,10 @@ def svg_of_run(events: "Sequence[Event]") -> str:
 
 
 def _is_file(what: str) -> bool:
-    """Whether a definition's file is meant; what looks like one and is not there is wrong usage, not a run."""
+    """Whether ``what`` names a definition's file.
+
+    :raises click.BadParameter: if it looks like a file and does not exist
+    """
     from callboard.service.operations.run_files import in_file
 
     if in_file(what) is not None:
@@ -138,7 +151,7 @@ def _file_subject(file: str) -> Subject:
         raise RequestRefused("definition", definition, file, source)
     known = authoring(definition.language)
     outline = known.outline(definition.document)
-    # The diagram of a run that was accepted and has done nothing: the projection's own reading of an outline.
+    # Fold the outline as that of a run that was accepted and has done nothing.
     ref = DefinitionRef(definition.language, definition.hash, "", definition.name)
     accepted = encode_payload(RunAccepted(ref, {}, outline))
     event = Event(
@@ -177,7 +190,7 @@ def _run_subject(events: "Sequence[Event]") -> Subject:
 
 
 def title_of(events: "Sequence[Event]") -> str:
-    """Return the title of a run's definition if it has no name of its own; else, and of one that is none, nothing."""
+    """Return the title of a run's definition if it has no name; otherwise the empty string."""
     from callboard.bus.events import RunAccepted, payload_of
     from callboard.languages.registry import about, parsed
 

@@ -31,9 +31,9 @@ def diff(settings: Settings, left: str, right: str) -> None:
 
 
 async def compare_runs(left: str, right: str, config: "Config", settings: Settings) -> int:
-    """Print what differs between two runs, or why one of them cannot be read; return the exit code.
+    """Print the differences between two runs, or why one cannot be read; return the exit code.
 
-    :raises OperatorError: whatever keeps the server from being usable
+    :raises OperatorError: if the server cannot be used
     """
     import msgspec
 
@@ -56,7 +56,7 @@ async def compare_runs(left: str, right: str, config: "Config", settings: Settin
             missing = error
     if missing is not None:
         code = report(missing, as_json=settings.as_json, settings=settings)
-        # What says elsewhere that there is no such run says here that the runs differ.
+        # Exit code 1 means here that the runs differ, so an unknown run is wrong usage.
         return exits.USAGE if code == exits.FAILED else code
     one, other = logs
     found = compare_logs(one, other, config.price_table())

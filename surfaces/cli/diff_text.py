@@ -20,7 +20,7 @@ from callboard.service.operations.narration import short
 from callboard.surfaces.cli.output import style
 
 LINES_MAX = 12
-"""How many lines a list of differences has, and a diff of texts, before it is cut; JSON has all of them."""
+"""How many lines of a list of differences or of a text diff are shown; JSON has all of them."""
 
 PATH_STEPS_MAX = 30
 
@@ -28,11 +28,11 @@ _COLOURS = {"-": "red", "+": "green", "~": "yellow", "@": "cyan"}
 
 
 def diff_text(diff: RunDiff) -> str:
-    """Return the comparison as text: its verdict, what differs, and the measures."""
+    """Return the comparison as text: the verdict, the differences, and the measures."""
     verdict = style("equal", fg="green", bold=True) if diff.equal else style("differ", fg="red", bold=True)
     lines = [f"{diff.left} and {diff.right}: {verdict}"]
     if diff.shared is not None:
-        lines.append(f"They have events 2 to {diff.shared.n} in common; what lies behind is told.")
+        lines.append(f"They share events 2 to {diff.shared.n}; the differences are in later events.")
     for title, found in _sections(diff):
         told = list(found)
         if told:
@@ -44,9 +44,9 @@ def _sections(diff: RunDiff) -> Iterator[tuple[str, Iterable[str]]]:
     yield "Definition", _definition(diff.definition) if diff.definition else ()
     yield "Start", _differences(diff.start)
     yield "Sources", (line for drift in diff.sources for line in _source(drift))
-    yield "What they have in common, otherwise", _mark_replaced(diff.shared) if diff.shared else ()
+    yield "Differences in shared events", _mark_replaced(diff.shared) if diff.shared else ()
     yield "Path", _path(diff)
-    yield "What the models saw", _sight(diff.sight) if diff.sight else ()
+    yield "Requests to models", _sight(diff.sight) if diff.sight else ()
     yield "Nodes", (line for change in diff.nodes for line in _node(change))
     used = {f"model {name}": pair for name, pair in diff.models.items()}
     yield "Model turns and tool calls", _counts(used | {f"tool {name}": pair for name, pair in diff.tools.items()})
@@ -88,7 +88,7 @@ def _edge(edge: OutlineEdge) -> str:
 
 
 def _text(lines: Sequence[str]) -> Iterator[str]:
-    """A unified diff, one step further in."""
+    """Yield a unified diff, indented by one more step."""
     told = [f"    {style(line, fg=_COLOURS.get(line[:1]))}" for line in lines]
     yield from _cut(told, "lines", 2)
 
@@ -109,7 +109,7 @@ def _differences(found: Sequence[Difference], depth: int = 1, of: str = "") -> I
 
 
 def _difference(each: Difference, depth: int, of: str) -> Iterator[str]:
-    where = f"{of}{each.pointer}" or "(the whole)"
+    where = f"{of}{each.pointer}" or "(whole value)"
     if each.left is UNSET:
         yield _line("+", f"{where}  {short(each.right)}", depth)
     elif each.right is UNSET:
@@ -119,7 +119,7 @@ def _difference(each: Difference, depth: int, of: str) -> Iterator[str]:
 
 
 def _both(left: object, right: object) -> str:
-    """Quote two values; of long texts that begin alike, from where they part on."""
+    """Quote two values; long texts with the same beginning are cut shortly before they differ."""
     if isinstance(left, str) and isinstance(right, str):
         same = _alike(left, right)
         if same > 40:
@@ -156,7 +156,7 @@ def _path(diff: RunDiff) -> Iterator[str]:
         yield _line("-", _steps(diff.path.left))
         yield _line("+", _steps(diff.path.right))
     if diff.parting:
-        beginning = "behind what they have in common" if diff.shared else "at the beginning"
+        beginning = "after the shared events" if diff.shared else "at the beginning"
         yield f"  {_parting(diff.parting, beginning)}"
     yield from _cut([_line("~", f"{path}: {_times(pair)}") for path, pair in diff.visits.items()], "nodes")
 
@@ -171,8 +171,8 @@ def _parting(parting: Parting, beginning: str) -> str:
         (", ".join(targets) or "nothing") + (f" ({short('; '.join(filter(None, reasons)))})" if any(reasons) else "")
         for targets, reasons in ((parting.left, parting.reasons.left), (parting.right, parting.reasons.right))
     ]
-    where = f"behind {parting.after}" if parting.after else beginning
-    return f"They part {where}: {sides[0]} on the left, {sides[1]} on the right."
+    where = f"after {parting.after}" if parting.after else beginning
+    return f"They diverge {where}: {sides[0]} on the left, {sides[1]} on the right."
 
 
 def _times(pair: Pair) -> str:
@@ -216,7 +216,7 @@ def _status(diff: RunDiff) -> Iterator[str]:
 
 
 def _measures(diff: RunDiff) -> Iterator[str]:
-    """A table of what both took."""
+    """Yield a table of durations, tokens and costs of both runs."""
     rows = [("", *(short(run) for run in (diff.left, diff.right)))]
     rows += [(name, *_sides(pair)) for name, pair in (("run", diff.measures.run), *diff.measures.executions.items())]
     hidden = len(rows) - 1 - LINES_MAX

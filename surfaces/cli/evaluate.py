@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 
 @click.command("eval", epilog=exits.EXIT_CODES)
 @click.argument("expression")
-@click.option("--bindings", "-b", metavar="JSON|@FILE|-", help="What the expression may read, by root; - reads stdin.")
-@click.option("--explain", is_flag=True, help="Say what the expression reads and calls too, on stderr.")
+@click.option(
+    "--bindings", "-b", metavar="JSON|@FILE|-", help="The values that the expression may read, by root; - reads stdin."
+)
+@click.option("--explain", is_flag=True, help="Also report on stderr what the expression reads and calls.")
 @json_option
 @click.pass_context
 def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain: bool, as_json: bool) -> None:
     """Evaluate a CEL EXPRESSION as a flow would, and print its value as JSON. Needs no server.
 
-    The expression may be in the braces of a flow's document. Without --bindings it can only use constants; now() and
-    wallTime() are the current time. Put `--` before an expression that begins with a minus.
+    The expression may be enclosed in the braces of a flow's document. Without --bindings it can only use constants.
+    now() and wallTime() return the current time. Put `--` before an expression that begins with a minus.
 
     \b
     callboard eval '1 + 2'
@@ -36,18 +38,18 @@ def evaluate(ctx: click.Context, expression: str, bindings: str | None, explain:
 NO_VALUE, NOT_JSON = "System.ExpressionEvaluationError", "System.UnrepresentableValue"
 """The failures of a flow: of an expression without a value, and of a value that JSON cannot hold."""
 
-CONVERT = "Convert it inside of the expression: string(…), int(…), durationToIso8601(…)."
-ASK_BEFORE = "Ask for what may be absent with has(…)."
+CONVERT = "Convert it inside the expression: string(…), int(…), durationToIso8601(…)."
+ASK_BEFORE = "Test with has(…) for a field that may be absent."
 CONVERT_NUMBERS = "Convert numbers with int(…) or double(…): every number of the bindings is a double."
-LOOK_UP = "See the functions that there are in docs/languages/cel.md."
+LOOK_UP = "docs/languages/cel.md lists the functions."
 
 ABSENT = ("no such key", "cannot read")
 NUMBER = "double"
-"""Words of a message that tell of what is not there, and of the kind of number that bindings have."""
+"""Words in messages about an absent field, and about a number of the wrong type."""
 
 
 class _Present:
-    """A clock that was read once: `now` and `wall_time` agree, as they do where no time passes."""
+    """A clock whose `now` is read once; `wall_time` is the current time."""
 
     def __init__(self) -> None:
         self._instant = dt.datetime.now(dt.UTC)
@@ -88,7 +90,7 @@ def evaluate_text(given: str, bindings_text: str | None, *, explain: bool, as_js
 
 
 def _suggest_remedy(program: "Program", bindings: dict[str, Any], error: Exception) -> str:
-    """Say what to do; of many faults the message says it already."""
+    """Return a remedy; empty if the message is enough."""
     from callboard.languages.cel.errors import Unrepresentable
 
     if absent := sorted(program.roots - bindings.keys()):
@@ -131,8 +133,8 @@ def _parse_bindings(given: str | None) -> dict[str, Any]:
 
     found = {} if given is None else input_of(given, "--bindings")
     if not isinstance(found, dict):
-        raise click.BadParameter('are no object, such as {"vars": {"n": 1}}', param_hint="--bindings")
-    # Numbers and texts exactly as a run has them when they come out of its log.
+        raise click.BadParameter('expected an object such as {"vars": {"n": 1}}', param_hint="--bindings")
+    # Numbers and texts get the types that a run reads from its log.
     return msgspec.json.decode(msgspec.json.encode(found))
 
 
@@ -140,5 +142,5 @@ def _explain(program: "Program", bindings: dict[str, Any]) -> str:
     reads = [f"{root}{'' if root in bindings else ' (not bound)'}" for root in sorted(program.roots)]
     lines = [f"reads: {', '.join(reads) or 'nothing'}"]
     if program.unknown_functions:
-        lines.append(f"calls what does not exist: {', '.join(sorted(program.unknown_functions))}")
+        lines.append(f"calls unknown functions: {', '.join(sorted(program.unknown_functions))}")
     return "\n".join(lines)

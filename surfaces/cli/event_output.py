@@ -38,7 +38,7 @@ from callboard.surfaces.cli.views import evidence_of, next_command
 
 
 class Shower(Protocol):
-    """Shows what happens. ``listens`` says whether it wants to hear what models are saying, piece by piece."""
+    """Shows what happens in a run. ``listens`` says whether `delta` is to be called."""
 
     listens: bool
 
@@ -47,23 +47,23 @@ class Shower(Protocol):
         ...
 
     def delta(self, n: int, k: int, text: str) -> None:
-        """Take the ``k``-th piece of what a model is saying in answer to the call that is event ``n``."""
+        """Take the ``k``-th piece of a model's answer to the call in event ``n``."""
         ...
 
     def notice(self, text: str) -> None:
-        """Say something that is not an event."""
+        """Show a text that is not an event."""
         ...
 
     def hold(self) -> None:
-        """Leave the screen to someone who is asked something."""
+        """Clear the screen for a prompt."""
         ...
 
     def release(self) -> None:
-        """Take the screen again."""
+        """Draw again after a prompt."""
         ...
 
     def close(self) -> None:
-        """Leave the screen in order."""
+        """Finish drawing."""
         ...
 
 
@@ -99,7 +99,7 @@ class Streaming(Quietly):
 
 
 class Lines(Quietly):
-    """One line per event. ``named`` puts the run before it, for those who follow several."""
+    """One line per event. ``named`` puts the id of the run first, to follow several runs."""
 
     def __init__(self, *, named: bool = False) -> None:
         self._named = named
@@ -113,10 +113,10 @@ class Lines(Quietly):
             return
         parting = self._partings.setdefault(event.run, PartingFold())
         parting.apply(event, payload)
-        # What a fork has of its origin stands right before it.
+        # Events that a fork shares with its origin take no time.
         passed_s = parting.lasted_s(self._begin.setdefault(event.run, event.time), event.time)
         run = f"{event.run}  " if self._named else ""
-        # What belongs to a node is below its enter, what belongs to an inner node further in.
+        # Events of a node are indented below its enter, those of inner nodes further.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
         told = visible_line(f"{self._where(event, payload)}{narrate(event, payload)}")
@@ -125,7 +125,7 @@ class Lines(Quietly):
             say(f"{run}{' ' * 13}{indent}  {line}")
 
     def _where(self, event: Event, payload: Payload) -> str:
-        """Say whose an event is, where several nodes are at work: in a fan-out which item's, else which node's."""
+        """Name the item or the node of an event, if several are in progress; otherwise the empty string."""
         nodes = self._open.setdefault(event.run, {})
         match payload:
             case NodeEnter():
@@ -151,7 +151,7 @@ def _are_nested(one: str, other: str) -> bool:
 
 
 def failure_lines(payload: Payload) -> list[str]:
-    """What lies after the failure of a tool, or of opening tools, where it happens; it is not told again after it."""
+    """Return the traceback and the printed lines of a failed tool; the closing events do not repeat them."""
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 
@@ -170,7 +170,7 @@ async def follow(
     wanted: Callable[[Event], bool] = _accept_all,
     last: Callable[[Event], bool] = _accept_none,
 ) -> Event | None:
-    """Show the events of a feed until a run ends or is quarantined, or the ``last`` one has come; return that one.
+    """Show the events of a feed until a run ends or is quarantined, or ``last`` holds; return that event.
 
     ``wanted`` chooses what is shown.
     """
@@ -184,9 +184,9 @@ async def follow(
 
 
 class Guiding(Quietly):
-    """Shows as another shower does, and after a question, an awaited signal or a pause says what to type elsewhere.
+    """Shows events through another shower, and after a question, an awaited signal or a pause, the command to type.
 
-    Up to the sequence ``past`` all has happened before: only what is open at its end is still up to someone.
+    Events up to the sequence ``past`` are history: commands are shown only for effects that are still open there.
     """
 
     def __init__(self, shower: Shower, run: str, settings: Settings, past: int = 0) -> None:
@@ -206,8 +206,7 @@ class Guiding(Quietly):
                 self.guide(opened.event)
 
     def guide(self, event: Event) -> None:
-        """Say what to type elsewhere to move what an event opens, if it opens anything; of a question, what it is
-        about too."""
+        """Show the command that moves on from what an event opens, if any; for a question, also its data."""
         payload = known(event)
         if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
             self._shower.notice("\n".join(f"  {line}" for line in about))
@@ -216,7 +215,7 @@ class Guiding(Quietly):
 
 
 def open_view(*, plain: bool) -> Shower:
-    """The view of one run for people: its tree on a terminal, unless they want it ``plain``; else a line per event."""
+    """Return the view of one run for people: its tree on a terminal, unless ``plain``; else a line per event."""
     if plain or not sys.stdout.isatty():
         return Lines()
     from callboard.surfaces.cli.live_tree import LiveTree
@@ -226,7 +225,7 @@ def open_view(*, plain: bool) -> Shower:
 
 @asynccontextmanager
 async def hear_models(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
-    """Hand what models say in a run to a view for the length of the block, piece by piece, if it listens."""
+    """Pass the pieces of models' answers in a run to a view for the length of the block, if it listens."""
 
     async def take(message: Msg) -> None:
         piece = msgspec.json.decode(message.data)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     type=Address(),
     default="127.0.0.1:8723",
     show_default=True,
-    help="Where to serve; port 0 takes a free one. Anywhere but on the loopback CALLBOARD_HTTP_TOKEN is needed.",
+    help="The address to serve; port 0 takes a free port. Outside the loopback, CALLBOARD_HTTP_TOKEN is required.",
 )
 @settings_options
 @click.pass_context
@@ -48,9 +48,9 @@ NAME = "callboard http"
 
 
 async def serve_http_until_signal(config: "Config", settings: Settings, host: str, port: int) -> int:
-    """Serve until a signal comes; return the exit code.
+    """Serve until a signal arrives; return the exit code.
 
-    :raises OperatorError: if there is no server to speak to, or the address cannot be served
+    :raises OperatorError: if no server is running, or the address cannot be served
     """
     import anyio
 
@@ -72,7 +72,7 @@ async def serve_http_until_signal(config: "Config", settings: Settings, host: st
 
 
 async def serve_http_child(standing: "ProcessOptions") -> None:
-    """Serve as a child process, at an address that is bound already, until SIGTERM comes or the parent is gone."""
+    """Serve as a child process, at a bound address, until SIGTERM or until the parent exits."""
     import socket
 
     import anyio
@@ -136,16 +136,16 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
             open_to_all=[health_route(connection.log, config.tenant)],
         )
         tasks.start_soon(serve_app, app, bound)
-        # To look at all that a long run is made of would keep everybody waiting for a tenth of a second.
+        # A collection over the objects of a long run would delay all requests by a tenth of a second.
         with settled_collector():
             yield
         tasks.cancel_scope.cancel()
 
 
 async def access_of(config: "Config", connection: "Connection", host: str, port: int) -> "Access":
-    """Return who is let in.
+    """Return the access rules: the token, API keys, OIDC and rate limits.
 
-    :raises AddressUnusable: if no one could be known at an address that others reach
+    :raises AddressUnusable: if the address is outside the loopback and no way to authenticate is configured
     """
     from callboard.features.access.keys import Keys
     from callboard.features.access.rates import Rates

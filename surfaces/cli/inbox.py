@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="Only these.")
+@click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="List only this kind.")
 @click.option(
     "--limit",
     "-n",
     type=click.IntRange(1, LISTED_MAX),
     default=200,
     show_default=True,
-    help="Look into so many runs for what is no question.",
+    help="How many runs to search for pauses, tools and signals.",
 )
-@click.option("--links", is_flag=True, help="Give each question an address at which anybody who has it can answer.")
-@click.option("--for", "by", metavar="NAME", default="", help="Who is to answer by these links: it stands in the log.")
+@click.option("--links", is_flag=True, help="Make a link for each question; anyone with the link can answer.")
+@click.option(
+    "--for", "by", metavar="NAME", default="", help="The person who gets the links; recorded with the answer."
+)
 @settings_options
 def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str) -> None:
-    """List what waits for someone, in runs of every language: for what, since when, until when, and what answers it.
+    """List questions, pauses, tools that a caller answers, and awaited signals, in runs of every language.
 
-    Questions to people, pauses, tools that a caller answers, signals. The oldest come first.
+    Each is shown with its time, its deadline and the command that answers it. The oldest come first.
     """
     import anyio
 
@@ -46,20 +48,20 @@ def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str
 
 
 HERE = "http://127.0.0.1:8723"
-"""Where `callboard http` is, if nothing is said."""
+"""The default address of `callboard http`."""
 
 ASK_WAIT_S = 5.0
-"""How long whoever serves the runtime may take to list the open questions."""
+"""How long a running server may take to list the open questions."""
 
 _STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiting:signal", "running"})
-"""Statuses of runs that may wait for something besides a person's answer; one at work says only by its events."""
+"""Statuses of runs that may wait for something other than an answer; only the events of a running run show it."""
 
 _COMPANIONS = ("answer", "warning", "expiry")
 """Slots of timers that go with a question."""
 
 
 class Item(NamedTuple):
-    """What waits for someone, in a run of a definition in a language."""
+    """An entry of the inbox: a question or a wait, with the run's definition and language."""
 
     waits: "Question | Wait"
     definition: str
@@ -72,7 +74,7 @@ class Item(NamedTuple):
         return self.waits.kind if isinstance(self.waits, Wait) else "question"
 
     def to_object(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the entry as an object for JSON."""
         import msgspec
 
         named = {"kind": self.kind, "definition": self.definition, "language": self.language}
@@ -80,7 +82,7 @@ class Item(NamedTuple):
 
 
 async def list_inbox(config: "Config", settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
-    """Print what waits for someone, the oldest first; with links for ``by``, unless that is None."""
+    """Print the inbox, the oldest entries first; with links for ``by``, unless that is None."""
     from callboard.projections.lists.questions import Question
     from callboard.projections.projection import fold
     from callboard.projections.run.waits import Wait, Waits
@@ -99,7 +101,7 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
             try:
                 waits += fold(Waits(), await connection.client.events(row.run))
             except UnknownRun:
-                continue  # it was purged in the meantime
+                continue  # the run was purged after it was listed
         items = sorted(
             (
                 Item(one, rows[one.run].definition, rows[one.run].language)
@@ -113,13 +115,13 @@ async def list_inbox(config: "Config", settings: Settings, kind: str | None, lim
         say(compact([{**item.to_object(), **_link_item(links, item)} for item in items]))
         return
     texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
-    say("\n\n".join(texts) if items else "Nobody is waited for.")
+    say("\n\n".join(texts) if items else "Nothing is waiting.")
     if len(others) > limit:
         say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
 
 
 async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Question]":
-    """The open questions, as the verb ``questions`` tells them: asked of whoever serves the runtime, or listed here."""
+    """Return the open questions: from a running server's verb ``questions``, or else from the lists of runs."""
     import msgspec
     from nats.errors import NoRespondersError
     from nats.errors import TimeoutError as NatsTimeout
@@ -157,7 +159,7 @@ def _link_item(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
 
 
 def _may_wait(row: "RunRow", questions: Collection[tuple[str, str]]) -> bool:
-    """Whether a run may wait for something besides an answer; ``questions`` are runs with keys of questions."""
+    """Whether a run may wait for something other than an answer; ``questions`` are pairs of run and key."""
     if row.status not in _STAND or row.started_at is None:
         return False
     others = [
@@ -174,7 +176,7 @@ def item_text(item: Item, settings: Settings) -> str:
     one = item.waits
     head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
     who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
-    until = f"until {local(one.until)}" if one.until else "for ever"
+    until = f"until {local(one.until)}" if one.until else "no deadline"
     return f"{head}\n  {_subject_text(one)}\n  {who}since {local(one.since)}, {until}\n  {_command_for(one, settings)}"
 
 
@@ -199,7 +201,7 @@ def _subject_text(one: "Question | Wait") -> str:
 
 
 def _command_for(one: "Question | Wait", settings: Settings) -> str:
-    """Return the command that moves it."""
+    """Return the command that answers, resumes or signals."""
     from callboard.projections.lists.questions import Question
     from callboard.projections.run.waits import Wait
     from callboard.surfaces.cli.views import program, where_options

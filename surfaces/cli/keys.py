@@ -1,4 +1,4 @@
-"""``callboard keys``: the API keys by which programs are known over HTTP."""
+"""``callboard keys``: API keys for programs that use HTTP."""
 
 import datetime as dt
 from typing import TYPE_CHECKING
@@ -20,10 +20,10 @@ SCOPES = ("read", "start", "answer", "operate")
 
 @click.group(epilog=exits.EXIT_CODES)
 def keys() -> None:
-    """Let programs in over HTTP: add, list and remove API keys.
+    """Manage API keys for programs that use HTTP: add, list and remove them.
 
-    A key is told once, when it is made; the store has its hash. Whoever brings it is known by its name, which is in
-    the log, and may do what its scopes say.
+    A key is printed once, when it is made; the store has only its hash. Requests with the key are recorded under its
+    name, and its scopes limit what they may do.
     """
 
 
@@ -34,9 +34,11 @@ def keys() -> None:
     "scopes",
     type=click.Choice(SCOPES),
     multiple=True,
-    help="What it is for; may be given several times.  [default: read]",
+    help="A scope of the key; may be repeated.  [default: read]",
 )
-@click.option("--expires", metavar="DURATION", type=Duration(), help="How long it holds; default: until it is removed.")
+@click.option(
+    "--expires", metavar="DURATION", type=Duration(), help="How long it is valid; default: until it is removed."
+)
 @settings_options
 def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Settings) -> None:
     """Make a key, and print it.
@@ -52,7 +54,7 @@ def add(name: str, scopes: tuple[str, ...], expires: float | None, settings: Set
 @keys.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:
-    """List the keys: what they are called, what they are for, until when."""
+    """List the keys: name, scopes, date and expiry."""
     import anyio
 
     anyio.run(list_keys, load_config(settings), settings)
@@ -62,7 +64,7 @@ def list_(settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def remove(name: str, settings: Settings) -> None:
-    """Remove a key: from now on it lets no one in."""
+    """Remove a key. Requests with it are refused from now on."""
     import anyio
 
     anyio.run(remove_key, name, load_config(settings), settings)
@@ -73,8 +75,8 @@ async def add_key(
 ) -> None:
     """Make a key and print it.
 
-    :raises UsageInvalid: if it cannot be called so
-    :raises CallboardError: if there is one of this name, or whatever keeps the store from being used
+    :raises UsageInvalid: if the name is not valid
+    :raises CallboardError: if a key of this name exists, or the store cannot be used
     """
     from callboard.bus.subjects import is_name
     from callboard.features.access.keys import NAME_CHARS_MAX, Keys
@@ -84,7 +86,7 @@ async def add_key(
     from callboard.service.operations.results import compact
 
     if not name.strip() or len(name) > NAME_CHARS_MAX or not name.isprintable() or not is_name(name):
-        raise UsageInvalid(f"is no name of 1 to {NAME_CHARS_MAX} characters, or a subject takes none such", "NAME")
+        raise UsageInvalid(f"invalid name; expected 1 to {NAME_CHARS_MAX} printable characters", "NAME")
     now = dt.datetime.now(dt.UTC)
     until = now + dt.timedelta(seconds=expires_s) if expires_s is not None else None
     async with reach(config, reads=True, founds=True, name="callboard keys") as connection:
@@ -92,13 +94,13 @@ async def add_key(
         text, key = await keys.add(name, scopes_of(scopes), now, until)
     say(compact({"key": text, **_describe_key(key)}) if settings.as_json else text)
     if not settings.as_json:
-        say("This is told once: keep it.", err=True)
+        say("The key is shown only once. Store it now.", err=True)
 
 
 async def list_keys(config: "Config", settings: Settings) -> None:
     """Print the keys.
 
-    :raises CallboardError: whatever keeps the store from being used
+    :raises CallboardError: if the store cannot be used
     """
     from callboard.features.access.keys import Keys
     from callboard.service.operations.narration import local
@@ -118,7 +120,7 @@ async def list_keys(config: "Config", settings: Settings) -> None:
 async def remove_key(name: str, config: "Config", settings: Settings) -> None:
     """Remove a key.
 
-    :raises CallboardError: if none exists of this name, or whatever keeps the store from being used
+    :raises CallboardError: if no key of this name exists, or the store cannot be used
     """
     from callboard.features.access.keys import Keys
     from callboard.service.operations.reach import reach
@@ -130,7 +132,7 @@ async def remove_key(name: str, config: "Config", settings: Settings) -> None:
 
 
 def _describe_key(key: "ApiKey") -> dict[str, object]:
-    """What is told of a key: all but its hash."""
+    """Return the fields of a key without its hash."""
     import msgspec
 
     return {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"}

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 REFRESHES_PER_S = 8.0
 
 SAID_CHARS_MAX = 400
-"""How much of what a model is saying is kept."""
+"""How many characters of a model's running answer are kept."""
 
 SAID_SHOWN_CHARS_MAX = 60
-"""How much of it is after the model's line."""
+"""How many of them are shown after the line of the model call."""
 
 RESTS = 10
-"""The tree is made again after that many times what that took, so that a large one leaves the run its processor."""
+"""Making the tree is followed by a pause of this many times its duration, so that a large tree leaves time to the run."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -57,7 +57,7 @@ def _utc_now() -> dt.datetime:
 
 
 class LiveTree:
-    """Draws the tree of one run in place; what was said in between stays above it."""
+    """Draws the tree of one run in place; notices are printed above it."""
 
     listens = True
 
@@ -67,7 +67,7 @@ class LiveTree:
 
         self._console = console or Console()
         self._now = now
-        # Its own thread draws.
+        # The thread of `Live` draws.
         self._lock = threading.RLock()
         self._trace = TraceFold()
         self._results = Results()
@@ -111,17 +111,17 @@ class LiveTree:
                 self._progress_texts[event.path] = short(payload.message)
 
     def delta(self, n: int, k: int, text: str) -> None:
-        """Take a piece of what a model is saying; the first one begins again."""
+        """Add a piece of a model's answer; the first piece (``k`` = 0) replaces an earlier answer."""
         with self._lock:
             self._speaks = n
             self._said[n] = ((self._said.get(n, "") if k else "") + text)[-SAID_CHARS_MAX:]
 
     def draw(self) -> None:
-        """Draw now, not only when it is time."""
+        """Draw now instead of at the next refresh."""
         self._live.refresh()
 
     def refresh(self) -> None:
-        """Draw what has happened up to now, even if the tree was made a moment ago."""
+        """Make and draw the tree now, even if it was made a moment ago."""
         self._made_in = 0.0
         self.draw()
 
@@ -129,7 +129,7 @@ class LiveTree:
         self._live.console.print(visible(text), highlight=False, markup=False)
 
     def hold(self) -> None:
-        """Take the tree off the screen, so that someone can be asked there."""
+        """Remove the tree from the screen for a prompt."""
         self._live.transient = True
         self._live.stop()
 
@@ -154,7 +154,7 @@ class LiveTree:
             trace, result, all_rows = self._made()
             if self._closing:
                 return Group(*(self._line(row) for row in all_rows))
-            # A tree that is higher than the screen cannot be drawn in place: what continues, and its newest part, is.
+            # A tree higher than the screen cannot be drawn in place: open rows and the newest part are.
             shown = _choose_rows(all_rows, max(4, self._console.height - 3))
             lines = [Text("⋮", style="dim") if row is None else self._line(row) for row in shown]
             heard = {row.of.first_n for row in shown if row is not None and isinstance(row.of, Effect)}
@@ -162,7 +162,7 @@ class LiveTree:
             return Group(*lines, self._bottom(trace, result, unseen))
 
     def _made(self) -> tuple[Trace, RunResult, list[Row]]:
-        """The views as they are now; if making them takes long, as they were a moment ago."""
+        """Return the current views; if making them takes long, those of a moment ago."""
         now = time.monotonic()
         if self._views is None or self._closing or (self._stale and now - self._made_at > RESTS * self._made_in):
             trace = self._trace.view()
@@ -192,7 +192,7 @@ class LiveTree:
         return text
 
     def _going_on(self, row: Row) -> tuple[str, str, str]:
-        """Mark, text and aside of something that continues: what it is at, for how long, and what is told of it."""
+        """Return mark, text and aside of an open node or effect: what it does, for how long, and its progress."""
         match row.of:
             case Node(entered_at=since) as node if since is not None:
                 busy = any(one.outcome is None for one in (*node.children, *node.effects))
@@ -208,7 +208,7 @@ class LiveTree:
         return mark, told, "  ".join(part for part in (clock_text(since_when, self._now()), more) if part)
 
     def _bottom(self, trace: Trace, result: RunResult, said: str) -> "Text":
-        """How the run stands, and what is being said where no line above shows it."""
+        """Return the line below the tree: status, events, duration, usage, and an answer that no line above shows."""
         from rich.text import Text
 
         begin = trace.root.entered_at
@@ -221,7 +221,7 @@ class LiveTree:
 
 
 def _choose_rows(all_rows: list[Row], most: int) -> list[Row | None]:
-    """Choose the rows that a screen has room for: the newest, and before them what is in progress; None is a gap."""
+    """Choose the rows that fit on a screen: open ones, then the newest; None is a gap."""
     if len(all_rows) <= most:
         return list(all_rows)
     room = most - 2
@@ -244,14 +244,14 @@ PAUSED = "‖"
 
 
 class OpenText(NamedTuple):
-    """What is open: a mark, `AT_WORK` for what the worker itself is at, and words for it."""
+    """An open effect: a mark (`AT_WORK` for work of the worker itself) and a text."""
 
     mark: str
     text: str
 
 
 def describe_open(intent: Payload, key: str, label: str, now: dt.datetime) -> OpenText:
-    """Say what an open effect does; ``label`` is its name in trees."""
+    """Describe an open effect; ``label`` is its name in trees."""
     match intent:
         case ev.HumanAsked():
             return OpenText(PERSON, f"waits for a person: {question_text(intent)}")
@@ -272,7 +272,7 @@ def describe_open(intent: Payload, key: str, label: str, now: dt.datetime) -> Op
 
 
 def clock_text(since: dt.datetime, now: dt.datetime) -> str:
-    """How long something has been in progress, in whole seconds."""
+    """Return the time since ``since``, in whole seconds."""
     return _seconds_text((now - since).total_seconds())
 
 
@@ -289,6 +289,6 @@ def _until_text(due: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def quoted_end(text: str, chars_max: int) -> str:
-    """The end of what is being said, on one line."""
+    """Return the end of a model's answer, on one line."""
     line = " ".join(text.split())
     return f"“{line}" if len(line) <= chars_max else f"“…{line[-chars_max:]}"

@@ -40,25 +40,25 @@ from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import further_commands, program, summary_text, where_options, whole_hint
 
 LEAVING_WAIT_S = 1.0
-"""How long someone who leaves waits until the cancellation is on its way."""
+"""How long a second interruption waits for the cancellation to be sent."""
 
 
 class Cancellation:
-    """The cancellation of a run, by an interruption of the command that performs it."""
+    """The cancellation of a run by an interruption of the command that performs it."""
 
     def __init__(self, client: Client, run: str) -> None:
         self._client = client
         self._run = run
         self._said = anyio.Event()
-        self._fault: str | None = "there was no time"
+        self._fault: str | None = "it was not sent in time"
 
     async def ask(self) -> str | None:
-        """Tell the run; return why that was not possible, if so."""
+        """Send the cancellation; return why that failed, or None."""
         try:
             verdict = await self._client.tell(self._run, "cancel", Cancel(reason="callboard run was interrupted"))
             self._fault = "; ".join(str(problem) for problem in verdict.problems) or None
         except NoVerdict:
-            # It is in the stream: whoever admits it next finds it there.
+            # It is in the stream: the next worker admits it.
             self._fault = None
         except (CallboardError, NoAnswer) as error:
             self._fault = str(error)
@@ -66,31 +66,29 @@ class Cancellation:
         return self._fault
 
     async def on_its_way(self) -> None:
-        """Wait until the run has been told, but not for long."""
+        """Wait until the cancellation was sent, for at most `LEAVING_WAIT_S`."""
         with anyio.move_on_after(LEAVING_WAIT_S):
             await self._said.wait()
 
     async def left_behind(self) -> str | None:
-        """Say what becomes of a run whose performance was left; None if it has ended."""
+        """Describe what happens to the run after this command exits; None if the run has ended."""
         ref = self._client.ref(self._run)
         try:
             last = await self._client.log.last(ref)
             requested = await self._client.log.last_of_type(ref, ev.CancelRequested.type)
         except NoAnswer as error:
-            return f"Left run {self._run}. Whether its cancellation is recorded is not known: {error}"
+            return f"Left run {self._run}. It is not known whether its cancellation is recorded: {error}"
         if last is not None and last.event.type == ev.RunEnd.type:
             return None
         if requested is not None:
-            return f"Left run {self._run}. Its cancellation is recorded; the next worker carries it out."
+            return f"Left run {self._run}. Its cancellation is recorded; the next worker cancels it."
         if self._fault is None:
-            return (
-                f"Left run {self._run}. Its cancellation is on its way; the next worker records it and carries it out."
-            )
-        return f"Left run {self._run}, which is not cancelled ({self._fault}): the next worker goes on with it."
+            return f"Left run {self._run}. Its cancellation was sent; the next worker records it and cancels the run."
+        return f"Left run {self._run}, which is not cancelled ({self._fault}): the next worker continues it."
 
 
 class OtherRuns:
-    """Names each of them once, on stderr."""
+    """Unfinished runs of the same store that this command's worker performs too; each is named once, on stderr."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -98,40 +96,40 @@ class OtherRuns:
         self._others: dict[str, None] = {}
 
     def leave_out(self, run: str) -> None:
-        """Do not name a run: it is the command's own."""
+        """Do not name a run, because it is the command's own."""
         self._known.add(run)
         if run in self._others:
             del self._others[run]
 
     def hear(self, ref: RunRef, *, fresh: bool) -> None:
-        """Take note that a run is performed here. A ``fresh`` one has only just been started."""
+        """Note that a run is performed here; name it unless it is ``fresh``, that is, only just started."""
         if fresh or ref.run in self._known:
             self._known.add(ref.run)
             return
         self._known.add(ref.run)
         self._others[ref.run] = None
         command = f"{program()} cancel{where_options(self._settings)} {ref.run}"
-        say(f"Run {ref.run}, which was left unfinished, continues here. End it with `{command}`.", err=True)
+        say(f"Run {ref.run}, which was unfinished, continues here. End it with `{command}`.", err=True)
 
     def say_waiting(self, at_most_s: float) -> None:
-        """Say that other runs are waited for."""
+        """Print that the command waits for other runs."""
         names = ", ".join(self._others) or "child runs"
         say(f"Waiting at most {at_most_s:g} s for running effects of {names}.", err=True)
 
 
 TEMPORARY = "temp"
-"""As a data directory: one that is removed afterwards."""
+"""The value of --data-dir for a directory that is removed afterwards."""
 
 DRAIN_S = 5.0
-"""How long our worker lets running effects finish when it leaves a server that others use too."""
+"""How long running effects may finish when our worker leaves a server that others use too."""
 
 
 OTHERS_DRAIN_S = 60.0
-"""How long we wait for running effects of other runs when our server ends with us. They would be repeated otherwise."""
+"""How long running effects of other runs may finish when our server stops with us. Unfinished ones are repeated later."""
 
 
 class LocalRun(Struct, frozen=True):
-    """What is to be run, where its tools work, and how it is shown."""
+    """The run to perform, the directory of its tools, and how it is shown."""
 
     prepared: PreparedStart
     config: Config
@@ -140,10 +138,10 @@ class LocalRun(Struct, frozen=True):
     stream: bool = False
     plain: bool = False
     asks: bool = True
-    """Whether whoever sits at the terminal is asked what the run asks."""
+    """Whether the run's questions are prompted for at the terminal."""
     artifact: Path | None = None
     summary: Path | None = None
-    """Files to write once the run has ended."""
+    """Files to write after the run has ended."""
 
     @property
     def silent(self) -> bool:
@@ -154,7 +152,7 @@ async def run_here(local: LocalRun) -> int:
     """Perform the run; return the exit code.
 
     :raises RequestRefused: if the start is refused
-    :raises CallboardError: whatever keeps server or worker from working
+    :raises CallboardError: if the server or the worker cannot work
     """
     config, prepared = local.config, local.prepared
     temporary = str(config.data_dir) == TEMPORARY
@@ -166,7 +164,7 @@ async def run_here(local: LocalRun) -> int:
         env = stack.enter_context(worker_environment(local.workdir, prepared.folder))
         connection = await stack.enter_async_context(join(config, name="callboard run", say=partial(say, err=True)))
         await stack.enter_async_context(open_exporters(connection))
-        # The tools are beside us, so the run is to come to this worker and not to another one that is there.
+        # The tools are on this machine, so this worker has to perform the run, not another one of the server.
         others = OtherRuns(local.settings)
         worker = await stack.enter_async_context(open_worker(connection, env, guest=True))
         worker.listen(others.hear)
@@ -182,8 +180,8 @@ async def run_here(local: LocalRun) -> int:
 
 
 async def _leave_others(worker: Worker, connection: Connection, others: OtherRuns) -> None:
-    """Let the runs go that this worker performs besides ours. If no other worker continues them at once, wait for their
-    running effects: what a model has been asked would have to be asked and paid for again."""
+    """Stop performing other runs. If no other worker continues them at once, wait for their running effects first:
+    otherwise requests to models would be sent, and paid for, again."""
     if connection.server is None or is_stood_by(connection.config.data_dir):
         await worker.drain(DRAIN_S)
         return
@@ -193,7 +191,7 @@ async def _leave_others(worker: Worker, connection: Connection, others: OtherRun
 
 
 def _write_files(local: LocalRun, events: list[Event], warnings: list[Problem]) -> None:
-    """Write what is wanted of a run that has ended.
+    """Write the artifact and the summary of a run that has ended.
 
     :raises CallboardError: ``file.unwritable``
     """
@@ -205,14 +203,14 @@ def _write_files(local: LocalRun, events: list[Event], warnings: list[Problem]) 
 
 
 async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tuple[str, list[Problem]]:
-    """Start the run; return its id, and what is odd about the start."""
+    """Start the run; return its id and the warnings about the start."""
     message, definition = local.prepared.message, local.prepared.definition
     with within(read(os.environ)):
         verdict = await connection.client.start(message, worker=worker.name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems)
     if verdict.duplicate:
-        say(f"run {verdict.run_id} had been started before; this is what becomes of it", err=True)
+        say(f"run {verdict.run_id} was started before; showing that run", err=True)
     warnings = [*local.prepared.warnings, *verdict.warnings]
     for warning in warnings:
         say(problem_text(warning, "", definition.source), err=True)
@@ -220,7 +218,7 @@ async def _start(connection: Connection, local: LocalRun, worker: Worker) -> tup
 
 
 async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
-    """Follow the run to its end and show how it came out; a second interruption leaves it while it is cancelled."""
+    """Follow the run to its end and show the result; the second interruption leaves it while it is being cancelled."""
     shower = _open_shower(local)
     cancellation = Cancellation(connection.client, run)
     left = False
@@ -232,7 +230,7 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
                 with anyio.open_signal_receiver(*stop_signals()) as signals:
                     async for _first in signals:
                         break
-                    shower.notice("Cancelling the run; interrupt again to leave without waiting for its end.")
+                    shower.notice("Cancelling the run; interrupt again to exit without waiting for its end.")
                     tasks.start_soon(_cancel, cancellation, shower)
                     async for _second in signals:
                         break
@@ -247,7 +245,7 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
         shower.close()
     if left and (told := await cancellation.left_behind()):
         forgotten = connection.server is not None and str(local.config.data_dir) == TEMPORARY
-        say(f"Left run {run}, of which nothing is kept." if forgotten else told, err=True)
+        say(f"Left run {run}; it was not kept." if forgotten else told, err=True)
         return exits.INTERRUPTED
     return await _conclude(connection, run, local)
 
@@ -255,7 +253,7 @@ async def _watch_run(connection: Connection, run: str, local: LocalRun) -> int:
 async def _follow(
     connection: Connection, run: str, shower: Shower, local: LocalRun, tasks: anyio.abc.TaskGroup
 ) -> None:
-    """Show the run's events, and what its models are saying in the meantime, until it ends; ask what it asks."""
+    """Show the run's events and its models' answers until it ends; prompt for its questions."""
     shown = shower
     if not local.silent:
         guiding = Guiding(shower, run, _settings_there(connection, local))
@@ -270,7 +268,7 @@ async def _follow(
 
 
 def _settings_there(connection: Connection, local: LocalRun) -> Settings:
-    """The settings with which another command finds the run: no one else knows where a temporary store is."""
+    """Return the settings with which another command finds the run; a temporary store is named by its path."""
     settings = local.settings
     if connection.server is None or str(local.config.data_dir) != TEMPORARY:
         return settings
@@ -295,7 +293,7 @@ def _whole_hint(run: str, connection: Connection, local: LocalRun) -> str:
 
 async def _cancel(cancellation: Cancellation, shower: Shower) -> None:
     if fault := await cancellation.ask():
-        shower.notice(f"The cancellation did not get through: {fault}")
+        shower.notice(f"The cancellation failed: {fault}")
 
 
 def _open_shower(local: LocalRun) -> Shower:

@@ -1,7 +1,8 @@
-"""The command line: the group ``callboard``, its table of commands, and what becomes of errors.
+"""The command line: the group ``callboard``, its table of commands, and the handling of errors.
 
-A command is a small module of this package, imported when it is asked for; it imports what it needs when it runs. So
-help and shell completion are there at once, and nothing connects before a command wants it.
+The module of a command is imported when the command or its help is requested. At its top it imports only what its
+options and help need, and everything else (NATS, runtime, service, rich) in the functions that use it. So help and
+shell completion start fast.
 """
 
 import gc
@@ -60,7 +61,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "retention": "removal:retention",
         "forget": "removal:forget",
     },
-    "Tell a run": {
+    "Control a run": {
         "cancel": "tell:cancel",
         "kill": "tell:kill",
         "pause": "tell:pause",
@@ -84,29 +85,29 @@ SECTIONS: dict[str, dict[str, str]] = {
         "completion": "setup:completion",
     },
 }
-"""Every command by section: its name to ``module:attribute`` below this package."""
+"""Every command by section: name to ``module:attribute`` in this package."""
 
 SENTENCE_CHARS_MAX = 200
-"""How much of what a command says of itself is in the list of commands."""
+"""How many characters of a command's description the list of commands shows."""
 
 ENV_PREFIX = "CALLBOARD_"
-"""How the names of variables begin that are settings."""
+"""The prefix of environment variables that are settings."""
 
 YOUNG_OBJECTS = 100_000
-"""Containers that arise, more than went, before a command looks for garbage (Python's own default: 700)."""
+"""How many more containers are allocated than freed before garbage is collected (Python's default: 700)."""
 
 SUGGESTIONS_MAX = 2
-"""How many commands are named instead of one that there is not."""
+"""How many commands are suggested for an unknown one."""
 
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
 LAST_SECTION = list(SECTIONS)[-1]
-"""The section that has the commands of languages too."""
+"""The section that also lists the commands of languages."""
 
 
 def _typed_languages() -> list[str]:
-    """The languages that have their own command."""
+    """Return the languages that have a command, ``callboard LANGUAGE nodes``."""
     from callboard.languages.kit import kits
 
     return [kit.name for kit in kits().values() if kit.typed_nodes]
@@ -122,7 +123,7 @@ def _language_command(language: str) -> click.Command | None:
 
 
 class Board(click.Group):
-    """A group that imports its commands when they are asked for, and shows errors as messages."""
+    """A group that imports its commands when they are requested, and shows errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *_typed_languages()]
@@ -149,7 +150,7 @@ class Board(click.Group):
         for section, names in SECTIONS.items():
             listed = [*names, *(_typed_languages() if section == LAST_SECTION else ())]
             commands = [(name, self.get_command(ctx, name)) for name in listed]
-            # Whole sentences: what does not fit on a line continues below it.
+            # Sentences are not cut: they continue on the next line.
             rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
@@ -158,7 +159,7 @@ class Board(click.Group):
         try:
             return super().main(*args, **more)
         except StdoutLost as lost:
-            # What click itself prints, as help, or an error that was to be told there.
+            # Raised while click printed help, or while an error was reported on stdout.
             from callboard.surfaces.cli.errors import report
 
             sys.exit(report(lost, as_json=False))
@@ -170,7 +171,7 @@ class Board(click.Group):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            # The command that was to say whether JSON is wanted could not be read: the words themselves say it.
+            # The options could not be parsed, so look for --json in the words.
             if "--json" not in sys.argv[1:]:
                 ctx.exit(_show_usage_error(error))
             from callboard.surfaces.cli.errors import report_usage
@@ -194,21 +195,21 @@ class Board(click.Group):
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse words that are not text: nothing that we keep or send could say them.
+    """Refuse words that are not UTF-8, because they can be neither stored nor sent.
 
-    :raises click.UsageError: names the first one
+    :raises click.UsageError: naming the first one
     """
     for number, word in enumerate(words, 1):
         try:
             word.encode()
         except UnicodeEncodeError as error:
-            # Bytes that are not text come as lone surrogates (PEP 383).
+            # Python decodes such bytes as lone surrogates (PEP 383).
             told = os.fsencode(word).decode(errors="backslashreplace")
             raise click.UsageError(f"argument {number} is not UTF-8: '{told}'. Expected text in UTF-8.") from error
 
 
 def _show_usage_error(error: click.ClickException) -> int:
-    """Say what click has found wrong, which repeats the words that were given; return the exit code."""
+    """Print an error of click, with control characters escaped; return the exit code."""
     text = io.StringIO()
     error.show(text)
     say(text.getvalue(), err=True, nl=False)
@@ -216,7 +217,7 @@ def _show_usage_error(error: click.ClickException) -> int:
 
 
 def _warn_of_unknown_variables() -> None:
-    """Warn of variables that look like settings and are none: what they were to say is not heard."""
+    """Warn about environment variables that look like settings but are unknown, and so have no effect."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
         from callboard.runtime.settings.config import strangers
         from callboard.surfaces.cli.output import problem_text
@@ -234,14 +235,14 @@ def _warn_of_unknown_variables() -> None:
 def cli() -> None:
     """Callboard runs AI workflows as actors on an event log, and shows what they did.
 
-    `callboard run FILE` performs a definition here and now. `callboard up` keeps a server and a worker standing;
-    `start` then hands runs to it, `watch`, `show` and `trace` look at them, `cancel`, `answer` and others talk to them.
+    `callboard run FILE` performs one definition in this process. `callboard up` runs a server and workers; `start` then
+    starts runs, `watch`, `show` and `trace` show them, and `cancel`, `answer` and others control them.
     """
 
 
 def main() -> None:
     """The entry point."""
-    # What a command imports stays; looking for garbage among it takes a seventh of the time until it does something.
+    # Imported modules stay alive; collecting garbage among them takes a seventh of the start time.
     gc.set_threshold(YOUNG_OBJECTS)
     guard()
     cli(prog_name="callboard")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
-    help="Where definitions lie that may be read; default: the working directory. May be given several times.",
+    help="A folder of definitions that may be read; default: the working directory. May be repeated.",
 )
 @import_from_option
 @settings_options
@@ -43,8 +43,8 @@ def mcp(
 ) -> None:
     """Serve workflows as tools for agents: list, validate, start, watch, answer.
 
-    Speaks MCP on stdin and stdout, or at http://HOST:PORT/mcp. It connects to the server that --nats names, or to the
-    running server of the data directory. Without one it starts its own server and worker for as long as it runs.
+    The protocol is MCP on stdin and stdout, or at http://HOST:PORT/mcp. The command connects to the server that --nats
+    names, or to the running server of the data directory; without one, it runs its own server and worker.
 
     \b
     claude mcp add callboard -- callboard mcp --folder workflows --import-from workflows/tools
@@ -55,7 +55,7 @@ def mcp(
     import anyio
 
     if address is None:
-        # On stdout nothing is said but the protocol, not even an error.
+        # Stdout carries only the protocol, so errors go to stderr.
         disable_json(ctx)
     config = load_config(settings, level="warning")
     sources = tuple(Path(folder).absolute() for folder in import_from)
@@ -63,12 +63,12 @@ def mcp(
 
 
 DRAIN_WAIT_S = 5.0
-"""How long effects of our own worker may finish when we stop; runs continue from the log with the next worker."""
+"""How long running effects of the worker may finish when the command stops; the next worker continues the runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """Where to serve (None: stdin and stdout), which folders have definitions, and which more have Python tools."""
+    """Options of the MCP server: its address (None: stdin and stdout), folders of definitions, and folders of Python tools."""
 
     config: "Config"
     settings: Settings
@@ -78,9 +78,9 @@ class McpServer:
 
 
 async def serve_until_client_leaves(serving: McpServer) -> int:
-    """Serve until the client leaves or a signal comes; return the exit code.
+    """Serve until the client disconnects or a signal arrives; return the exit code.
 
-    :raises OperatorError: whatever keeps server, worker or address from being usable
+    :raises OperatorError: if the server, the worker or the address cannot be used
     """
     import anyio
 
@@ -104,7 +104,7 @@ async def _serve_stdio(serving: McpServer) -> None:
     from callboard.surfaces.mcp.server import mcp_server
     from callboard.surfaces.mcp.stdio import diverted, open_stdio
 
-    # Before anything else: whatever is started or printed from here on must not reach the client.
+    # First of all, divert stdout: output of tools and libraries must not reach the client.
     async with diverted() as (reads, writes), _open_tools(serving) as tools:
         server = mcp_server(tools)
         async with open_stdio(reads, writes) as (incoming, outgoing):
@@ -153,7 +153,7 @@ async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
         if serving.config.embedded or serving.import_from:
             folders = (*shelves.folders, *serving.import_from)
             worker = await stack.enter_async_context(_open_worker(connection, folders))
-            # Whoever names places of tools means our worker; otherwise one that represents all is as good.
+            # With --import-from, only this worker has the tools; otherwise any worker may perform a run.
             performer = worker.name if serving.import_from else ""
         tasks = await stack.enter_async_context(anyio.create_task_group())
         try:
@@ -171,7 +171,7 @@ async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
 
 @asynccontextmanager
 async def _open_worker(connection: "Connection", folders: tuple[Path, ...]) -> "AsyncGenerator[Worker]":
-    """Work for as long as we live, and answer requests: other commands find us over the data directory."""
+    """Run a worker and answer requests for the length of the block; other commands find them over the data directory."""
     import anyio
 
     from callboard.features.telemetry.exporters import open_exporters

@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name", required=False)
-@click.option("--template", "-t", metavar="TEMPLATE", default="minimal", show_default=True, help="What to begin with.")
-@click.option("--language", metavar="LANGUAGE", help="What to write it in; default: workflow, if it has the template.")
+@click.option(
+    "--template", "-t", metavar="TEMPLATE", default="minimal", show_default=True, help="The template to copy."
+)
+@click.option(
+    "--language", metavar="LANGUAGE", help="The language of the template; default: workflow, if it has the template."
+)
 @click.option("--list", "listing", is_flag=True, help="List the templates of all languages, and write nothing.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def new(name: str | None, template: str, language: str | None, listing: bool, force: bool, as_json: bool) -> None:
-    """Write a first definition into the folder NAME, ready to run, and print the commands that continue from there.
+    """Write a first definition into the folder NAME, and print the commands to run next.
 
-    It can be performed at once: by a script, without any key, or by a model. NAME is also what the definition is
-    called, if it has a name; without NAME, both are called as the template.
+    The definition runs immediately: with a script, without an API key, or with a model. NAME is also the name of the
+    definition, if it has one; default: the name of the template.
     """
     if listing:
         list_templates(as_json=as_json)
@@ -37,23 +41,23 @@ def new(name: str | None, template: str, language: str | None, listing: bool, fo
 
 
 ABOUT = "template.toml"
-"""The file that says what a template is; it is not copied."""
+"""The file that describes a template; it is not copied."""
 
 SCHEMAS = ".schemas"
-"""The folder that schemas are put in."""
+"""The folder for schemas."""
 
 _SCHEMA = re.compile(r"^# yaml-language-server: \$schema=\.schemas/(\w+)\.json$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-]*", re.IGNORECASE)
-"""A name that YAML takes for a text without quotes."""
+"""A name that YAML reads as a text without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
     """A template. ``definition``, ``script`` and ``input`` are names of its files.
 
-    ``usual`` says that it is meant where other languages have one of the same name, and none is named. Some need no
-    input, and those that have no model no script; ``name_line`` is empty where definitions have no name.
+    ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
+    used. ``name_line`` is the line of the definition to replace by ``name_becomes``; empty if definitions have no name.
     """
 
     language: str
@@ -68,7 +72,7 @@ class Template:
     folder: "Traversable"
 
     def content(self, called: str) -> dict[str, str]:
-        """Return its files by their names, the definition under the name that it is to have."""
+        """Return the template's files by name; the definition gets the name ``called``."""
         texts = {one.name: one.read_text(encoding="utf-8") for one in self._files()}
         written = called if _PLAIN.fullmatch(called) else f'"{called}"'
         if self.name_line:
@@ -78,7 +82,7 @@ class Template:
 
     def _files(self) -> "list[Traversable]":
         found = [one for one in self.folder.iterdir() if one.is_file() and one.name != ABOUT]
-        # The definition first, as it is what one looks at first.
+        # The definition first, because readers look at it first.
         return sorted(found, key=lambda one: (one.name != self.definition, one.name))
 
 
@@ -110,7 +114,7 @@ def templates() -> Iterator[Template]:
 
 
 def _template_folders(place: "Traversable") -> "Iterator[Traversable]":
-    # An interpreter may have left compiled files where a template has Python in it.
+    # Skip __pycache__ of templates with Python files.
     return (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
 
 
@@ -129,9 +133,9 @@ def list_templates(*, as_json: bool) -> None:
 
 
 def write_template(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
-    """Write a template into the folder ``name``, or one called as it, and print what was written and how to continue.
+    """Write a template into the folder ``name``, default: its own name; print the files and the next commands.
 
-    :raises click.BadParameter: if the language does not exist or template, or nothing can be called like that
+    :raises click.BadParameter: if the language, the template or the name is not valid
     :raises CallboardError: ``file.exists``, ``file.unwritable``
     """
     from callboard.bus.errors import CallboardError
@@ -140,7 +144,9 @@ def write_template(name: str | None, language: str | None, template: str, *, for
     chosen = _choose_template(language, template)
     folder = Path(name or chosen.name)
     if not _NAME.fullmatch(folder.name):
-        raise click.BadParameter(f"{folder.name!r} is no name: letters, digits, - _ and . only", param_hint="NAME")
+        raise click.BadParameter(
+            f"invalid name {folder.name!r}; expected letters, digits, -, _ and .", param_hint="NAME"
+        )
     texts = with_schemas(chosen.content(folder.name))
     _check_overwrite(folder, texts, force=force)
     try:
@@ -161,7 +167,7 @@ def write_template(name: str | None, language: str | None, template: str, *, for
 
 
 def _choose_template(language: str | None, template: str) -> Template:
-    """Return the template of that name; where several languages have one, the usual one unless one is named."""
+    """Return the template of this name; if several languages have one and none is given, the usual one."""
     known = list(templates())
     languages = list(dict.fromkeys(one.language for one in known))
     if language is not None and language not in languages:
@@ -177,7 +183,7 @@ def _choose_template(language: str | None, template: str) -> Template:
 
 
 def with_schemas(texts: dict[str, str]) -> dict[str, str]:
-    """Put the schemas beside files that name them as lying there, so that editors complete without a network."""
+    """Add the schemas that files refer to, so that editors complete without a network."""
     from callboard.service.operations.results import pretty
     from callboard.service.schemas.catalog import schema_named
 
@@ -186,23 +192,23 @@ def with_schemas(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> None:
-    """Check that nothing would be overwritten."""
+    """Check that no file would be overwritten."""
     from callboard.bus.errors import CallboardError
 
     there = [str(folder / file) for file in texts if (folder / file).exists()]
     if folder.exists() and not folder.is_dir():
-        raise CallboardError("file.exists", "there is a file where the folder would be", str(folder))
+        raise CallboardError("file.exists", "a file of this name exists; expected a new folder", str(folder))
     if there and not force:
         raise CallboardError(
             "file.exists",
-            f"files are there already: {', '.join(there)}",
+            f"files exist already: {', '.join(there)}",
             str(folder),
             "Choose another name, or overwrite them with --force.",
         )
 
 
 def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
-    """Return the commands that continue from a definition, each with what it does."""
+    """Return the commands to run next, each after its description."""
     from callboard.surfaces.cli.views import program
 
     ours = program()

@@ -1,4 +1,4 @@
-"""``callboard notify``: try the rules by which people and programs are told of what happens."""
+"""``callboard notify``: try the rules that notify people and programs."""
 
 import datetime as dt
 import os
@@ -22,9 +22,9 @@ SINCE_S = 24 * 3600.0
 
 @click.group(epilog=exits.EXIT_CODES)
 def notify() -> None:
-    """Try the rules of the table `notify` in the configuration, which say who is told of what.
+    """Try the rules of the table `notify` in the configuration: who is notified of which events.
 
-    Workers that stand carry them out: each notice is sent once, from when a rule is there.
+    Running workers apply the rules. They send each notice once, for events after the rule was added.
     """
 
 
@@ -32,7 +32,7 @@ def notify() -> None:
 @click.argument("rule")
 @settings_options
 def test(rule: str, settings: Settings) -> None:
-    """Send a sample to whom RULE names, and say whether it was taken."""
+    """Send a sample to the receiver of RULE, and report whether it was accepted."""
     import anyio
 
     anyio.run(send_sample, rule, load_config(settings), settings)
@@ -45,22 +45,22 @@ def test(rule: str, settings: Settings) -> None:
     metavar="DURATION",
     type=Duration(),
     default=SINCE_S,
-    help="From how long ago on.  [default: 24h]",
+    help="How far back to look.  [default: 24h]",
 )
 @settings_options
 def preview(rules: tuple[str, ...], since: float, settings: Settings) -> None:
-    """Show the notices that all rules, or the named ones, would have sent about the log. Nothing is sent."""
+    """Show the notices that all rules, or the named ones, would have sent. Nothing is sent."""
     import anyio
 
     anyio.run(show_preview, rules, since, load_config(settings), settings)
 
 
 SAMPLE = "sample"
-"""The run and the definition that a sample is about."""
+"""The run and the definition in a sample."""
 
 
 async def send_sample(name: str, config: "Config", settings: Settings) -> None:
-    """Send a sample by a rule, and say so.
+    """Send a sample by a rule, and report it.
 
     :raises UsageInvalid: if the rule does not exist
     :raises CallboardError: ``notify.failed``
@@ -78,7 +78,7 @@ async def send_sample(name: str, config: "Config", settings: Settings) -> None:
         remedy = "Set it where this command runs, and where workers run."
         raise CallboardError("notify.failed", "; ".join(unset), f"notify.{name}", remedy)
     notice = Notice(
-        # Sent again it is another one.
+        # Each sample is a new notice.
         id=secrets.token_hex(ID_CHARS // 2),
         rule=name,
         on=rule.on[0],
@@ -95,14 +95,14 @@ async def send_sample(name: str, config: "Config", settings: Settings) -> None:
         remedy = "Correct the address or the receiver, and try again."
         raise CallboardError("notify.failed", str(failed), f"notify.{name}", remedy) from failed
     told = {"rule": name, "to": rule.to, "id": notice.id}
-    say(compact(told) if settings.as_json else f"{name}: the sample was taken by {rule.to}")
+    say(compact(told) if settings.as_json else f"{name}: {rule.to} accepted the sample")
 
 
 async def show_preview(names: Sequence[str], since_s: float, config: "Config", settings: Settings) -> None:
-    """Print what rules would have told.
+    """Print the notices that rules would have sent.
 
-    :raises UsageInvalid: if the rule does not exist, or none at all
-    :raises CallboardError: whatever keeps the store from being used
+    :raises UsageInvalid: if a rule does not exist, or there are no rules
+    :raises CallboardError: if the store cannot be used
     """
     import msgspec
 
@@ -120,18 +120,18 @@ async def show_preview(names: Sequence[str], since_s: float, config: "Config", s
         say(compact(msgspec.to_builtins(found)))
         return
     for one in found:
-        still = "  unless it is answered before" if one.at > now else ""
+        still = "  unless answered before" if one.at > now else ""
         say(f"{local(one.at)}  {one.notice.rule}  {one.notice.run}  {one.notice.subject}{still}")
     say(f"{len(found)} notice{'' if len(found) == 1 else 's'}")
 
 
 def _choose_rules(config: "Config", names: Sequence[str]) -> "dict[str, NotifyRule]":
-    """The rules of these names, all if none exists."""
+    """Return the rules of these names, or all if no name is given."""
     from callboard.service.operations.errors import UsageInvalid
 
     if not config.notify:
-        raise UsageInvalid("the configuration has no rules: there is no table `notify` in it", "notify")
+        raise UsageInvalid("the configuration has no table `notify` with rules", "notify")
     unknown = [name for name in names if name not in config.notify]
     if unknown:
-        raise UsageInvalid(f"there is no rule {unknown[0]!r}, only {', '.join(config.notify)}", unknown[0])
+        raise UsageInvalid(f"unknown rule {unknown[0]!r}; expected one of {', '.join(config.notify)}", unknown[0])
     return {name: rule for name, rule in config.notify.items() if not names or name in names}

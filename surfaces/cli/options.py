@@ -7,23 +7,23 @@ from typing import Any
 import click
 
 LISTED_MAX = 1_000_000_000
-"""How many of something may be asked for at once: what an index counts with has 64 bits."""
+"""Upper bound of --limit: SQLite counts with 64 bits."""
 
 code_option = click.option(
     "--code",
     metavar="MODULE|FILE|FOLDER",
     multiple=True,
-    help="Host the workflows in Python that it has; may be repeated.",
+    help="Host its Python workflows; may be repeated.",
 )
 
-plain_option = click.option("--plain", is_flag=True, help="A line per event, on a terminal too.")
+plain_option = click.option("--plain", is_flag=True, help="Print one line per event, also on a terminal.")
 
 import_from_option = click.option(
     "--import-from",
     metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
-    help="Import Python tools from here too; the working directory always counts.",
+    help="Also import Python tools from DIR; the working directory is always included.",
 )
 
 
@@ -44,7 +44,7 @@ attribute_option = click.option(
     "attributes",
     metavar="NAME=PATH",
     multiple=True,
-    help="Find runs by what stands there, such as customer=input.customer.id or total=output.total.",
+    help="Make a value searchable, such as customer=input.customer.id or total=output.total.",
 )
 
 
@@ -75,12 +75,12 @@ class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         if isinstance(value, float):
             return value
         if not re.fullmatch(DURATION, str(value)):
-            self.fail(f"{value!r} is no duration, such as 90s, 10m or 1h30m", param, ctx)
+            self.fail(f"{value!r} is not a duration; expected one such as 90s, 10m or 1h30m", param, ctx)
         return seconds_of(str(value))
 
 
 class Since(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
-    """An instant: so long ago, or ISO 8601, in UTC if it names no offset."""
+    """An instant: a duration before now, or ISO 8601, in UTC if it has no offset."""
 
     name = "when"
 
@@ -97,22 +97,22 @@ class Since(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it
                 return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_of(str(value)))
             at = dt.datetime.fromisoformat(str(value))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no duration, such as 90s, 10m or 2h, and no instant", param, ctx)
+            self.fail(f"{value!r} is neither a duration, such as 90s, 10m or 2h, nor an instant", param, ctx)
         return at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
 
 
-NAME_ONE = "name a RUN, or say --where or --all"
-"""What is expected where it is not said which runs are meant, or said twice."""
+NAME_ONE = "name a RUN, or pass --where or --all"
+"""The error if no run is named, or if runs are named in two ways."""
 
 where_option = click.option(
-    "--where", "-w", "question", metavar="QUESTION", help="All runs for which this holds, not RUN."
+    "--where", "-w", "question", metavar="QUESTION", help="All runs that match, instead of RUN."
 )
 
-all_option = click.option("--all", "everything", is_flag=True, help="All runs of the tenant, not RUN.")
+all_option = click.option("--all", "everything", is_flag=True, help="All runs of the tenant, instead of RUN.")
 
 
 def many(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that mean many runs; the command gets them as ``whom``, or else its RUN, if it has that."""
+    """Add the options that select many runs; the command gets them, or else its RUN, as ``whom``."""
 
     @functools.wraps(command)
     def gather(
@@ -128,15 +128,17 @@ def many(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(NAME_ONE)
         if question is None and not everything:
             if yes or operation is not None:
-                raise click.UsageError("--yes and --operation go with --where and --all")
+                raise click.UsageError("--yes and --operation need --where or --all")
             return command(*args, whom=run, **others)
         from callboard.surfaces.cli.bulk import Many
 
         return command(*args, whom=Many(question, yes, operation), **others)
 
     for option in (
-        click.option("--operation", metavar="ID", help="With many: go on with what was broken off under this id."),
-        click.option("--yes", "-y", is_flag=True, help="With many: tell them without asking."),
+        click.option(
+            "--operation", metavar="ID", help="With many runs: continue the interrupted operation of this id."
+        ),
+        click.option("--yes", "-y", is_flag=True, help="With many runs: do not ask for confirmation."),
         all_option,
         where_option,
     ):

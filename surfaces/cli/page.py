@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     type=Address(),
     default="127.0.0.1:0",
     show_default=True,
-    help="Where to serve_file, on the loopback; port 0 takes a free one.",
+    help="The address to serve, on the loopback; port 0 takes a free port.",
 )
 @settings_options
 @click.pass_context
 def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, int]) -> None:
-    """Look at the runs of a file of events in a browser.
+    """Show the runs of a file of events in a browser.
 
-    FILE is an archive, or has one event per line, as the page exports them or `callboard trace RUN --format events`
-    prints them. The runs are read-only, and the server ends with the command. The page of runs in progress is at the
+    FILE is an archive, or has one event per line, as exported by the page or printed by `callboard trace RUN --format
+    events`. The runs are read-only, and the server stops with the command. For runs in progress, open the page at the
     address of `callboard up` or `callboard http`.
     """
     import anyio
@@ -44,7 +44,7 @@ NAME = "callboard page"
 
 
 async def serve_file(config: "Config", settings: Settings, file: str, host: str, port: int) -> int:
-    """Serve until a signal comes; return the exit code.
+    """Serve until a signal arrives; return the exit code.
 
     :raises OperatorError: if the file has no events, or the address cannot be served
     """
@@ -71,7 +71,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
     from callboard.surfaces.http.readings import Readings
 
     if host not in LOOPBACK:
-        message = "a file is looked at from the loopback alone"
+        message = "a file is served only on the loopback"
         raise AddressUnusable("http.address", message, f"{host}:{port}", "Listen on 127.0.0.1.")
     path = Path(file)
     kept = Archive(path) if path.suffix == ARCHIVE else read_runs(path)
@@ -97,7 +97,7 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
             tasks.start_soon(serve_app, app, bound)
             one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
             url = f"{url_of(bound)}/t/{config.tenant}/{one}"
-            say(compact({"url": url}) if settings.as_json else f"Look at {url}")
+            say(compact({"url": url}) if settings.as_json else f"Open {url}")
             async for _first in signals:
                 break
             tasks.cancel_scope.cancel()
@@ -105,12 +105,12 @@ async def serve_file(config: "Config", settings: Settings, file: str, host: str,
 
 
 LOOK_S = 1.0
-"""How long a page may take to take a connection."""
+"""How long a page may take to accept a connection."""
 
 
 @contextmanager
 def note_page(data_dir: Path, page: str) -> Generator[None]:
-    """Note where the page is served, for the length of the block."""
+    """Write the page's address to the data directory for the length of the block."""
     from callboard.lib.private_files import write_own
 
     file = _note_path(data_dir)
@@ -135,7 +135,7 @@ def find_page(data_dir: Path) -> str:
         parts = urlsplit(page)
         socket.create_connection((parts.hostname or "", parts.port or 80), LOOK_S).close()
     except OSError:
-        # There is no note, or whoever left it was killed.
+        # There is no note, or the process that wrote it was killed.
         from callboard.bus.errors import OperatorError
 
         remedy = "Start `callboard up` over it (in another terminal), unless `http_listen` is off."
@@ -145,7 +145,10 @@ def find_page(data_dir: Path) -> str:
 
 
 def open_run(config: "Config", run: str) -> None:
-    """Open a run in the browser, and say where it is.
+    """Open a run in the browser, and print its address without the token.
+
+    Other users of the machine can read the command line of a browser. So the browser opens a file that only its owner
+    can read, and that redirects to the address with the token.
 
     :raises OperatorError: ``page.none`` if no page is served over the data directory
     """

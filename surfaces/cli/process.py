@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Shell(NamedTuple):
-    """The working directory and PATH that this program was called with."""
+    """The working directory and PATH with which this program was called."""
 
     folder: Path
     path: str | None
@@ -21,21 +21,21 @@ _shells: list[Shell] = []
 
 
 def current_shell() -> Shell:
-    """Return where the caller's shell is, which is where printed commands are typed."""
+    """Return the caller's working directory and PATH, in which printed commands are typed."""
     return _shells[0] if _shells else Shell(Path.cwd(), os.environ.get("PATH"))
 
 
 @contextmanager
 def worker_environment(workdir: Path | None, *folders: Path) -> Generator[Mapping[str, str]]:
-    """Work in a directory (None: where we are) for the length of the block; yield the environment for the worker.
+    """Change to a directory (None: stay) for the length of the block; yield the environment for the worker.
 
-    Python tools are imported from these folders too, after all other places. Unless a virtual environment is active,
-    programs that lie beside this Python are found first: ``python`` is this one, as if ours had been activated.
+    Python tools are imported from ``folders`` too, after all other places. Unless a virtual environment is active, the
+    folder of this Python is first on PATH, as if its environment had been activated.
     """
     before = Path.cwd(), os.environ.get("PATH"), list(sys.path)
     _shells.append(Shell(before[0], before[1]))
     bin_folder = str(Path(sys.executable).parent)
-    # Servers of tools inherit PATH from this process, not from the worker's environment.
+    # MCP servers inherit PATH from this process, not from the worker's environment.
     if not os.environ.get("VIRTUAL_ENV") and shutil.which("python") != str(Path(bin_folder) / "python"):
         os.environ["PATH"] = os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)])
     sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
@@ -60,9 +60,9 @@ def _environment_of(folders: tuple[Path, ...]) -> Mapping[str, str]:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that stop a command: Ctrl-C, SIGTERM, and SIGHUP of a terminal that is closed.
+    """Return the signals that stop a command in order: SIGINT, SIGTERM, and SIGHUP when its terminal is closed.
 
-    A process that was started to survive its terminal, as by ``nohup``, ignores SIGHUP, and continues doing so.
+    A process started with ``nohup`` ignores SIGHUP, and continues to.
     """
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""``callboard providers``: what calls and middlewares a flow can name, and their contracts."""
+"""``callboard providers``: the call providers and middlewares that a flow can name, and their contracts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 @click.argument("uri", required=False)
 @settings_options
 def providers(uri: str | None, settings: Settings) -> None:
-    """List the providers that a flow can name here, or show the contract of one, by URI or by a name such as http.
+    """List the providers that a flow can name, or show the contract of one, by URI or by a name such as http.
 
-    Those are the specification's own, Callboard's, and what is installed beside it or named in the configuration as
-    `providers.classes`. Needs no server; a worker elsewhere may have others.
+    Providers come from the specification, from Callboard, from installed packages and from `providers.classes` in the
+    configuration. Needs no server; workers on other machines may have other providers.
     """
     config = load_config(settings)
     if uri is None:
@@ -32,7 +32,7 @@ def providers(uri: str | None, settings: Settings) -> None:
 
 
 SENTENCE_CHARS_MAX = 90
-"""How much of a description a list shows."""
+"""How many characters of a description a list shows."""
 
 WIDTH = 100
 """Characters of a line."""
@@ -40,7 +40,7 @@ WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class KnownProvider:
-    """A provider: its contract, its document, and where it comes from."""
+    """A provider: its contract, its document and its origin."""
 
     contract: "Contract"
     document: dict[str, Any]
@@ -48,7 +48,7 @@ class KnownProvider:
 
     @property
     def name(self) -> str:
-        """What follows the namespace in its URI, without the version: ``http``, ``retry``."""
+        """The part of the URI after the namespace, without the version: ``http``, ``retry``."""
         words = self.contract.uri.split("/")[2:]
         return "/".join(words[:-1] or words)
 
@@ -58,9 +58,9 @@ class KnownProvider:
 
 
 def known_providers(config: "Config") -> list[KnownProvider]:
-    """Return every provider that a worker with this configuration has.
+    """Return the providers of a worker with this configuration.
 
-    :raises ConfigInvalid: if one that is installed cannot be used
+    :raises ConfigInvalid: if an installed provider cannot be used
     """
     from callboard.languages.provider_contract import contract_of
     from callboard.languages.registry import provider_contracts
@@ -130,11 +130,11 @@ def _find_provider(known: list[KnownProvider], wanted: str) -> KnownProvider:
     if len(named) == 1:
         return named[0]
     if named:
-        remedy = f"Say {' or '.join(one.contract.uri for one in named)}."
-        raise CallboardError("provider.ambiguous", "the name could mean several", wanted, remedy)
+        remedy = f"Use {' or '.join(one.contract.uri for one in named)}."
+        raise CallboardError("provider.ambiguous", "the name is ambiguous", wanted, remedy)
     hint = hint_at(wanted, [*by_uri, *(one.name for one in known)])
-    remedy = "`callboard providers` lists those there are."
-    raise CallboardError("provider.unknown", f"there is no such provider here{hint}", wanted, remedy)
+    remedy = "`callboard providers` lists all of them."
+    raise CallboardError("provider.unknown", f"unknown provider{hint}", wanted, remedy)
 
 
 # -- a contract in words ----------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def _describe_contract(one: KnownProvider) -> Iterator[str]:
             yield from _wrap_text(phase.description, "  ")
             yield from _describe_members(f"{name}.with", phase.parameters)
         yield from _describe_members("middleware.metadata", contract.metadata)
-    yield "\nFailures" if contract.closed or contract.open else "\nFailures: none of its own"
+    yield "\nFailures" if contract.closed or contract.open else "\nFailures: no additional ones"
     for code in contract.closed:
         yield f"  {code}"
         yield from _wrap_text(provider_contracts().failures.get(code, ""), "    ")
@@ -174,7 +174,7 @@ def _describe_members(title: str, schema: dict[str, Any] | None) -> Iterator[str
 
 
 def _describe_rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
-    """Yield the members of an object, what each is made of below it."""
+    """Yield a line for each member of an object, with its own members below it."""
     from callboard.service.operations.results import compact
 
     properties: dict[str, Any] = schema.get("properties", {})
@@ -192,13 +192,13 @@ def _describe_rows(schema: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _inner_schema(member: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of what a member holds: its own, or that of its items or values if those are what it holds."""
+    """Return the schema of a member's items or values if it has any; otherwise its own."""
     held: Any = member.get("items", member.get("additionalProperties"))
     return held if isinstance(held, dict) else member
 
 
 def _variant_name(variant: dict[str, Any]) -> str:
-    """Name one of the forms that a member can have: by its ``type``, if that is what tells them apart."""
+    """Return the name of a variant: its constant ``type`` if it has one, otherwise its JSON type."""
     kind = variant.get("properties", {}).get("type", {}).get("const")
     return f"type {kind}" if kind else _type_text(variant)
 

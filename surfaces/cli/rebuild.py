@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False)
-@click.option("--spans", is_flag=True, help="Send the spans again to the OpenTelemetry backend (OTEL_EXPORTER_OTLP_*).")
+@click.option(
+    "--spans", is_flag=True, help="Also send the spans again to the OpenTelemetry backend (OTEL_EXPORTER_OTLP_*)."
+)
 @settings_options
 @click.pass_context
 def rebuild(ctx: click.Context, settings: Settings, run: str | None, spans: bool) -> None:
     """Fold every view of RUN, or of all runs, again from the log, and compare.
 
-    Each view is folded from the log as it is read, and event by event as a follower gets it; both must be the same,
-    byte for byte, and so must the digest shown here on any other machine. Spans keep their ids: sent again, they
-    replace themselves.
+    Each view is folded twice: from the whole log, and event by event as a follower receives it. Both must be equal byte
+    by byte, and the digest must be the same on every machine. Spans keep their ids, so sending them again replaces
+    them.
     """
     import anyio
 
@@ -46,11 +48,11 @@ _NOT_FOUND = 10037
 DIGEST_CHARS = 16
 
 BACKEND_WAIT_S = 2.0
-"""How long a backend of spans may take to let us in."""
+"""How long the OpenTelemetry backend may take to accept a connection."""
 
 
 class Spans:
-    """The spans of a run as a view: all that are finished so far."""
+    """The finished spans of a run as a view."""
 
     def __init__(self) -> None:
         from callboard.projections.spans.span import Span
@@ -67,7 +69,7 @@ class Spans:
 
 
 def views_of(language: str) -> "dict[str, Callable[[], Projection[Any]]]":
-    """Return the views of a run: those of every run, and that of its language."""
+    """Return the views of a run in a language, by name: those of every run, and that of the language."""
     from callboard.projections.drawing.diagram import DiagramFold
     from callboard.projections.lists.runs import Runs
     from callboard.projections.results import view_of
@@ -81,7 +83,7 @@ def views_of(language: str) -> "dict[str, Callable[[], Projection[Any]]]":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A run's views: their digests, and those that came out differently when followed event by event."""
+    """The digests of a run's views; ``different`` names those that differ when folded event by event."""
 
     run: str
     events: int
@@ -114,7 +116,9 @@ async def rebuild_runs(run: str | None, spans: bool, config: "Config", settings:
 
     if run is not None and in_file(run) is not None:
         if spans:
-            raise UsageInvalid("the spans of a run in a file are not sent: its log is not here", "--spans")
+            raise UsageInvalid(
+                "the spans of a run in a file cannot be sent, because its log is not in the store", "--spans"
+            )
         async with source(config, run, name="callboard rebuild") as runs:
             ref, events = await runs.run(run)
         note(_compare_views(ref, events, events))
@@ -144,12 +148,12 @@ async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Reb
     own: list[Recorded] = []
     async with standing_events(connection.log, connection.log.subjects.run(ref)) as events:
         async for recorded in events:
-            # What has been appended since is not what was read.
+            # Leave out events that were appended after the log was read.
             if recorded.event.n <= last:
                 own.append(recorded)
     if not own:
         raise UnknownRun(ref)
-    # What a fork has of its origin no one is told as the fork's: it is read.
+    # A follower of a fork does not receive the events of its origin, so these are read.
     followed = [await whole(connection.log, item) for item in await with_origin(connection.log, ref, own, 0, None)]
     rebuilt = _compare_views(ref, read, followed)
     return replace(rebuilt, spans_sent=await _send_spans(connection, ref)) if send else rebuilt
@@ -157,7 +161,7 @@ async def _rebuild_run(connection: "Connection", run: str, *, send: bool) -> Reb
 
 @asynccontextmanager
 async def standing_events(log: "JetStreamLog", filter: str) -> "AsyncGenerator[AsyncGenerator[Recorded]]":
-    """Follow the events that match a filter, up to the last one that is in the log now."""
+    """Follow the events that match a filter, up to the last one that the log has now."""
     from callboard.bus.log.port import NoAnswer, Recorded
     from callboard.bus.nats.jetstream_api import api
 
@@ -183,7 +187,7 @@ async def standing_events(log: "JetStreamLog", filter: str) -> "AsyncGenerator[A
 
 
 def _compare_views(ref: "RunRef", read: "Sequence[Event]", followed: "Sequence[Event]") -> Rebuilt:
-    """Fold every view of the events at once, and one by one as they were followed."""
+    """Fold every view from the whole log, and event by event from the followed events; compare the digests."""
     from callboard.service.operations.results import result_of
 
     views = views_of(result_of(read[:1]).language)
@@ -194,7 +198,7 @@ def _compare_views(ref: "RunRef", read: "Sequence[Event]", followed: "Sequence[E
 
 
 def digest_of(projection: "Projection[Any]", events: "Sequence[Event]", *, look: bool = False) -> str:
-    """Fold events and return the digest of the view; with ``look`` the view is looked at after every event."""
+    """Fold events and return the digest of the view; ``look`` computes the view after every event."""
     from hashlib import sha256
 
     import msgspec
@@ -210,7 +214,7 @@ def digest_of(projection: "Projection[Any]", events: "Sequence[Event]", *, look:
 
 
 async def check_backend(endpoint: str) -> None:
-    """Check that someone listens at the backend's address, before spans are folded and their sending is retried.
+    """Check that the backend accepts connections, before spans are folded and sending is retried.
 
     :raises CallboardError: ``spans.unreachable``
     """
@@ -225,7 +229,7 @@ async def check_backend(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     proxies = getproxies()
     if parts.hostname is None or (parts.scheme in proxies and not proxy_bypass(parts.hostname)):
-        # What a proxy reaches only the proxy knows.
+        # Only the proxy can reach the backend.
         return
     reason = f"no answer within {BACKEND_WAIT_S:g} s"
     with anyio.move_on_after(BACKEND_WAIT_S):
@@ -241,7 +245,7 @@ async def check_backend(endpoint: str) -> None:
         "spans.unreachable",
         f"no OpenTelemetry backend can be reached: {reason}",
         without_secrets(endpoint),
-        "Start one there, or name it: OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
+        "Start a backend there, or set OTEL_EXPORTER_OTLP_ENDPOINT=http://HOST:4318",
     )
 
 

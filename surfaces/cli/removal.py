@@ -1,4 +1,4 @@
-"""``callboard purge, forget, retention``: remove runs, or what they said, from the log."""
+"""``callboard purge, forget, retention``: remove runs, or their contents, from the log."""
 
 import signal
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @click.argument("run", required=False)
 @where_option
 @all_option
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
-@click.option("--by", metavar="NAME", help="Who says so; kept with the id.")
-@click.option("--reason", metavar="TEXT", default="", help="Why; kept with the id.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--by", metavar="NAME", help="The name of the person who does it; stored with the id.")
+@click.option("--reason", metavar="TEXT", default="", help="The reason; stored with the id.")
 @settings_options
 def purge(
     settings: Settings,
@@ -55,11 +55,11 @@ def purge(
 
 
 async def purge_many(whom: "Many | str", yes: bool, mark: "Gone", config: "Config", settings: Settings) -> int:
-    """Purge a run, or all that a question finds; return the exit code.
+    """Purge a run, or all runs that match a question; return the exit code.
 
     :raises UnknownRun: if the run does not exist
-    :raises CannotPurge: if it is still needed
-    :raises CallboardError: if there is no server
+    :raises CannotPurge: if the run is still needed
+    :raises CallboardError: if no server is running
     """
     from callboard.service.operations.bulk import BulkResult, purge_all
     from callboard.surfaces.cli.bulk import BulkRun, do_many
@@ -80,9 +80,9 @@ async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settin
     from callboard.service.operations.run_purge import purge_run
 
     if settings.as_json and not yes:
-        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
+        raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
     async with reach(config, reads=False, name="callboard purge") as connection:
-        if not yes and not confirm(f"Remove {run} for good?"):
+        if not yes and not confirm(f"Remove {run} permanently?"):
             return exits.OK
         removed = await purge_run(connection.client, run, mark)
     say(compact({"run": run, "messages": removed}) if settings.as_json else f"purged {run}, {removed} messages")
@@ -91,12 +91,12 @@ async def _purge_one(run: str, yes: bool, mark: "Gone", config: "Config", settin
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @settings_options
 def forget(settings: Settings, name: str, yes: bool) -> None:
-    """Destroy the key NAME: what runs that were started with `--encryption-key NAME` have said is lost permanently.
+    """Destroy the encryption key NAME: the contents of runs started with `--encryption-key NAME` are lost permanently.
 
-    That they ran, when, and what became of them stays readable, in the log and in every copy of it.
+    The log, and every copy of it, still shows that these runs existed, when they ran and how they ended.
     """
     import anyio
 
@@ -107,10 +107,10 @@ def forget(settings: Settings, name: str, yes: bool) -> None:
 async def forget_key(name: str, yes: bool, config: "Config", settings: Settings) -> int:
     """Destroy a key; return the exit code.
 
-    :raises UsageInvalid: if no one could be asked
-    :raises KeyInUse: if runs that are encrypted with it continue
+    :raises UsageInvalid: if the confirmation cannot be asked for
+    :raises KeyInUse: if runs encrypted with it have not ended
     :raises KeyUnknown: if the key does not exist
-    :raises CallboardError: if there is no server
+    :raises CallboardError: if no server is running
     """
     from callboard.projections.lists.where import Both, Term
     from callboard.service.operations.errors import UsageInvalid
@@ -120,29 +120,33 @@ async def forget_key(name: str, yes: bool, config: "Config", settings: Settings)
     from callboard.service.operations.run_listing import listings
 
     if settings.as_json and not yes:
-        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
+        raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
     of_key = Term("encryption_key", "=", name)
     async with reach(config, reads=False, name="callboard forget") as connection, listings(connection) as found:
         runs = await found.ids(config.tenant, of_key)
         ended = set(await found.ids(config.tenant, Both((of_key, Term("ended", ">=", 0.0)))))
         count = f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
-        if not yes and not confirm(f"Forget for good what {count} said under the key {name}?"):
+        if not yes and not confirm(f"Destroy the key {name}, and with it the contents of {count}, permanently?"):
             return exits.OK
         await destroy_key(connection.log, config.tenant, name, [run for run in runs if run not in ended])
     told = {"encryption_key": name, "runs": len(runs)}
-    say(compact(told) if settings.as_json else f"forgot {name}: what {count} said can no longer be read")
+    say(
+        compact(told)
+        if settings.as_json
+        else f"destroyed the key {name}: the contents of {count} can no longer be read"
+    )
     return exits.OK
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--dry-run", is_flag=True, help="Only show what would go, and what cannot.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show which runs would be removed, and which cannot be.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @settings_options
 def retention(settings: Settings, dry_run: bool, yes: bool) -> None:
-    """Carry out the rules of the table `retention` in the configuration once, now.
+    """Apply the rules of the table `retention` in the configuration once, now.
 
-    `callboard up` and `callboard worker` do so by themselves. Runs that go are purged, and archived before if the rule
-    says so; those that continue stay, and those that forks share.
+    `callboard up` and `callboard worker` apply them regularly. A rule can archive runs before they are purged. Runs in
+    progress stay, and so do runs that share events with a fork.
     """
     import anyio
 
@@ -151,11 +155,11 @@ def retention(settings: Settings, dry_run: bool, yes: bool) -> None:
 
 
 RUNS_SHOWN_MAX = 10
-"""How many runs of a rule are shown, of those that go and of those that stay."""
+"""How many removed and how many kept runs of a rule are shown."""
 
 
 async def attend_retention(standing: "ProcessOptions") -> None:
-    """Be the child process that carries the rules out whenever the office falls to it."""
+    """Run as a child process that applies the rules while it holds the office, until SIGTERM."""
     import anyio
 
     from callboard.features.retention.office import OFFICE, Office
@@ -176,10 +180,10 @@ async def attend_retention(standing: "ProcessOptions") -> None:
 
 
 async def apply_retention(dry: bool, yes: bool, config: "Config", settings: Settings) -> int:
-    """Carry the rules out, or say what would go; return the exit code.
+    """Apply the rules, or print what they would remove; return the exit code.
 
-    :raises UsageInvalid: if there are no rules, or no one could be asked
-    :raises CallboardError: whatever keeps the store from being used
+    :raises UsageInvalid: if there are no rules, or the confirmation cannot be asked for
+    :raises CallboardError: if the store cannot be used
     """
     import msgspec
 
@@ -190,26 +194,28 @@ async def apply_retention(dry: bool, yes: bool, config: "Config", settings: Sett
     from callboard.service.operations.run_listing import listings
 
     if not config.retention:
-        raise UsageInvalid("the configuration has no rules: there is no table `retention` in it", "retention")
+        raise UsageInvalid("the configuration has no table `retention` with rules", "retention")
     if settings.as_json and not (yes or dry):
-        raise UsageInvalid("with --json nobody is asked: say --yes, or --dry-run", "--yes")
+        raise UsageInvalid("--json does not prompt; pass --yes to confirm, or --dry-run", "--yes")
     async with reach(config, reads=dry, name="callboard retention") as connection, listings(connection) as found:
         if not (dry or yes):
-            _show_expired(await round_of(connection.log, found, connection.config, dry=True), "would go", err=True)
-            if not confirm("Take them out of the log for good?"):
+            _show_expired(
+                await round_of(connection.log, found, connection.config, dry=True), "would be removed", err=True
+            )
+            if not confirm("Remove them from the log permanently?"):
                 return exits.OK
         done = await round_of(connection.log, found, connection.config, dry=dry)
     if settings.as_json:
         say(compact(msgspec.to_builtins(done)))
     else:
-        _show_expired(done, "would go" if dry else "gone", err=False)
+        _show_expired(done, "would be removed" if dry else "removed", err=False)
     return exits.OK
 
 
 def _show_expired(done: "Sequence[Expired]", what: str, *, err: bool) -> None:
     for one in done:
         count = f"{len(one.runs)} run{'' if len(one.runs) == 1 else 's'}"
-        stay = f", {len(one.stays)} cannot" if one.stays else ""
+        stay = f", {len(one.stays)} cannot be" if one.stays else ""
         say(f"{one.rule}: {count} of {one.tenant} {what}{stay}", err=err)
         for run in one.runs[:RUNS_SHOWN_MAX]:
             say(f"  {run}", err=err)

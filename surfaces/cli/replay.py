@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run", required=False, metavar="[RUN|FILE]")
-@click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop behind event N and show the state there.")
+@click.option("--at", "at", metavar="N", type=click.IntRange(1), help="Stop after event N and show the state there.")
 @click.option("--all", "everything", is_flag=True, help="Replay all runs of the store, or of an archive.")
-@click.option("--since", type=Since(), help="With --all: those accepted since then: so long ago (2h), or an instant.")
-@click.option(
-    "--where", "-w", "question", metavar="QUESTION", help="With --all: runs of the store for which this holds."
-)
+@click.option("--since", type=Since(), help="With --all: runs accepted since then, a duration ago (2h) or an instant.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="With --all: runs of the store that match.")
 @click.option("--definition", "-d", metavar="NAME", help="With --all: only runs of this definition.")
 @click.option(
-    "--jobs", "-j", metavar="N", type=click.IntRange(1), help="With --all: so many processes; default: cores."
+    "--jobs",
+    "-j",
+    metavar="N",
+    type=click.IntRange(1),
+    help="With --all: the number of processes; default: one per core.",
 )
 @code_option
 @settings_options
@@ -47,11 +49,11 @@ def replay(
     jobs: int | None,
     code: tuple[str, ...],
 ) -> None:
-    """Run the interpreter over the log of RUN again, and verify that it asks for what was recorded.
+    """Run the interpreter over the log of RUN again, and verify that it requests what was recorded.
 
-    Nothing is executed and nothing is written. A difference is shown with both sides, and the exit code is 1. With
-    --all every run is verified, and the code is 1 if one of them is not. Runs of workflows in Python are verified
-    against the --code that is given, be it that which recorded them or another.
+    Nothing is executed and nothing is written. If there is a difference, both sides are shown, and the exit code is 1.
+    With --all every run is verified, and the exit code is 1 if one of them fails. Runs of Python workflows are verified
+    against the given --code, which may differ from the code that recorded them.
     """
     import anyio
 
@@ -62,23 +64,23 @@ def replay(
             load(one)
     if everything:
         if at is not None:
-            raise click.UsageError("--at is of one run")
+            raise click.UsageError("--at needs one RUN")
         chosen = ReplayRequest(run, since, question, definition, jobs, code)
         ctx.exit(anyio.run(replay_runs, chosen, load_config(settings), settings))
     if run is None:
-        raise click.UsageError("name a RUN, or say --all")
+        raise click.UsageError("name a RUN, or pass --all")
     if any(given is not None for given in (since, question, definition, jobs)):
-        raise click.UsageError("--since, --where, --definition and --jobs go with --all")
+        raise click.UsageError("--since, --where, --definition and --jobs need --all")
 
     anyio.run(replay_run, run, at, load_config(settings), settings)
 
 
 async def replay_run(run: str, at: int | None, config: "Config", settings: Settings) -> None:
-    """Replay a run and print what it came to.
+    """Replay a run and print the state that it reaches.
 
     :raises UnknownRun: if the run does not exist
     :raises LogUnreadable: if the run's log holds something that is not an event
-    :raises ReplayDiverged: if the interpreter asks for something else than was recorded
+    :raises ReplayDiverged: if the interpreter requests something other than was recorded
     :raises CallboardError: ``replay.not_started``, ``replay.no_event``, or as `read_admission` does
     """
     import msgspec
@@ -129,13 +131,12 @@ def _describe_replay(replayed: "Replayed", settings: Settings) -> str:
 
 
 FAILURES_SHOWN_MAX = 20
-"""How many runs that are not verified are told; with --json all are."""
+"""How many failures are listed; --json lists all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Which runs: of an archive or else of the store, accepted since, found there, of a definition; in how many
-    processes."""
+    """Which runs to replay: of the archive ``file`` or else of the store, with filters; ``jobs`` is the number of processes."""
 
     file: str | None
     since: dt.datetime | None
@@ -146,7 +147,7 @@ class ReplayRequest:
 
     @property
     def question(self) -> "Where":
-        """The runs of the store that are meant."""
+        """The question that selects the runs of the store."""
         from callboard.projections.lists.where import Both, Term
         from callboard.surfaces.cli.runs import parse_question
 
@@ -160,7 +161,7 @@ class ReplayRequest:
 async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Settings) -> int:
     """Replay runs and print the report; return the exit code.
 
-    :raises UsageInvalid: if something else than an archive is named, or an archive is asked a question
+    :raises UsageInvalid: if the file is not an archive, or --where is given with an archive
     :raises WhereInvalid: if the question cannot be understood
     :raises OperatorError: if the server, or the archive, cannot be used
     """
@@ -185,9 +186,11 @@ async def replay_runs(chosen: ReplayRequest, config: "Config", settings: Setting
     else:
         file = in_file(chosen.file)
         if file is None or not file.is_archive or file.run is not None:
-            raise UsageInvalid(f"{chosen.file!r} is no archive: with --all, one can be named, and no run", "FILE")
+            raise UsageInvalid(f"{chosen.file!r} is not an archive; --all accepts an archive, but no run", "FILE")
         if chosen.where is not None:
-            raise UsageInvalid("runs are found in the store; of an archive, --since and --definition choose", "--where")
+            raise UsageInvalid(
+                "only runs of the store can be selected so; for an archive, use --since and --definition", "--where"
+            )
         kept = Archive(file.path).runs
         runs = [run.run for run in kept if chosen.takes(run.definition, run.accepted_at)]
         found = await _replay_chosen(Location(config, config.tenant, str(file.path), chosen.code), runs, chosen)
@@ -205,7 +208,7 @@ async def _replay_chosen(location: "Location", runs: list[str], chosen: ReplayRe
 
 
 def _config_there(connection: "Connection") -> "Config":
-    """The configuration by which another process reaches the same server."""
+    """Return the configuration with which another process reaches the same server."""
     return connection.config.at(connection.server.url) if connection.server is not None else connection.config
 
 
@@ -216,9 +219,9 @@ def _report_text(report: "Report", took_s: float) -> str:
     of = f"of {report.runs} runs" if report.runs != 1 else "of 1 run"
     lines = [f"{mark} verified {report.verified} {of}, {report.events} events, in {duration_text(took_s)}"]
     if report.not_started:
-        lines.append(f"  {report.not_started} had not begun: there is nothing to replay")
+        lines.append(f"  {report.not_started} had not started: nothing to replay")
     for one in report.failures[:FAILURES_SHOWN_MAX]:
         lines += [f"  {one.run}  {one.definition}  {one.code}", f"    {one.message}"]
     if (left := len(report.failures) - FAILURES_SHOWN_MAX) > 0:
-        lines.append(f"  … and {left} more, which --json has")
+        lines.append(f"  … and {left} more; --json lists all")
     return "\n".join(lines)

@@ -16,12 +16,14 @@ from callboard.surfaces.cli.start_options import start_options
     "--workdir",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
-    help="Where tools work; default: the folder of FILE.",
+    help="The working directory of tools; default: the folder of FILE.",
 )
-@click.option("--no-ask", "asks", flag_value=False, default=True, help="Ask nothing here: others will answer.")
-@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output there.")
 @click.option(
-    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps there (markdown)."
+    "--no-ask", "asks", flag_value=False, default=True, help="Do not prompt for answers; they come from elsewhere."
+)
+@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output to FILE.")
+@click.option(
+    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps to FILE (markdown)."
 )
 @plain_option
 @settings_options
@@ -37,13 +39,13 @@ def run(
     artifact: str | None,
     summary: str | None,
 ) -> None:
-    """Run a definition: server, worker and run in this one process, shown as it goes. A running server is joined.
+    """Run a definition: server, worker and run in one process, with live output. If a server is running, it is used.
 
-    Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
-    and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
-    If whoever reads the output leaves (`| head`), the run continues to its end. With --data-dir temp nothing is kept.
+    Files that the definition names (./rules.md) are read from its folder and stored with the run; its tools are found
+    and run there. Ctrl-C cancels the run; a second Ctrl-C exits without waiting, and the next worker ends the run. If
+    the reader of the output exits (`| head`), the run continues to its end. With --data-dir temp nothing is kept.
 
-    What the run asks is asked here, and inputs that are missing, at a terminal; from a pipe a line is an answer.
+    At a terminal, the command prompts for missing inputs and for answers; from a pipe, each line is an answer.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
@@ -66,7 +68,7 @@ def run(
             settings,
             allow_scripts=True if request.script else None,
             offline=request.offline or None,
-            # Code that does otherwise the second time is found out the first time.
+            # Replay every turn, so that nondeterministic code is found in the first run.
             always_replay=True if named(request.file) else None,
         )
         silent = stream or settings.as_json

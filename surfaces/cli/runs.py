@@ -28,16 +28,21 @@ STATUSES = (
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--status", "-s", type=click.Choice(STATUSES), help="Only runs in this status.")
-@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs for which this holds.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @click.option(
-    "--limit", "-n", type=click.IntRange(1, LISTED_MAX), default=20, show_default=True, help="At most so many."
+    "--limit",
+    "-n",
+    type=click.IntRange(1, LISTED_MAX),
+    default=20,
+    show_default=True,
+    help="The number of runs to list.",
 )
 @settings_options
 def runs(settings: Settings, status: str | None, question: str | None, limit: int) -> None:
-    """List runs, the newest first. --status waiting lists all that wait, for whatever it is.
+    """List runs, the newest first. --status waiting lists all waiting runs, whatever they wait for.
 
-    QUESTION joins tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h',
-    "text~'connection refused'", which is looked for in inputs, outputs and errors.
+    QUESTION combines tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h'.
+    "text~'connection refused'" searches inputs, outputs and errors.
     """
     import anyio
 
@@ -50,14 +55,14 @@ def runs(settings: Settings, status: str | None, question: str | None, limit: in
     type=click.Choice(("definition", "day", "model")),
     default="definition",
     show_default=True,
-    help="What sums are told apart by; the day (UTC) is that of a run's end.",
+    help="How to group the sums; the day (UTC) is that of a run's end.",
 )
-@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs for which this holds.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @settings_options
 def cost(settings: Settings, by: Literal["definition", "day", "model"], question: str | None) -> None:
-    """Sum up what runs that have ended have cost, each with its child runs.
+    """Sum up the costs of ended runs, each with its child runs.
 
-    QUESTION is as of `callboard runs`: 'ended<7d and tag.customer=acme'.
+    QUESTION is the same as for `callboard runs`: 'ended<7d and tag.customer=acme'.
     """
     import anyio
 
@@ -65,7 +70,7 @@ def cost(settings: Settings, by: Literal["definition", "day", "model"], question
 
 
 async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
-    """Print the runs of the tenant that are wanted, the newest first."""
+    """Print the tenant's matching runs, the newest first."""
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact
     from callboard.service.operations.run_listing import listings
@@ -82,7 +87,7 @@ async def list_runs(config: "Config", settings: Settings, question: "Where", lim
 
 
 async def list_costs(config: "Config", settings: Settings, question: "Where", by: "By") -> None:
-    """Print what the runs of the tenant that are wanted have cost, and the sum."""
+    """Print the costs of the tenant's matching runs, and the sum."""
     from callboard.bus.effects import Usage
     from callboard.bus.prices import added
     from callboard.features.index.store import Spending
@@ -100,13 +105,13 @@ async def list_costs(config: "Config", settings: Settings, question: "Where", by
         usage = sum((one.usage for one in found), Usage())
         cost = added([one.cost for one in found])
         lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, cost)))
-    say(_align_columns(lines) if found else "No run that has ended has any recorded use of a model.")
+    say(_align_columns(lines) if found else "No ended run has recorded use of a model.")
 
 
 def _cost_cells(one: "Spending") -> tuple[str, ...]:
     from callboard.bus.prices import dollars
 
-    name = one.name or "(not told)"
+    name = one.name or "(unnamed)"
     return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
 
 
@@ -146,7 +151,7 @@ def _run_cells(row: "RunRow") -> tuple[str, ...]:
 
 
 async def find_runs(connection: "Connection", question: "Where") -> list[str]:
-    """The ids of the tenant's runs that are parse_question, the oldest first."""
+    """Return the ids of the tenant's matching runs, the oldest first."""
     from callboard.service.operations.run_listing import listings
 
     async with listings(connection) as found:
@@ -154,9 +159,9 @@ async def find_runs(connection: "Connection", question: "Where") -> list[str]:
 
 
 def parse_question(text: str | None, *, status: str | None = None, definition: str | None = None) -> "Where":
-    """Return the question that options amount to; without a ``text`` of one it is about every run.
+    """Return the question given by options; without a ``text`` every run matches.
 
-    :raises UsageInvalid: if the text is empty, as that of a variable which no one has set: no one means all runs so
+    :raises UsageInvalid: if the text is empty, as from an unset shell variable: that must not select all runs
     :raises WhereInvalid: if its text cannot be understood
     """
     from callboard.projections.lists.runs import STATUSES
@@ -167,7 +172,7 @@ def parse_question(text: str | None, *, status: str | None = None, definition: s
         raise UsageInvalid(
             "the question is empty; expected one such as status=failed",
             "--where",
-            "To mean every run, say --all instead, or leave --where away where there is no --all.",
+            "To select every run, pass --all, or omit --where if the command has no --all.",
         )
     question = where(text or "", STATUSES, dt.datetime.now(dt.UTC))
     tests = [

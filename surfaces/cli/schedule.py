@@ -1,4 +1,4 @@
-"""``callboard schedule``: runs that are started at their own times."""
+"""``callboard schedule``: runs that are started at scheduled times."""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -27,34 +27,40 @@ OVERLAPS = ("skip", "queue", "cancel", "allow")
 
 @click.group(epilog=exits.EXIT_CODES)
 def schedule() -> None:
-    """Start runs at their own times: add, list, show, pause, resume and remove schedules.
+    """Start runs at scheduled times: add, list, show, pause, resume and remove schedules.
 
-    Schedules are kept in the store, and the server's clock fires them. Workers that stand start the runs, one for each
-    due time, whatever dies in the meantime.
+    Schedules are kept in the store and fired by the server's clock. A running worker starts one run for each due time,
+    even if other workers die.
     """
 
 
 @schedule.command(epilog=exits.EXIT_CODES)
 @partial(start_options, names=True)
-@click.option("--name", "-n", metavar="NAME", help="What the schedule is called; default: as its definition.")
-@click.option("--cron", metavar="EXPRESSION", help="When: minute, hour, day of month, month, day of week.")
-@click.option("--every", metavar="DURATION", type=Duration(), help="When: at equal distances, such as 10m.")
-@click.option("--timezone", "--tz", metavar="ZONE", help="Whose clocks --cron is about.  [default: UTC]")
-@click.option("--jitter", metavar="DURATION", type=Duration(), default=0.0, help="Put each run off by up to so much.")
+@click.option("--name", "-n", metavar="NAME", help="The name of the schedule; default: the name of its definition.")
+@click.option("--cron", metavar="EXPRESSION", help="The times: minute, hour, day of month, month, day of week.")
+@click.option("--every", metavar="DURATION", type=Duration(), help="The interval between runs, such as 10m.")
+@click.option("--timezone", "--tz", metavar="ZONE", help="The time zone of --cron.  [default: UTC]")
+@click.option(
+    "--jitter",
+    metavar="DURATION",
+    type=Duration(),
+    default=0.0,
+    help="Delay each run by a random time, at most this long.",
+)
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
     default="skip",
     show_default=True,
-    help="What becomes of a run that is due while the one before goes on.",
+    help="What to do if the previous run has not ended when the next one is due.",
 )
 @click.option(
     "--catch-up",
     metavar="N",
     type=click.IntRange(0),
-    help="Make up for so many of the latest due times that nobody was there for.  [default: 1]",
+    help="How many missed due times, the latest ones, to start late.  [default: 1]",
 )
-@click.option("--due-as", metavar="FIELD", default="", help="Put the due time into the input, under this name.")
+@click.option("--due-as", metavar="FIELD", default="", help="Add the due time to the input, as this field.")
 @settings_options
 def add(
     request: StartRequest,
@@ -68,10 +74,10 @@ def add(
     catch_up: int | None,
     due_as: str,
 ) -> None:
-    """Add a schedule, or put another in place of one of the same name.
+    """Add a schedule, or replace the one of the same name.
 
-    FILE may also be the name of a registered definition (`callboard push`): its runs take what is registered when they
-    are due. A definition whose trigger has its own times needs no --cron.
+    FILE may also be the name of a registered definition (`callboard push`): each run uses the version in force when it
+    is due. A definition with a schedule in its trigger needs no --cron.
 
     \b
     callboard schedule add report.yaml --cron '0 9 * * 1-5' --timezone Europe/Berlin
@@ -87,7 +93,7 @@ def add(
 @schedule.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:
-    """List the schedules: when, what, the next due time, the last run."""
+    """List the schedules: name, times, definition, next due time, last run."""
     import anyio
 
     anyio.run(list_schedules, load_config(settings), settings)
@@ -97,7 +103,7 @@ def list_(settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def show(name: str, settings: Settings) -> None:
-    """Show one schedule, and why the start of its last run was rejected if it was."""
+    """Show one schedule, and why the start of its last run was rejected, if it was."""
     import anyio
 
     anyio.run(show_schedule, name, load_config(settings), settings)
@@ -107,7 +113,7 @@ def show(name: str, settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def pause(name: str, settings: Settings) -> None:
-    """Let nothing be due until the schedule is resumed."""
+    """Pause a schedule: nothing is due until it is resumed."""
     _change_schedule("pause", name, settings)
 
 
@@ -115,7 +121,7 @@ def pause(name: str, settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def resume(name: str, settings: Settings) -> None:
-    """Let a paused schedule continue with its next due time."""
+    """Resume a paused schedule with its next due time."""
     _change_schedule("resume", name, settings)
 
 
@@ -123,7 +129,7 @@ def resume(name: str, settings: Settings) -> None:
 @click.argument("name")
 @settings_options
 def remove(name: str, settings: Settings) -> None:
-    """End a schedule. Its runs stay, and continue."""
+    """Remove a schedule. Its runs are kept and continue."""
     _change_schedule("remove", name, settings)
 
 
@@ -138,7 +144,7 @@ NEXT_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """What `callboard schedule add` was given; durations in seconds, None where nothing was said."""
+    """The arguments of `callboard schedule add`; durations in seconds, None if not given."""
 
     request: StartRequest
     made: "Message"
@@ -153,24 +159,26 @@ class ScheduleRequest:
 
 
 def make_message(request: StartRequest) -> "Message":
-    """Make the start message that a schedule is to publish.
+    """Return the start message that the schedule publishes.
 
-    :raises RequestRefused: with all that is wrong with it
-    :raises UsageInvalid: if something was asked for that goes with no schedule
+    :raises RequestRefused: with every problem
+    :raises UsageInvalid: if an option is given that a schedule cannot have
     """
     from callboard.service.operations.errors import UsageInvalid
     from callboard.service.operations.start_messages import prepare, prepare_by_name
 
     if request.run_id is not None:
-        raise UsageInvalid("each run of a schedule has an id of its own, made of its name and the due time", "--run-id")
+        raise UsageInvalid(
+            "not possible with a schedule: the ids of its runs are made of its name and the due time", "--run-id"
+        )
     return prepare(request) if is_file(request.file) else prepare_by_name(request)
 
 
 async def add_schedule(wanted: ScheduleRequest, config: "Config", settings: Settings) -> None:
     """Add a schedule, and print when it is due.
 
-    :raises RequestRefused: with all that is wrong with it
-    :raises CallboardError: whatever keeps the store from being used
+    :raises RequestRefused: with every problem
+    :raises CallboardError: if the store cannot be used
     """
     from callboard.features.schedules.schedules import Schedules
     from callboard.runtime.admission.definitions import Definitions
@@ -218,12 +226,12 @@ def _make_schedule(wanted: ScheduleRequest, made: "Message") -> "Schedule":
 
 
 def _describe_start(message: dict[str, Any]) -> dict[str, Any]:
-    """A start message without what it does not say."""
+    """Return a start message without members that are None."""
     return {name: value for name, value in message.items() if value is not None}
 
 
 def _definition_times(made: "Message") -> "Times | None":
-    """The times that a definition its own has."""
+    """Return the times in a definition's trigger, if any."""
     from callboard.languages.registry import authoring
     from callboard.service.operations.start_messages import PreparedStart
 
@@ -259,8 +267,8 @@ async def list_schedules(config: "Config", settings: Settings) -> None:
 async def show_schedule(name: str, config: "Config", settings: Settings) -> None:
     """Print one schedule.
 
-    :raises ScheduleUnknown: if none exists of this name
-    :raises CallboardError: whatever keeps the store from being used
+    :raises ScheduleUnknown: if no schedule of this name exists
+    :raises CallboardError: if the store cannot be used
     """
     from callboard.features.schedules.schedules import Schedules
     from callboard.service.operations.reach import reach
@@ -286,10 +294,10 @@ async def show_schedule(name: str, config: "Config", settings: Settings) -> None
 
 
 async def change_schedule(verb: str, name: str, config: "Config", settings: Settings) -> None:
-    """Pause, resume or remove a schedule, and say so.
+    """Pause, resume or remove a schedule, and print the result.
 
-    :raises ScheduleUnknown: if none exists of this name
-    :raises CallboardError: whatever keeps the store from being used
+    :raises ScheduleUnknown: if no schedule of this name exists
+    :raises CallboardError: if the store cannot be used
     """
     import msgspec
 
@@ -310,7 +318,7 @@ async def change_schedule(verb: str, name: str, config: "Config", settings: Sett
     elif row is None:
         say(f"{name} removed")
     else:
-        say(f"{name} paused" if row.next is None else f"{name} goes on, next {local(row.next)}")
+        say(f"{name} paused" if row.next is None else f"{name} resumed, next {local(row.next)}")
 
 
 def _schedule_table(rows: "list[ScheduleRow]") -> str:
@@ -322,7 +330,7 @@ def _schedule_table(rows: "list[ScheduleRow]") -> str:
 
 
 def _rejections(rows: "list[ScheduleRow]") -> list[str]:
-    """Why starts of last runs were rejected, one schedule after the other."""
+    """Return why the starts of last runs were rejected, for each schedule."""
     lines: list[str] = []
     for row in rows:
         if row.last_problems:
@@ -340,5 +348,5 @@ def _last_text(row: "ScheduleRow") -> str:
     from callboard.features.schedules.schedules import PENDING
 
     skipped = f", {row.skipped} skipped since" if row.skipped else ""
-    told = "waits for a worker" if row.last_status == PENDING else row.last_status
+    told = "waiting for a worker" if row.last_status == PENDING else row.last_status
     return f"{row.last} {told}{skipped}" if row.last else "-"

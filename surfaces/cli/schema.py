@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @json_option
 def schema(name: str | None, as_json: bool) -> None:
-    """Print a JSON Schema: of events, a start, commands, scripts, the configuration, documents.
+    """Print a JSON Schema: for events, starts, commands, scripts, the configuration or documents.
 
-    Without NAME it lists the schemas. `asyncapi` is an AsyncAPI document of all subjects.
+    Without NAME, list the schemas. `asyncapi` is an AsyncAPI document of all subjects.
 
     \b
     callboard schema events > events.json
@@ -34,12 +34,12 @@ def schema(name: str | None, as_json: bool) -> None:
     try:
         found = schema_named(name)
     except KeyError:
-        raise UsageInvalid(f"there is no schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
+        raise UsageInvalid(f"unknown schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
     say(compact(found) if as_json else pretty(found))
 
 
 def node_types_command(language: str) -> click.Command:
-    """Return the command of a language that has node types."""
+    """Return the command of a language with node types."""
 
     @click.command(language, epilog=exits.EXIT_CODES)
     @click.argument("what", type=click.Choice(["nodes"]))
@@ -66,11 +66,11 @@ def node_types_command(language: str) -> click.Command:
 PARTS = ("configurations", "input_params", "output_params")
 
 VALUE_CHARS_MAX = 60
-"""How much of a default a table shows."""
+"""How many characters of a default a table shows."""
 
 
 def list_nodes(types: "NodeTypes", *, as_json: bool) -> None:
-    """Print every type with its subtypes; those without a table in parentheses."""
+    """Print every type with its subtypes; subtypes without a table of fields are in parentheses."""
     from callboard.service.operations.results import compact
 
     if as_json:
@@ -85,7 +85,7 @@ def list_nodes(types: "NodeTypes", *, as_json: bool) -> None:
 def show_nodes(types: "NodeTypes", name: str, *, as_json: bool) -> None:
     """Print the subtypes of a type, or the fields of a subtype.
 
-    :raises click.UsageError: if none exists of this name
+    :raises click.UsageError: if the name is unknown
     """
     from callboard.service.operations.results import compact
 
@@ -112,7 +112,7 @@ def show_nodes(types: "NodeTypes", name: str, *, as_json: bool) -> None:
 def _unknown_type(name: str, known: Iterable[str]) -> click.UsageError:
     from callboard.languages.problems import hint_at
 
-    return click.UsageError(f"there is no node type {name}{hint_at(name.upper(), known)}")
+    return click.UsageError(f"unknown node type {name}{hint_at(name.upper(), known)}")
 
 
 def _show_fields(spec: "NodeSpec", common: "Mapping[str, Field]") -> None:
@@ -129,7 +129,7 @@ def _show_fields(spec: "NodeSpec", common: "Mapping[str, Field]") -> None:
 
 
 def _describe_field(field: "Field") -> str:
-    """Say in a line what a field is."""
+    """Describe a field in one line."""
     import msgspec
 
     words = [field.type]

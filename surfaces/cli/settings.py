@@ -1,6 +1,6 @@
-"""What the command line says of configuration and output: its options, and the configuration in force.
+"""Options for configuration, server and output, and loading the configuration.
 
-Light: nothing here is read before a command calls `load_config`.
+Light: nothing is read before a command calls `load_config`.
 """
 
 import functools
@@ -26,7 +26,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says about where and how: flags for the configuration, its file, the form of output."""
+    """Options of the command line: flags that override the configuration, its file, and whether output is JSON."""
 
     flags: dict[str, Any] = field(default_factory=dict[str, Any])
     file: str | None = None
@@ -34,17 +34,17 @@ class Settings:
 
 
 def wants_json(ctx: click.Context) -> bool:
-    """Whether the command that was called is to speak JSON."""
+    """Whether the current command writes JSON."""
     return bool(ctx.meta.get(_JSON))
 
 
 def settings_of(ctx: click.Context) -> Settings:
-    """What the command that was called was told about where and how; all defaults if it was not told anything."""
+    """Return the settings of the current command; the defaults if it has no such options."""
     return ctx.meta.get(_SETTINGS, Settings())
 
 
 def disable_json(ctx: click.Context) -> None:
-    """Have errors told in words on stderr, whatever form was asked for."""
+    """Report errors as text on stderr, even with --json."""
     ctx.meta[_JSON] = False
 
 
@@ -58,14 +58,14 @@ json_option = click.option(
     "as_json",
     is_flag=True,
     callback=_note_json,
-    # Before all others, so that an error in one of them is told as JSON too.
+    # Parsed before all others, so that an error in one of them is reported as JSON too.
     is_eager=True,
-    help="Speak JSON on stdout, for machines; logs stay on stderr.",
+    help="Write JSON to stdout; logs go to stderr.",
 )
 
 
 def settings_options(command: Command) -> Command:
-    """Add the options that name configuration and server; the command gets them as its argument ``settings``."""
+    """Add the options for configuration and server; the command gets them as its argument ``settings``."""
 
     @functools.wraps(command)
     def gather(
@@ -79,8 +79,8 @@ def settings_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         if data_dir is not None and not data_dir.strip():
-            # As the path of a folder, nothing is the working directory.
-            raise click.BadParameter("the name is empty; expected that of a folder", param_hint="--data-dir")
+            # An empty path would be the working directory.
+            raise click.BadParameter("the name is empty; expected the name of a folder", param_hint="--data-dir")
         flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
         given = {name: value for name, value in flags.items() if value is not None}
         settings = Settings(given, config_file, as_json)
@@ -89,13 +89,15 @@ def settings_options(command: Command) -> Command:
 
     for option in reversed(
         [
-            click.option("--nats", metavar="URL", help="The NATS server; without it, that of the data directory."),
-            click.option("--data-dir", metavar="DIR", help="Where the embedded server keeps its store."),
-            click.option("--tenant", metavar="NAME", help="The tenant to speak as."),
+            click.option("--nats", metavar="URL", help="The NATS server; default: the server of the data directory."),
+            click.option("--data-dir", metavar="DIR", help="The directory of the embedded server's store."),
+            click.option("--tenant", metavar="NAME", help="The tenant."),
             click.option(
-                "--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."
+                "--config", "config_file", metavar="FILE", help="The configuration file; default: callboard.toml."
             ),
-            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged to stderr."),
+            click.option(
+                "--log-level", type=click.Choice(LOG_LEVELS), help="The lowest level that is logged to stderr."
+            ),
             json_option,
         ]
     ):
@@ -106,7 +108,7 @@ def settings_options(command: Command) -> Command:
 def load_config(settings: Settings, level: "Level" = "warning", **flags: Any) -> "Config":
     """Return the configuration in force and send the log to stderr.
 
-    ``level`` is logged unless someone said otherwise; ``flags`` count like those of the command line.
+    ``level`` is the log level unless one is configured; ``flags`` count like options of the command line.
 
     :raises ConfigInvalid: with every problem of every source at once
     """
@@ -123,7 +125,7 @@ def load_config(settings: Settings, level: "Level" = "warning", **flags: Any) ->
 
 
 def _import_structlog() -> None:
-    """Import structlog without rich, for tracebacks in colour: ours are plain, and each start is 50 ms shorter."""
+    """Import structlog without rich, which it needs only for coloured tracebacks: this saves 50 ms at each start."""
     if "rich" in sys.modules or "structlog" in sys.modules:
         return
     without: dict[str, Any] = {"rich": None}
@@ -135,7 +137,7 @@ def _import_structlog() -> None:
 
 
 def reset_log() -> None:
-    """Take the log down again, if it was set up: stderr may be someone else's from now on."""
+    """Undo the configuration of the log, if any: stderr may belong to another program afterwards."""
     logs = sys.modules.get("callboard.runtime.settings.logs")
     if logs is not None:
         logs.unconfigure()

@@ -1,4 +1,4 @@
-"""``callboard config, completion, doctor, verify``: set an installation up, and check it and its store."""
+"""``callboard config, completion, doctor, verify``: set up an installation, and check it and its store."""
 
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,8 @@ def config(settings: Settings) -> None:
     for name, value, source in rows:
         say(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
     if appends is not None:
-        events = "one batch" if appends.together else "one event after the other"
-        runs = "those of several runs merged" if appends.merged else "each run for itself"
+        events = "one batch" if appends.together else "one event after another"
+        runs = "runs are merged" if appends.merged else "each run separately"
         say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
     for warning in found.warnings:
         if warning.code != UNKNOWN:  # Every command reports these.
@@ -70,7 +70,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 @settings_options
 @click.pass_context
 def doctor(ctx: click.Context, settings: Settings) -> None:
-    """Check the store and the security of this deployment, and say what to do about what is wrong.
+    """Check the store and the security of this deployment, and show a remedy for each finding.
 
     Run it with the configuration of the workers. The exit code is 1 if there is an error; warnings do not count.
     """
@@ -83,7 +83,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "
 
 
 async def examine_deployment(config: "Config", settings: Settings) -> int:
-    """Examine the deployment, print the findings, and return the exit code.
+    """Examine the deployment and print the findings; return the exit code.
 
     :raises OperatorError: if the server cannot be used
     :raises NoAnswer: if the log does not answer
@@ -118,14 +118,14 @@ def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--no-values", is_flag=True, help="Do not read the large values, which takes most of the time.")
+@click.option("--no-values", is_flag=True, help="Do not read large values, which takes most of the time.")
 @settings_options
 @click.pass_context
 def verify(ctx: click.Context, settings: Settings, no_values: bool) -> None:
     """Read every event of all runs, and every large value, and report what is missing or damaged.
 
     Nothing is written. The exit code is 1 if something is damaged. `callboard replay --all` checks in addition that
-    this version asks for what the log holds.
+    this version requests what the log holds.
     """
     import anyio
 
@@ -133,7 +133,7 @@ def verify(ctx: click.Context, settings: Settings, no_values: bool) -> None:
 
 
 async def check_store(config: "Config", settings: Settings, values: bool) -> int:
-    """Verify the store, print the report, and return the exit code.
+    """Verify the store and print the report; return the exit code.
 
     :raises OperatorError: if the server cannot be used
     :raises NoAnswer: if the log does not answer
@@ -159,8 +159,8 @@ def _store_text(report: "StoreReport") -> str:
     lines = [f"{style('✗', fg='red')} {runs}: {len(report.damaged)} damaged"]
     if report.lost_bytes:
         lines.append(
-            f"  The server dropped {report.lost_bytes} bytes of a damaged file when it started. All events in them are "
-            "lost, of whichever run. Import their runs from an archive."
+            f"  The server dropped {report.lost_bytes} bytes of a damaged file when it started. Their events are "
+            "lost. Import the affected runs from an archive."
         )
     for damage in report.damaged:
         lines += _damage_lines(damage)

@@ -1,4 +1,4 @@
-"""``callboard show, trace``: how a run stands, and what it did."""
+"""``callboard show, trace``: the state of a run, and its history."""
 
 import os
 import shutil
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.option("--full", is_flag=True, help="Results and output whole, not cut to a line.")
-@click.option("--state", is_flag=True, help="Print the state document from which a start can go on (playbooks).")
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser too, where `callboard up` serves it.")
+@click.option("--full", is_flag=True, help="Show results and output in full, not cut to one line.")
+@click.option("--state", is_flag=True, help="Print the state document from which a start can continue (playbooks).")
+@click.option("--open", "opens", is_flag=True, help="Also open it in the browser, on the page of `callboard up`.")
 @settings_options
 def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> None:
     """Show the state of RUN: status, nodes, what it waits for, usage, error.
 
-    The exit code is about this command, not about the run.
+    The exit code reports on this command, not on the run.
     """
     from functools import partial
 
@@ -50,17 +50,19 @@ TEXT_FORMATS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.option("--format", "-f", "form", type=click.Choice(FORMATS), help="The form; default: tree, with --json: json.")
+@click.option(
+    "--format", "-f", "form", type=click.Choice(FORMATS), help="The format; default: tree, or json with --json."
+)
 @settings_options
 def trace(settings: Settings, run: str, form: str | None) -> None:
-    """Show what RUN did, folded from its log.
+    """Show the history of RUN, folded from its log.
 
     \b
     tree       nodes and effects, with outcomes and durations
     waterfall  the same over time
     table      one line per node execution
-    mermaid    the definition's diagram, coloured by what happened
-    svg        the same as a drawing
+    mermaid    the definition's diagram, coloured by outcome
+    svg        the same diagram as a drawing
     result     the execution result of the language's specification (JSON)
     json       the whole trace (JSON)
     jaeger     a file that the Jaeger UI loads (JSON)
@@ -73,7 +75,7 @@ def trace(settings: Settings, run: str, form: str | None) -> None:
 
 
 async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
-    """Read a run's log, or the file that it is in.
+    """Read the events of a run from the log or from a file.
 
     :raises UnknownRun: if the run does not exist
     """
@@ -84,7 +86,7 @@ async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
 
 
 async def show_run(run: str, config: "Config", settings: Settings, *, state: bool = False, full: bool = False) -> None:
-    """Print how a run stands; ``full``: with all its results whole; ``state``: as the state document of its language.
+    """Print the state of a run; ``full``: with whole results; ``state``: as the state document of its language.
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
@@ -104,7 +106,7 @@ async def show_run(run: str, config: "Config", settings: Settings, *, state: boo
 
 
 def state_of(events: "Sequence[Event]", language: str) -> Any:
-    """Return the document from which another run continues where this one stands.
+    """Return the state document, from which another run can continue.
 
     :raises CallboardError: ``state.none`` if its language has no such document
     """
@@ -161,7 +163,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
     if result.nodes:
-        lines += ["", "Nodes, as they last stood:", *node_lines(result, full=full)]
+        lines += ["", "Nodes, latest state:", *node_lines(result, full=full)]
     lines += [] if full else cut_lines(result, whole_hint(result.run, settings), output)
     if full and output is not None:
         lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
@@ -173,7 +175,7 @@ def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings
 
 
 def _definition(result: "RunResult", events: "Sequence[Event]") -> str:
-    """Name the definition; one without a name by what it says of itself, if it does."""
+    """Return the name of the definition, or else its title, with language and hash."""
     from callboard.surfaces.cli.diagram import title_of
 
     short_hash = result.definition_hash[:12]
@@ -212,7 +214,7 @@ def spans_of(events: "Sequence[Event]", prices: "Prices | None" = None) -> "list
 
 
 def language_result(events: "Sequence[Event]") -> Any:
-    """Return a run's result as its language's specification has it."""
+    """Return a run's result in the form of its language's specification."""
     from callboard.projections.projection import fold
     from callboard.projections.results import view_of
     from callboard.service.operations.results import result_of

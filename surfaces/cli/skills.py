@@ -1,4 +1,4 @@
-"""``callboard skills``: which skills there are for workflows, and what each lacks."""
+"""``callboard skills``: the skills for workflows, and the variables that each one lacks."""
 
 import os
 import textwrap
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
     default=".",
-    help="Where skill files lie, below .sweny, .claude, .agents or .gemini; default: the working directory.",
+    help="The folder of .sweny, .claude, .agents or .gemini with skill files; default: the working directory.",
 )
 @json_option
 def skills(name: str | None, folder: str, as_json: bool) -> None:
-    """List the skills that workflows can use: those that are shipped, and skill files (SKILL.md).
+    """List the skills that workflows can use: those shipped with Callboard, and skill files (SKILL.md).
 
-    With NAME, show one: its configuration, its tools and their schemas. Whether one is available is said of the
-    environment of this command; a running worker has its own. Needs no server.
+    With NAME, show one: its configuration, its tools and their schemas. A skill is reported as available in the
+    environment of this command; a worker may have another environment. Needs no server.
     """
     from pathlib import Path
 
@@ -45,15 +45,15 @@ def skills(name: str | None, folder: str, as_json: bool) -> None:
 SHIPPED = "shipped"
 
 LINE_CHARS = 90
-"""Longest line of a list of tools."""
+"""Longest line of a list of tools, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSkill:
-    """A skill, where it comes from (a file may replace parts of a shipped one), and which variables are not set.
+    """A skill, its origins (a file may replace parts of a shipped one), and the variables that are not set.
 
-    It is available if nothing that it cannot do without is among ``missing``: variables, and config keys that no
-    variable provides. ``unset`` are variables that it can do without.
+    ``missing`` are required variables, and required config keys that no variable provides; without any, the skill is
+    available. ``unset`` are optional variables.
     """
 
     skill: "Skill"
@@ -66,7 +66,7 @@ class FoundSkill:
         return not self.missing
 
     def to_object(self) -> dict[str, Any]:
-        """Return it as an object for machines."""
+        """Return the skill as an object for JSON."""
         skill = self.skill
         return {
             "id": skill.id,
@@ -83,7 +83,7 @@ class FoundSkill:
 
 
 def find_skills(folder: Path, env: Mapping[str, str]) -> "tuple[list[FoundSkill], list[Problem]]":
-    """Find all skills; return them by id, with warnings about files that are not good."""
+    """Find all skills; return them sorted by id, and warnings about invalid files."""
     from callboard.languages.skills.shipped import shipped_ids, shipped_skill
     from callboard.languages.skills.skill import merged
     from callboard.languages.skills.skill_files import discover, read_skill_file
@@ -103,7 +103,7 @@ def find_skills(folder: Path, env: Mapping[str, str]) -> "tuple[list[FoundSkill]
 
 
 def _skill_files(folder: Path) -> "tuple[dict[str, str], list[Problem]]":
-    """Read the skill files of a folder, the highest ranking first, by their path from there."""
+    """Read the skill files of a folder, highest precedence first, by their relative path."""
     from callboard.bus.events import Problem
     from callboard.languages.skills.skill_files import FOLDERS
 
@@ -129,7 +129,7 @@ def _inspect_skill(skill: "Skill", origin: list[str], env: Mapping[str, str]) ->
 
 
 def list_skills(folder: Path, *, as_json: bool) -> None:
-    """Print what skills there are."""
+    """Print the list of skills."""
     import msgspec
 
     from callboard.service.operations.results import compact
@@ -160,7 +160,7 @@ def show_skill(name: str, folder: Path, *, as_json: bool) -> None:
     one = next((one for one in found if one.skill.id == name), None)
     if one is None:
         known = ", ".join(one.skill.id for one in found)
-        raise CallboardError("skill.unknown", "there is no such skill here", name, f"There are {known}.")
+        raise CallboardError("skill.unknown", "unknown skill", name, f"Known skills: {known}.")
     if as_json:
         whole = one.skill.model_dump(mode="json", by_alias=True, exclude_none=True)
         say(compact({**whole, **{key: one.to_object()[key] for key in ("available", "missing", "unset", "origin")}}))
@@ -188,7 +188,7 @@ def _availability_text(one: FoundSkill) -> str:
         return style(f"unavailable: {', '.join(one.missing)} {verb} not set", fg="yellow")
     without = [field.env for field in one.skill.config.values() if field.env and field.secret is not False]
     if without and set(without) <= set(one.unset):
-        return style(f"available, of no use without one of {', '.join(without)}", fg="yellow")
+        return style(f"available, but useless without one of {', '.join(without)}", fg="yellow")
     return style("available", fg="green")
 
 
@@ -205,7 +205,7 @@ def _variable_text(variable: str | None) -> str:
 
 
 def _argument_lines(schema: dict[str, Any]) -> list[str]:
-    """Tell the members of an input, a line each; those that must be there have a star."""
+    """Return a line for each member of an input; required ones have a star."""
     required: list[str] = schema.get("required", [])
     lines: list[str] = []
     for name, member in schema.get("properties", {}).items():

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 @partial(start_options, names=True)
 @settings_options
 def start(request: StartRequest, settings: Settings) -> None:
-    """Start a run at a running server, and print its id.
+    """Start a run on a running server, such as `callboard up`, and print its id.
 
-    FILE may also be the name of a registered definition (`callboard push`). The run is durable once this returns.
-    `callboard up` is such a server.
+    FILE may also be the name of a registered definition (`callboard push`). When the command returns, the run is
+    stored.
     """
     import anyio
 
@@ -44,7 +44,7 @@ async def publish_start(prepared: "Message", config: "Config", settings: Setting
     """Publish a start message and print the run's id.
 
     :raises RequestRefused: if the start is refused
-    :raises CallboardError: if there is no server, or no worker that answers
+    :raises CallboardError: if no server or no worker answers
     """
     from callboard.bus.errors import JetStreamDisabled, PermissionDenied
     from callboard.bus.tracecontext import read, within
@@ -60,7 +60,7 @@ async def publish_start(prepared: "Message", config: "Config", settings: Setting
         except (PermissionDenied, JetStreamDisabled):
             if config.nats_url is None:
                 raise
-            # A user who may only ask workers, as `deploy/README.md` has it, or an account of a tenant.
+            # The user may only send requests to workers (see `deploy/README.md`), or is a tenant's account.
             verdict = await start_by_request(prepared.message, config, name)
     if verdict.status == "rejected" or verdict.run_id is None:
         raise RequestRefused("start", verdict.problems, file)
@@ -70,7 +70,7 @@ async def publish_start(prepared: "Message", config: "Config", settings: Setting
 def print_started(
     verdict: "Verdict", warnings: "Sequence[Problem]", settings: Settings, file: str, source: str = ""
 ) -> None:
-    """Print the id of a run that has been started, and what there is to warn of; ``file`` is where that stands."""
+    """Print the id of a started run, and warnings about it, which are in ``file``."""
     import msgspec
 
     from callboard.service.operations.results import compact
@@ -82,7 +82,7 @@ def print_started(
     for warning in warnings:
         say(problem_text(warning, file, source), err=True)
     if verdict.duplicate:
-        say("it had been started before", err=True)
+        say("the run was started before", err=True)
     say(verdict.run_id or "")
 
 
@@ -90,17 +90,19 @@ _READABLE = click.Path(exists=True, dir_okay=False)
 
 _Command = Callable[..., None]
 
-_run_id = click.option("--run-id", metavar="ID", help="What the new run is to be called.")
-_model = click.option("--model", "-m", metavar="MODEL", help="Another model from there on, as provider:model.")
-_script = click.option("--script", type=_READABLE, help="Other answers of a scripted model and scripted tools.")
-_input = click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Another input.")
-_definition = click.option("--definition", metavar="FILE", type=_READABLE, help="Another definition.")
-_options = click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="Another option.")
-_by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
+_run_id = click.option("--run-id", metavar="ID", help="The id of the new run.")
+_model = click.option("--model", "-m", metavar="MODEL", help="Use another model from there, as provider:model.")
+_script = click.option("--script", type=_READABLE, help="Use other answers of a scripted model and scripted tools.")
+_input = click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Use another input.")
+_definition = click.option("--definition", metavar="FILE", type=_READABLE, help="Use another definition.")
+_options = click.option(
+    "--option", "options", metavar="NAME=VALUE", multiple=True, help="Set an option of the definition."
+)
+_by = click.option("--by", metavar="NAME", help="The name of the person who does it; recorded with the run.")
 
 
 def _override_options(command: _Command) -> _Command:
-    """Add the options for what every such run may be given otherwise."""
+    """Add the options that override parts of the original start."""
     for option in (_by, _run_id, _options, _script, _model, _definition):
         command = option(command)
     return command
@@ -108,11 +110,11 @@ def _override_options(command: _Command) -> _Command:
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.option("--at", type=click.IntRange(min=1), metavar="N", help="Behind the run's event N.")
-@click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was entered last.")
-@click.option("--outcome", metavar="JSON", help="With --at: what event N, an outcome, is to say instead.")
+@click.option("--at", type=click.IntRange(min=1), metavar="N", help="After event N of the run.")
+@click.option("--from", "node", metavar="NODE", help="Where NODE (an id, a path, or PATH#2) was last entered.")
+@click.option("--outcome", metavar="JSON", help="With --at: replace the outcome in event N.")
 @click.option(
-    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable there, where there are any."
+    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable there, if the language has variables."
 )
 @_input
 @_override_options
@@ -126,11 +128,11 @@ def fork(
     variables: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Continue from where RUN was, as its own run, and print its id. RUN stays as it is.
+    """Start a new run that continues RUN from an earlier point, and print its id. RUN is not changed.
 
-    What the two have in common is in the log once. What is given otherwise must not change what they share: an
-    input, an option or a definition that would, is refused with the first difference. `callboard trace RUN --format
-    events` numbers the events.
+    The events up to that point are shared; the log has them once. An input, an option or a definition that would change
+    them is refused, and the first difference is shown. `callboard trace RUN --format events` shows the numbers of
+    events.
     """
     _start_fork(settings, {"run_id": run, "at": at, "from": node}, given, outcome, pairs(variables, "--set"))
 
@@ -141,10 +143,10 @@ def fork(
 @many
 @settings_options
 def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
-    """Try the failure of RUN again: continue from before what made it fail, as its own run, and print its id.
+    """Retry a failed RUN: start a new run that continues from before the failure, and print its id.
 
-    A run that was cancelled or killed continues from before that, also if it was paused then; one that has expired
-    waits once more. Child runs continue from where they were: what they have done is not done again.
+    A cancelled or killed run continues from before the cancellation, also if it was paused; an expired run waits again.
+    Child runs continue from where they were, without repeating their work.
     """
     _fork_each(settings, whom, "retry", {"failure": True}, given)
 
@@ -156,21 +158,21 @@ def retry(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
 @many
 @settings_options
 def rerun(settings: Settings, whom: "Many | str | None", **given: Any) -> None:
-    """Start once more what RUN was started with, and print the new run's id."""
+    """Start a new run with the same start as RUN, and print its id."""
     _fork_each(settings, whom, "rerun", {"again": True}, given)
 
 
 def _fork_each(
     settings: Settings, whom: "Many | str | None", verb: str, place: dict[str, Any], given: dict[str, Any]
 ) -> None:
-    """Begin a run from another one, or one from each that a question finds."""
+    """Start a run from another run, or from each run that matches a question."""
     if whom is None:
         raise click.UsageError(NAME_ONE)
     if isinstance(whom, str):
         _start_fork(settings, {"run_id": whom, **place}, given)
         return
     if given["run_id"] is not None:
-        raise click.UsageError("--run-id is of one run")
+        raise click.UsageError("--run-id needs one RUN")
     import anyio
 
     from callboard.surfaces.cli.bulk import begin_many
@@ -210,7 +212,7 @@ def make_start(
     definition: str | None,
     input_text: str | None = None,
 ) -> dict[str, Any]:
-    """Return the members of a start message that are given.
+    """Return the given members of a start message.
 
     :raises UsageInvalid: if an input or an option cannot be read
     :raises RequestRefused: with every problem of the definition or the script
@@ -233,7 +235,7 @@ def make_start(
 
 
 def read_outcome(text: str) -> dict[str, Any]:
-    """Read what an outcome is to say instead.
+    """Read the outcome that replaces a recorded one.
 
     :raises UsageInvalid: if it is not an object
     """
@@ -247,10 +249,10 @@ def read_outcome(text: str) -> dict[str, Any]:
 
 
 async def start_fork(asked: dict[str, Any], config: "Config", settings: Settings) -> None:
-    """Start what is asked for and print its id.
+    """Start the fork and print its id.
 
     :raises UnknownRun: if the run does not exist
-    :raises NowhereToFork: if it has no such place
+    :raises NowhereToFork: if the run has no such place
     :raises RequestRefused: if the start is refused
     """
     import msgspec
@@ -261,7 +263,7 @@ async def start_fork(asked: dict[str, Any], config: "Config", settings: Settings
 
     request = msgspec.convert(asked, ForkRun)
     async with reach(config, reads=False, name="callboard fork") as connection:
-        # An event's number needs no look at them.
+        # A number of an event needs no lookup in the events.
         events = [] if request.at is not None else await connection.client.events(request.run_id)
         verdict = await begin_fork(connection.client, request, events)
     if verdict.status == "rejected" or verdict.run_id is None:

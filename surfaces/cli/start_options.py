@@ -1,4 +1,4 @@
-"""FILE and the options of a start, gather into a `StartRequest`. Light: nothing here reads or connects."""
+"""FILE and the options of a start, gathered into a `StartRequest`. Light: nothing here reads or connects."""
 
 import functools
 import os
@@ -12,47 +12,47 @@ from callboard.surfaces.cli.options import attribute_option, pairs
 from callboard.surfaces.cli.settings import Command
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".md")
-"""How the names of files end that hold definitions."""
+"""File name endings of definitions."""
 
 _READABLE = click.Path(exists=True, dir_okay=False, readable=True)
 
 
 def skill_options(command: Command) -> Command:
-    """Add the options that say which skills travel along: ``skills``, ``project_skills`` and ``skill_commands``."""
+    """Add the options that select skills: ``skills``, ``project_skills`` and ``skill_commands``."""
     for option in (
         click.option(
             "--skill-commands",
             is_flag=True,
             envvar="SWENY_ALLOW_SKILL_STDIO_COMMAND",
-            help="Let skill files of the project name programs to run as MCP servers.",
+            help="Allow skill files of the project to run programs as MCP servers.",
         ),
         click.option(
             "--no-skills",
             "project_skills",
             flag_value=False,
             default=True,
-            help="Take no skill files of the project.",
+            help="Ignore skill files of the project.",
         ),
-        click.option("--skills", type=_READABLE, help="A list of skills; default: skills.yaml beside FILE."),
+        click.option("--skills", type=_READABLE, help="A list of skills; default: skills.yaml in the folder of FILE."),
     ):
         command = option(command)
     return command
 
 
 def is_file(name: str) -> bool:
-    """Whether there is a file of this name; a `Path` would raise for names that no file can have."""
+    """Whether a file of this name exists; a `Path` would raise for names that are not valid."""
     return os.path.isfile(name)
 
 
 class _FileOrName(click.Path):
-    """A file, or else the name of a registered definition: what is there is a file, and so is what looks like one."""
+    """A file, or else the name of a registered definition; a name that exists or looks like a file is a file."""
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, readable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
-            self.fail("the name is empty; expected that of a file or of a registered definition", param, ctx)
+            self.fail("the name is empty; expected a file or the name of a registered definition", param, ctx)
         looks_like_a_file = (
             value.endswith(DEFINITION_SUFFIXES) or named(value) is not None or os.sep in value or os.path.lexists(value)
         )
@@ -74,9 +74,9 @@ class DefinitionFile(click.Path):
 
 
 def start_options(command: Command, *, names: bool = False) -> Command:
-    """Add FILE and the options that say what a start message holds; the command gets them as ``order``.
+    """Add FILE and the options of a start; the command gets them as the `StartRequest` ``request``.
 
-    ``names`` says that FILE may be the name of a registered definition, too.
+    With ``names``, FILE may also be the name of a registered definition.
     """
 
     @functools.wraps(command)
@@ -142,66 +142,77 @@ def start_options(command: Command, *, names: bool = False) -> Command:
     for decorate in reversed(
         [
             click.argument("file", type=_FileOrName() if names else DefinitionFile()),
-            click.option("--language", metavar="LANGUAGE", help="What FILE is written in, where that is not plain."),
+            click.option("--language", metavar="LANGUAGE", help="The language of FILE, if it cannot be detected."),
             click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
             click.option(
-                "--value", "-v", "values", metavar="NAME=TEXT", multiple=True, help="One member of the input, a text."
+                "--value",
+                "-v",
+                "values",
+                metavar="NAME=TEXT",
+                multiple=True,
+                help="A member of the input, as text; may be repeated.",
             ),
             click.option(
-                "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments, for a flow's parameters."
+                "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments for a flow's parameters."
             ),
             click.option(
                 "--script", type=_READABLE, help="Answers of a scripted model and scripted tools (YAML, JSON)."
             ),
             skill_options,
             click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
-            click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
-            click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
-            click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
             click.option(
-                "--strict", is_flag=True, help="Take warnings for errors: start nothing that lacks something."
+                "--set",
+                "settings_given",
+                metavar="KEY=VALUE",
+                multiple=True,
+                help="A value of a skill's configuration.",
             ),
+            click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a route."),
+            click.option("--offline", is_flag=True, help="Do not fetch sources from the web."),
+            click.option("--strict", is_flag=True, help="Treat warnings as errors."),
             click.option(
-                "--options", "options_text", metavar="JSON|@FILE", help="Options that the definition's language takes."
+                "--options", "options_text", metavar="JSON|@FILE", help="Options of the definition's language."
             ),
             click.option(
                 "--option",
                 "options_given",
                 metavar="KEY=VALUE",
                 multiple=True,
-                help="One of those options; KEY.MEMBER of an option that is a map.",
+                help="One of those options; KEY.MEMBER for an option that is a map.",
             ),
             click.option(
                 "--received",
                 metavar="JSON|@FILE|-",
-                help="A request or a mail that came in, for a trigger of FILE to make the input of.",
+                help="A received request or mail, from which a trigger of FILE makes the input.",
             ),
             click.option(
-                "--trigger", metavar="NODE", help="Which trigger --received is for: its node, or its subtype."
+                "--trigger", metavar="NODE", help="The trigger that --received is for: its node or its subtype."
             ),
-            click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
-            click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run is found."),
+            click.option("--state", type=_READABLE, help="A saved state to continue from: `show --state` (playbooks)."),
+            click.option(
+                "--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run can be found."
+            ),
             attribute_option,
             click.option(
                 "--limit",
                 "limits",
                 metavar="NAME=VALUE",
                 multiple=True,
-                help="What it may use: tokens, turns, events, seconds; then=cancel where it is not to be paused.",
+                help="A limit: tokens, turns, events or seconds. At a limit the run is paused; then=cancel cancels it.",
             ),
             click.option(
                 "--encryption-key",
                 metavar="NAME",
-                help="Encrypt what it says with the key of this name; `callboard forget NAME` destroys it.",
+                help="Encrypt the run's contents with this key; `callboard forget NAME` destroys the key.",
             ),
-            click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
+            click.option("--run-id", metavar="ID", help="The run's id; a second start with the same id does nothing."),
             click.option(
                 "--break",
                 "--breakpoint",
                 "breakpoints",
                 metavar="NODE",
                 multiple=True,
-                help="Pause at this node; may be repeated. `callboard step` goes on from there by one.",
+                help="Pause at this node; may be repeated. `callboard step` then performs one node.",
             ),
         ]
     ):

@@ -1,4 +1,4 @@
-"""``callboard cancel, kill, pause, resume, step, answer, signal``: tell a run something."""
+"""``callboard cancel, kill, pause, resume, step, answer, signal``: send a command to a run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from callboard.surfaces.cli.bulk import Many
 
 
-_by = click.option("--by", metavar="NAME", help="Who says so; recorded with it.")
-_id = click.option("--id", metavar="KEY", help="A key of your own: sent again with the same KEY, it acts once.")
-_set = click.option(
-    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Override a variable, where there are any."
+_by = click.option("--by", metavar="NAME", help="The name of the person who sends it; recorded with it.")
+_id = click.option(
+    "--id", metavar="KEY", help="A key of your choice: a command sent twice with the same KEY acts once."
 )
-_reason = click.option("--reason", metavar="TEXT", default="", help="Why; recorded with it.")
+_set = click.option(
+    "--set", "variables", metavar="VAR=JSON", multiple=True, help="Set a variable, if the language has variables."
+)
+_reason = click.option("--reason", metavar="TEXT", default="", help="The reason; recorded with it.")
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -30,7 +32,7 @@ _reason = click.option("--reason", metavar="TEXT", default="", help="Why; record
 @many
 @settings_options
 def cancel(settings: Settings, whom: "Many | str | None", reason: str, by: str | None, id: str | None) -> None:
-    """Cancel RUN: what is in progress is stopped from the inside out, clean-up runs, and it ends cancelled."""
+    """Cancel RUN: stop its effects and nodes, innermost first, run its clean-up, and end it as cancelled."""
     _send(settings, whom, "cancel", reason=reason, by=by, id=id)
 
 
@@ -86,7 +88,7 @@ def step(settings: Settings, run: str, variables: tuple[str, ...], by: str | Non
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
 @click.argument("words", nargs=-1, required=True, metavar="[INTERACTION] RESPONSE")
-@click.option("--data", metavar="JSON", help="Further data of the answer.")
+@click.option("--data", metavar="JSON", help="Additional data of the answer.")
 @_by
 @_id
 @settings_options
@@ -95,12 +97,14 @@ def answer(
 ) -> None:
     """Answer the open question INTERACTION of RUN; `callboard show RUN` lists what is open.
 
-    INTERACTION can be left away where only one question is open. RESPONSE is JSON, or else a text. It fails if the
-    answer comes too late, or is none to that question, which then is still open.
+    INTERACTION may be omitted if only one question is open. RESPONSE is JSON, or else a text. The command fails if the
+    answer comes too late, or does not fit the question, which then stays open.
     """
     extra = None if data is None else _parse_value(data)
     if len(words) > 2:
-        raise click.UsageError(f"{len(words)} words for INTERACTION and RESPONSE: quote a RESPONSE of several words")
+        raise click.UsageError(
+            f"{len(words)} words given for INTERACTION and RESPONSE; quote a RESPONSE of several words"
+        )
     response = words[len(words) - 1]
     interaction = "".join(words[: len(words) - 1])
     _send(
@@ -122,10 +126,12 @@ def answer(
 @many
 @settings_options
 def signal(settings: Settings, words: tuple[str, ...], whom: "Many | None", by: str | None, id: str | None) -> None:
-    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all there is no RUN."""
+    """Send RUN the signal NAME. DATA is JSON, or else a text. With --where or --all, omit RUN."""
     rest = words[0 if whom is not None else 1 :]
     if not 1 <= len(rest) <= 2:
-        raise click.UsageError(f"{len(words)} words for {'' if whom is not None else 'RUN, '}NAME and perhaps DATA")
+        raise click.UsageError(
+            f"{len(words)} words given; expected {'' if whom is not None else 'RUN, '}NAME and, optionally, DATA"
+        )
     data = _parse_value(rest[1]) if len(rest) == 2 else None
     _send(settings, whom or words[0], "signal", name=rest[0], data=data, by=by, id=id)
 
@@ -135,9 +141,9 @@ def _parse_values(variables: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """Read a word of the command line as JSON; what is none is a text.
+    """Read a word of the command line as JSON, or else as a text.
 
-    :raises click.BadParameter: if it nests too deep
+    :raises click.BadParameter: if the value is nested too deeply
     """
     from callboard.service.operations.json_values import NotJson, TooDeep, json_of
 
@@ -159,7 +165,7 @@ def _send(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
         anyio.run(tell_run, whom, verb, {**fields, "id": id}, load_config(settings), settings)
         return
     if id is not None:
-        raise click.UsageError("--id is for one RUN; for many, name an operation with --operation")
+        raise click.UsageError("--id needs one RUN; for many runs, use --operation")
     from callboard.surfaces.cli.bulk import tell_many
 
     code = anyio.run(tell_many, whom, verb, fields, load_config(settings), settings)
@@ -167,11 +173,11 @@ def _send(settings: Settings, whom: "Many | str | None", verb: str, **fields: An
 
 
 async def tell_run(run: str, verb: str, fields: dict[str, Any], config: "Config", settings: Settings) -> None:
-    """Tell a run something and say what became of it.
+    """Send a command to a run and print the result.
 
-    :raises RequestRefused: if admission refuses it, for several reasons
-    :raises CallboardError: if admission, or the run, refuses it, an answer is not understood, there is no server, or no
-        worker answers
+    :raises RequestRefused: if admission rejects it, with every problem
+    :raises CallboardError: if admission or the run rejects it, an answer is not understood, or no server or no worker
+        answers
     """
     from callboard.service.operations.reach import reach
     from callboard.service.operations.results import compact

@@ -19,17 +19,17 @@ _accounts = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("accounts.conf"),
     show_default=True,
-    help="The part of the server's configuration that has the accounts; made if it is not there.",
+    help="The file with the accounts, part of the server's configuration; created if it does not exist.",
 )
 
 
 @click.group(epilog=exits.EXIT_CODES)
 def tenant() -> None:
-    """Keep tenants apart: an account of the NATS server each.
+    """Separate tenants: give each one its own account on the NATS server.
 
-    The file of accounts is included in the configuration of a server of your own, which then reads it
-    (`nats-server --signal reload`). A tenant's user may start runs, tell its own runs something, ask the service and
-    hear its own events; the runtime's does everything. Both prove themselves by a key.
+    Include the file of accounts in the configuration of your server, and reload it (`nats-server --signal reload`). A
+    tenant's user may start runs, send commands to the tenant's runs, call the service, and receive the tenant's events.
+    The user of the runtime may do everything. Both authenticate with a key.
     """
 
 
@@ -38,9 +38,9 @@ def tenant() -> None:
 @_accounts
 @settings_options
 def add(settings: Settings, name: str, accounts: Path) -> None:
-    """Add the account of tenant NAME, and that of the runtime with the first.
+    """Add an account for tenant NAME; the first time, also one for the runtime.
 
-    The keys of their users are written beside the file: NAME.nk and, the first time, callboard.nk.
+    The keys of their users are written to the folder of the file: NAME.nk and, the first time, callboard.nk.
     """
     print_accounts(add_account(name, accounts, load_config(settings).prefix), settings)
 
@@ -57,7 +57,7 @@ def list_(settings: Settings, accounts: Path) -> None:
 @_accounts
 @settings_options
 def refresh(settings: Settings, accounts: Path) -> None:
-    """Write the file of accounts in the form of this version. Tenants and keys stay as they are."""
+    """Rewrite the file of accounts in the format of this version. Tenants and keys do not change."""
     print_accounts(refresh_accounts(accounts), settings)
 
 
@@ -66,7 +66,7 @@ def refresh(settings: Settings, accounts: Path) -> None:
 @_accounts
 @settings_options
 def remove(settings: Settings, name: str, accounts: Path) -> None:
-    """Remove the account of tenant NAME. Its runs stay in the log, and no one can talk to them as that tenant."""
+    """Remove the account of tenant NAME. Its runs stay in the log, but its user loses access."""
     print_accounts(remove_account(name, accounts), settings)
 
 
@@ -83,7 +83,7 @@ def _unusable(message: str, where: str, remedy: str) -> "OperatorError":
 def add_account(name: str, file: Path, prefix: str) -> "Accounts":
     """Add a tenant's account to a file, with the runtime's if there is no file; write the keys beside it.
 
-    :raises OperatorError: if the name is none, the tenant is there already, or the file or a key cannot be written
+    :raises OperatorError: if the name is not valid, the tenant exists, or the file or a key cannot be written
     """
     from msgspec.structs import replace
 
@@ -91,7 +91,7 @@ def add_account(name: str, file: Path, prefix: str) -> "Accounts":
     from callboard.bus.subjects import is_name, token
 
     if not is_name(name) or f"{token(name)}.nk" == RUNTIME_KEY:
-        raise _unusable("this is no name for a tenant", repr(name), "Choose another.")
+        raise _unusable("invalid name of a tenant", repr(name), "Choose another name.")
     seed, key = new_user()
     seeds = {f"{token(name)}.nk": seed}
     if file.exists():
@@ -100,26 +100,26 @@ def add_account(name: str, file: Path, prefix: str) -> "Accounts":
         seeds[RUNTIME_KEY], runtime = new_user()
         accounts = Accounts(prefix, runtime)
     if name in accounts.tenants:
-        raise _unusable("this tenant has an account already", name, "Remove it first to give it another key.")
+        raise _unusable("the tenant already has an account", name, "Remove it first to give it another key.")
     _write_seeds({file.with_name(name): seed for name, seed in seeds.items()})
     return _write_accounts(file, replace(accounts, tenants={**accounts.tenants, name: key}))
 
 
 def read_accounts(file: Path) -> "Accounts":
-    """Return what a file holds.
+    """Read a file of accounts.
 
-    :raises OperatorError: if it is not there, or holds something else
+    :raises OperatorError: if it does not exist, or is not a file of accounts
     """
     from callboard.bus.nats.accounts import read
 
     try:
         return read(file.read_text(encoding="utf-8"), str(file))
     except OSError as error:
-        raise _unusable(error.strerror or str(error), str(file), "Begin with `callboard tenant add`.") from error
+        raise _unusable(error.strerror or str(error), str(file), "Run `callboard tenant add` first.") from error
 
 
 def refresh_accounts(file: Path) -> "Accounts":
-    """Write a file of accounts again, in the form of this version.
+    """Rewrite a file of accounts in the format of this version.
 
     :raises OperatorError: if it cannot be read or written
     """
@@ -129,21 +129,21 @@ def refresh_accounts(file: Path) -> "Accounts":
 def remove_account(name: str, file: Path) -> "Accounts":
     """Remove a tenant's account from a file.
 
-    :raises OperatorError: if none exists, or the file cannot be read or written
+    :raises OperatorError: if the tenant has no account, or the file cannot be read or written
     """
     from msgspec.structs import replace
 
     accounts = read_accounts(file)
     if name not in accounts.tenants:
         there = ", ".join(accounts.tenants) or "none"
-        raise _unusable("this tenant has no account", name, f"There are: {there}.")
+        raise _unusable("the tenant has no account", name, f"Tenants with an account: {there}.")
     return _write_accounts(
         file, replace(accounts, tenants={one: key for one, key in accounts.tenants.items() if one != name})
     )
 
 
 def print_accounts(accounts: "Accounts", settings: Settings) -> None:
-    """Say which tenants there are."""
+    """Print the tenants and the public keys of their users."""
     from callboard.service.operations.results import compact
 
     if settings.as_json:
@@ -165,7 +165,7 @@ def _write_accounts(file: Path, accounts: "Accounts") -> "Accounts":
 
 
 def _write_seeds(seeds: dict[Path, str]) -> None:
-    """Write secrets to files that only their owner can read, all of them or none."""
+    """Write secrets to files that only their owner can read: all of them, or none."""
     from callboard.lib.private_files import write_own
 
     written: list[Path] = []
@@ -176,5 +176,5 @@ def _write_seeds(seeds: dict[Path, str]) -> None:
     except OSError as error:
         for file in written:
             file.unlink()
-        remedy = "A key that is there already is not replaced: move it away, or choose another folder."
+        remedy = "Existing keys are not replaced: move them, or choose another folder."
         raise _unusable(error.strerror or str(error), str(error.filename2 or error.filename), remedy) from error

@@ -37,12 +37,11 @@ _STATES: dict[str | None, State] = {
 
 
 PLAIN = "next"
-"""The reason of a way that nothing was decided about."""
+"""The reason of a route that needed no decision."""
 
 
 class Row(NamedTuple):
-    """One line: the branches before it, its state, its text, and what is told after it in a softer voice; ``of`` is
-    what it is about."""
+    """One line of the tree: its branches, state and text, and a dimmed text after it; ``of`` is its node or effect."""
 
     branches: str
     state: State
@@ -58,14 +57,14 @@ class _Item(NamedTuple):
     aside: str
     below: Node | None = None
     behind: Sequence[str] = ()
-    """Lines of their own below it."""
+    """Lines below the item."""
     effect: Effect | None = None
 
 
 def rows(trace: Trace, *, all_effects: bool = True) -> list[Row]:
-    """Return the tree's lines, the run first; of many dispatches of a node only some have lines.
+    """Return the rows of the tree, the run first; of many dispatches of a node, only some have rows.
 
-    Without ``all_effects`` nodes that are over show none of theirs.
+    Without ``all_effects``, nodes that have ended show no effects.
     """
     root = elided(closed_up(trace)).root
     head = Row("", _STATES[root.outcome], f"{trace.run}  {trace.definition}", _head_aside(trace, root), root)
@@ -97,7 +96,7 @@ def _rows_below(node: Node, indent: str, all_effects: bool) -> Iterator[Row]:
 
 
 def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
-    """What a node holds: effects and inner nodes in the order of the log, then what has no number there."""
+    """Yield effects and inner nodes in the order of the log, then retries, warnings and routes."""
     found = [
         _Item(child.first_n, _STATES.get(child.outcome, "note"), _node_text(child), _node_aside(child), child)
         for child in node.children
@@ -110,7 +109,7 @@ def _items(node: Node, all_effects: bool) -> Iterator[_Item]:
     for warning in node.warnings:
         yield _Item(0, "warning", warning.code or "warning", " ".join(warning.message.split()))
     for step in node.routes:
-        # Where the reason says no more than that it continues, the field of the definition says how.
+        # If the reason only says that the run continues, show the field of the definition instead.
         why = step.edge if isinstance(step.edge, str) and step.reason == PLAIN else step.reason
         yield _Item(0, "note", f"→ {step.target}", " ".join(why.split()))
 
@@ -121,7 +120,7 @@ def _node_text(node: Node) -> str:
 
 
 def _head_aside(trace: Trace, root: Node) -> str:
-    parted = f"parted from {trace.origin} behind event {trace.parted_at}" if trace.origin else ""
+    parted = f"forked from {trace.origin} after event {trace.parted_at}" if trace.origin else ""
     return "  ".join(part for part in (_node_aside(root), parted) if part)
 
 
@@ -137,7 +136,7 @@ def _node_aside(node: Node) -> str:
 
 
 def _retry_item(retry: Attempt) -> _Item:
-    """A retry, with what retries where that is not a node itself, how long it waited, and why."""
+    """Return a retry: the dispatch or call that retries unless it is the node itself, the delay, and the reason."""
     what = f"{retry.path.rpartition(':')[2]} " if retry.path else ""
     why = retry.error.code if retry.error else " ".join(retry.reason.split())
     waited = f"after {duration_text(retry.delay)}" if retry.delay else ""

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 DRAIN_WAIT_S = 20.0
 
 WORKERS_MAX = 1_000
-"""How many processes one command may keep: more are a slip of the keyboard."""
+"""Upper bound of --workers: more processes are probably a typing error."""
 
 
 class _Seconds(click.FloatRange):
-    """A range of seconds; what is not a number lies in none, though nothing is smaller or larger."""
+    """A range of seconds that excludes NaN, which no comparison excludes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
-        return self.fail(f"{value!r} is no number of seconds", param, ctx) if math.isnan(found) else found
+        return self.fail(f"{value!r} is not a number of seconds", param, ctx) if math.isnan(found) else found
 
 
 _drain_wait = click.option(
@@ -37,17 +37,17 @@ _drain_wait = click.option(
     type=_Seconds(0, 3600),
     default=DRAIN_WAIT_S,
     show_default=True,
-    help="How long running effects may finish when we stop.",
+    help="How long running effects may finish when the command stops.",
 )
-_offline = click.option("--offline", is_flag=True, help="Fetch no sources from the web, whatever a start says.")
+_offline = click.option("--offline", is_flag=True, help="Do not fetch sources from the web, whatever a start requests.")
 _workers = click.option(
     "--workers",
     metavar="N",
     type=click.IntRange(1, WORKERS_MAX),
-    help="Worker processes; default: as many as cores, at most 4.",
+    help="The number of worker processes; default: one per core, at most 4.",
 )
 _allow_scripts = click.option(
-    "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; with an embedded server it always does."
+    "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; an embedded server always accepts them."
 )
 
 
@@ -70,12 +70,12 @@ def up(
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep a server and workers standing until Ctrl-C or SIGTERM.
+    """Run a server and workers until Ctrl-C or SIGTERM.
 
-    The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
-    itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
-    that one goes. On the way out running effects may finish, and what is left continues
-    with the next worker, from the log.
+    The server is the embedded one over the data directory, unless --nats names another. Other commands find it if they
+    use the same data directory. If another command runs the server already, this one joins it, and takes the server
+    over when that command exits. Before the command stops, running effects may finish; the next worker continues the
+    runs from the log.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
     _run_workers(ctx, settings, (import_from, code), drain_wait, flags)
@@ -100,10 +100,10 @@ def worker(
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep workers standing at a server that runs elsewhere.
+    """Run workers at a server that runs elsewhere.
 
-    The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
-    directory. Any number of workers share the runs; one that dies loses nothing.
+    The server is the one that --nats or the configuration names, or else the one that `callboard up` runs over the data
+    directory. Any number of workers share the runs. If one dies, the others continue its runs.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
     _run_workers(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
@@ -118,7 +118,7 @@ def _run_workers(
     *,
     joins: bool = False,
 ) -> None:
-    """Stand; ``code`` is where tools are imported from, and what is hosted."""
+    """Run workers until they are stopped; ``code`` are the folders of tools, and the Python workflows to host."""
     with ignore_lost_output():
         config = load_config(settings, level="info", **flags)
 
@@ -157,7 +157,7 @@ async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
                     with suppress(StoreLocked):
                         server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
             except BaseException:
-                # The process ends with this error. A thread that still imports then would fail with one of its own.
+                # The process ends with this error. A thread that still imports then would fail with another error.
                 imports.join()
                 raise
         return await import_module(WORKER).stand(standing, settings, server)

@@ -1,4 +1,4 @@
-"""``callboard watch``: see events as they come."""
+"""``callboard watch``: follow events as they are recorded."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 @click.argument("run", required=False)
 @click.option("--definition", "-d", metavar="NAME", help="Only runs of this definition.")
 @click.option("--type", "-t", "event_type", metavar="TYPE", default=">", help="Only these events: node.exit, run.*, …")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Begin behind this sequence of the stream.")
-@click.option("--until", metavar="TYPE", help="End behind the first of these events: human.asked, run.parked, …")
-@click.option("--stream", is_flag=True, help="What models say as it comes, and how steps end, as JSON (playbooks).")
-@click.option("--behind", metavar="ID", help="With --stream: go on behind this id.")
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Begin after this sequence of the stream.")
+@click.option("--until", metavar="TYPE", help="End after the first of these events: human.asked, run.parked, …")
+@click.option(
+    "--stream", is_flag=True, help="Print models' answers as they arrive, and ends of steps, as JSON (playbooks)."
+)
+@click.option("--behind", metavar="ID", help="With --stream: continue after this id.")
 @plain_option
 @settings_options
 @click.pass_context
@@ -43,19 +45,18 @@ def watch(
     behind: str | None,
     plain: bool,
 ) -> None:
-    """Show events as they come, of one RUN or of all.
+    """Show events as they are recorded, of one RUN or of all.
 
-    One run is shown from its beginning to its end, on a terminal as its tree with what is in progress, and the exit
-    code says how it ended. All runs are shown from now on, a line per event, until Ctrl-C. With --until the end may
-    come sooner: a script waits like that for a question before it answers. With --json each line is an event and has
-    its sequence, to continue from with --after. With --stream each line is content, done or error of a playbook, in
-    order and whole, and has an id.
+    One run is shown from its beginning to its end, on a terminal as a live tree; the exit code shows how it ended. All
+    runs are shown from now on, one line per event, until Ctrl-C. --until ends the command earlier, so that a script can
+    wait for a question before it answers. With --json each line is an event with its sequence, from which --after
+    continues. With --stream each line is a content, done or error message of a playbook, in order, with an id.
     """
     import anyio
 
     if stream or behind is not None:
         if run is None or not stream:
-            raise click.UsageError("--stream is of one RUN, and --behind of --stream")
+            raise click.UsageError("--stream needs one RUN, and --behind needs --stream")
         anyio.run(stream_run, run, behind, load_config(settings))
         return
 
@@ -65,8 +66,8 @@ def watch(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Which events: of one run, one definition, one type (with NATS wildcards), after a sequence of the stream, up to
-    the first of a type."""
+    """Which events to show: of a run, a definition and a type (with NATS wildcards), after a sequence of the stream, and up
+    to the first event of the type ``until``."""
 
     run: str | None
     definition: str | None
@@ -74,21 +75,21 @@ class Watched:
     after: int | None
     until: str | None = None
     plain: bool = False
-    """One line per event, on a terminal too."""
+    """One line per event, also on a terminal."""
 
     @property
     def whole_run(self) -> bool:
-        """Whether all events of one run are wanted, so that they can be shown as its tree."""
+        """Whether all events of one run are selected, so that they can be shown as a tree."""
         return self.run is not None and self.definition is None and self.event_type == ">" and not self.after
 
     def wants(self, event: "Event") -> bool:
-        """Whether an event of the run is among them."""
+        """Whether an event is selected."""
         from callboard.service.operations.event_filter import matches
 
         return self._of_definition(event) and matches(self.event_type, event.type)
 
     def ends_at(self, event: "Event") -> bool:
-        """Whether nothing after an event is wanted any longer."""
+        """Whether an event is the last one to show."""
         from callboard.service.operations.event_filter import matches
 
         return self.until is not None and self._of_definition(event) and matches(self.until, event.type)
@@ -98,9 +99,9 @@ class Watched:
 
 
 async def watch_events(watched: Watched, config: "Config", settings: Settings) -> int:
-    """Show events until the run ends, the wanted one has come, or forever; return the exit code.
+    """Show events until the run ends or ``until`` matches, or forever; return the exit code.
 
-    :raises UnknownRun: if the run is none
+    :raises UnknownRun: if the run does not exist
     """
     from callboard.bus.errors import CallboardError
     from callboard.bus.events import TYPES, RunEnd, payload_of
@@ -111,7 +112,9 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
 
     for given in (watched.event_type, ">" if watched.until is None else watched.until):
         if not any(matches(given, known) for known in TYPES):
-            raise CallboardError("watch.type", f"{given!r} is no event type", remedy="Such as node.exit, run.*.")
+            raise CallboardError(
+                "watch.type", f"unknown event type {given!r}", remedy="Use a type such as node.exit or run.*."
+            )
     if watched.run is not None and in_file(watched.run) is not None:
         return await _show_file(watched, config, settings)
     async with reach(config, reads=False, name="callboard watch") as connection:
@@ -123,13 +126,13 @@ async def watch_events(watched: Watched, config: "Config", settings: Settings) -
     if not isinstance(payload, RunEnd) or (end is not None and watched.ends_at(end)):
         return exits.OK
     if watched.until is not None:
-        say(f"{watched.run} has ended without {watched.until}.", err=True)
+        say(f"{watched.run} ended without {watched.until}.", err=True)
         return exits.of_status(payload.status) or exits.FAILED
     return exits.of_status(payload.status)
 
 
 async def _show_file(watched: Watched, config: "Config", settings: Settings) -> int:
-    """Show the events of a run that is in a file; whatever it was, nothing more comes."""
+    """Show the events of a run in a file; the command ends after them even if the run had not ended."""
     from callboard.bus.events import RunEnd, payload_of
     from callboard.service.operations.run_files import source
     from callboard.surfaces.cli.event_output import Lines, Streaming
@@ -148,9 +151,9 @@ async def _show_file(watched: Watched, config: "Config", settings: Settings) -> 
 
 
 async def stream_run(run: str, behind: str | None, config: "Config") -> None:
-    """Print a run as its language streams it, one JSON object per line, to its end.
+    """Print the stream of a run in the format of its language, one JSON object per line, until its end.
 
-    :raises UnknownRun: if the run is none
+    :raises UnknownRun: if the run does not exist
     :raises click.BadParameter: if ``behind`` is not an id
     """
     from callboard.service.api.run_stream import stream
@@ -165,11 +168,11 @@ async def stream_run(run: str, behind: str | None, config: "Config") -> None:
             async for told in feed:
                 say(compact(told))
     except ValueError as error:
-        raise click.BadParameter(f"{behind!r} is no id of a stream", param_hint="--behind") from error
+        raise click.BadParameter(f"{behind!r} is not an id of the stream", param_hint="--behind") from error
 
 
 async def _watch_all(connection: "Connection", watched: Watched, shower: "Shower") -> None:
-    """Show events of any run from now on, or after a sequence."""
+    """Show events of all runs, from now on or after a sequence."""
     from callboard.bus.log.port import whole
 
     event_type = watched.event_type if watched.until is None else ">"
@@ -185,7 +188,7 @@ async def _watch_all(connection: "Connection", watched: Watched, shower: "Shower
 
 
 async def _with_origin(log: "JetStreamLog", feed: "AsyncIterator[Recorded]", after: int) -> "AsyncIterator[Recorded]":
-    """The events of one run that is followed after a sequence; of a fork with what it has of its origin."""
+    """Yield the events of one followed run; of a fork, with the events that it shares with its origin."""
     from callboard.bus.log.forks import origin_of, prefix, with_origin
     from callboard.bus.log.port import whole
 
@@ -197,14 +200,14 @@ async def _with_origin(log: "JetStreamLog", feed: "AsyncIterator[Recorded]", aft
         if not after:
             told = await with_origin(log, recorded.ref, [recorded], 0, None)
         else:
-            # Whoever has been told the last one that is shared, or one before, has been told the first event, too.
+            # A reader of the last shared event, or of an earlier one, already has the first event.
             told = await prefix(log, recorded.ref, forked, after) or [recorded]
         for item in told:
             yield item
 
 
 async def _watch_one(connection: "Connection", run: str, watched: Watched, settings: Settings) -> "Event | None":
-    """Show one run's events; return the one after which nothing more is wanted.
+    """Show one run's events; return the last one.
 
     :raises UnknownRun: if the run does not exist
     """
@@ -221,7 +224,7 @@ async def _watch_one(connection: "Connection", run: str, watched: Watched, setti
     shower = Streaming() if settings.as_json else open_view(plain=watched.plain or not watched.whole_run)
     shown = Guiding(shower, run, settings, last.sequence) if shower.listens else shower
     try:
-        # All of the run is followed, whatever is to be shown, so that its end is noticed.
+        # The whole run is followed, whatever is shown, so that its end is noticed.
         async with hear_models(connection, run, shower), connection.client.follow(run, after=after) as feed:
             whole_run = _with_origin(connection.log, feed, after)
             return await follow(connection.log, whole_run, shown, watched.wants, watched.ends_at)

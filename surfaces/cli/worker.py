@@ -1,4 +1,4 @@
-"""A running worker until it is told to stop, then drains: what runs may finish, the rest is given on."""
+"""Workers that run until they are stopped and drained, their child processes, and the addresses that they print."""
 
 import shlex
 import signal
@@ -45,11 +45,11 @@ from callboard.surfaces.http.address import LOOPBACK, listening_nearby, url_of
 
 
 async def run_workers(standing: ProcessOptions, settings: Settings, server: EmbeddedServer | None = None) -> int:
-    """Stand until a signal comes and all workers are drained; return the exit code.
+    """Run workers until a signal arrives and all of them are drained; return the exit code.
 
-    ``server`` is the embedded one over the data directory, if it is ours and stands already.
+    ``server`` is the embedded server over the data directory, if this process runs it already.
 
-    :raises OperatorError: whatever keeps server or worker from working
+    :raises OperatorError: if the server or a worker cannot work
     """
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *standing.folders))
@@ -86,7 +86,7 @@ async def run_workers(standing: ProcessOptions, settings: Settings, server: Embe
 
 
 def _child_options(connection: Connection, standing: ProcessOptions) -> ProcessOptions:
-    """How a child stands: at the same server, whoever runs it."""
+    """Return the options of a child process: it connects to the same server."""
     config = connection.config.absolute()
     return replace(standing, config=config.at(connection.server.url) if connection.server is not None else config)
 
@@ -94,9 +94,9 @@ def _child_options(connection: Connection, standing: ProcessOptions) -> ProcessO
 async def _serve_http(
     stack: AsyncExitStack, children: ChildProcesses, connection: Connection, standing: ProcessOptions
 ) -> str | None:
-    """Have a child process serve HTTP, if it is to be; return its URL.
+    """Start the child process that serves HTTP, unless that is off; return the URL of the page.
 
-    :raises AddressUnusable: if it cannot be served where it is to be, or not without a token
+    :raises AddressUnusable: if the address cannot be served, or not without a token
     """
     config = standing.config
     if config.http_listen == "off":
@@ -109,7 +109,7 @@ async def _serve_http(
         await access_of(config, connection, host, int(port))
     bound = stack.enter_context(listening_nearby(host, int(port), "http"))
     child = _child_options(connection, standing)
-    # Whoever may not speak to the server may not do so by way of HTTP either.
+    # HTTP requires the same token as the server, so that it does not open a way around it.
     token = config.http_token or _token_of(child.config)
     config = child.config.model_copy(update={"http_token": token})
     children.keep(ChildProcess("http", run_http_child, replace(child, config=config, listener=bound.fileno())))
@@ -120,28 +120,28 @@ async def _serve_http(
 
 
 def _token_of(config: Config) -> SecretStr | None:
-    """The token that the server of a data directory asks for; None of any other server."""
+    """Return the token that the server of the data directory requires; None for any other server."""
     url = running_url(config.data_dir)
     token = urlsplit(url).username if url is not None and url == config.nats_url else None
     return SecretStr(token) if token else None
 
 
 async def run_http_child(standing: ProcessOptions) -> None:
-    """Be the child process that serves HTTP."""
+    """Run as the child process that serves HTTP."""
     from callboard.surfaces.cli.http import serve_http_child
 
     await serve_http_child(standing)
 
 
 async def run_retention_child(standing: ProcessOptions) -> None:
-    """Be the child process that carries out the rules of retention."""
+    """Run as the child process that applies the retention rules."""
     from callboard.surfaces.cli.removal import attend_retention
 
     await attend_retention(standing)
 
 
 async def run_worker_child(standing: ProcessOptions) -> None:
-    """Be a child process that is a worker, until SIGTERM comes, and drain; or until the parent is gone."""
+    """Run as a child process that is a worker, until SIGTERM, and drain; or until the parent exits."""
     async with AsyncExitStack() as stack:
         env = stack.enter_context(worker_environment(None, *standing.folders))
         for one in standing.code:
@@ -166,10 +166,10 @@ async def _drain_all(
     settings: Settings,
     signals: AsyncIterator[signal.Signals],
 ) -> bool:
-    """Let what runs finish here and in the child processes, unless a second signal comes; return whether it did."""
+    """Drain this worker and the child processes, unless a second signal arrives; return whether they were drained."""
     if not settings.as_json:
         runs = f"{worker.active} run{'s' if worker.active != 1 else ''} here"
-        say(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; again to stop at once.", err=True)
+        say(f"Stopping: {runs}, at most {standing.drain_wait_s:g} s; interrupt again to stop at once.", err=True)
     drained = False
 
     async def drain(scope: anyio.CancelScope) -> None:
@@ -207,9 +207,11 @@ def _print_addresses(connection: Connection, settings: Settings, page: str | Non
 
 
 def commands_elsewhere(config: Config, settings: Settings) -> list[tuple[str, str]]:
-    """Return commands for the server of a configuration, each with what it does. FILE is the reader's to fill in.
+    """Return commands that work in another terminal and from any folder, each after its description.
 
-    ``config`` is as it was read: its ``nats_url`` names a server of the operator, None is the embedded one.
+    FILE is a placeholder.
+
+    ``config`` is as loaded: its ``nats_url`` names an external server, or is None for the embedded one.
     """
     ours, here = program(anywhere=True), "".join(f" {option}" for option in _locating_options(config, settings))
     return [
@@ -223,7 +225,7 @@ def commands_elsewhere(config: Config, settings: Settings) -> list[tuple[str, st
 
 
 def _locating_options(config: Config, settings: Settings) -> list[str]:
-    """Name the server, the tenant and the configuration file outright: another shell may stand elsewhere."""
+    """Return the options that name server, tenant and configuration file; paths are absolute."""
     where = f"--data-dir {_quoted_path(config.data_dir)}"
     if config.nats_url is not None:
         where = f"--nats {shlex.quote(with_placeholders(config.nats_url))}"
@@ -235,7 +237,7 @@ def _locating_options(config: Config, settings: Settings) -> list[str]:
 
 
 def _nats_options(config: Config) -> list[str]:
-    """Return the options of the tool `nats`. Words in capitals stand in place of secrets."""
+    """Return the options of the tool `nats`. Words in capitals are placeholders for secrets."""
     if config.nats_url is None:
         return [f'--server "$(cat {_quoted_path(config.data_dir / "nats" / "url")})"']
     given = {

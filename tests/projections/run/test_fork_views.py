@@ -115,7 +115,7 @@ def test_a_trace_does_not_count_the_time_until_it_went_on() -> None:
     entered = [row.entered_at for row in rows.values()]
     assert entered == [node.entered_at for node in trace.root.children], "the log's own times are told"
     text = tree_text(trace)
-    assert text.splitlines()[0] == "✓ fork  cake  300 ms  parted from origin behind event 7"
+    assert text.splitlines()[0] == "✓ fork  cake  300 ms  forked from origin after event 7"
     assert " h " not in text + waterfall(trace)
 
 

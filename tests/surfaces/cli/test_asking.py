@@ -276,7 +276,7 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
     place.write("flow.json", FLOW)
     place.write("calls.md", CALLS)
     with place.up():
-        assert place.here("inbox").stdout == "Nobody is waited for.\n"
+        assert place.here("inbox").stdout == "Nothing is waiting.\n"
         place.here("start", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "notes")
         place.here("start", "flow.json", "--run-id", "flow")
         options = '{"connections": {"desk": "caller"}}'

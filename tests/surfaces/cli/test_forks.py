@@ -57,8 +57,8 @@ def test_a_fork_names_its_origin_wherever_it_is_shown(place: Place) -> None:
         parted_at = shown["parted_at"]
         assert (shown["run"], shown["origin"]) == (run, origin)
         assert (rows[run]["origin"], rows[run]["parted_at"]) == (origin, parted_at)
-        assert f"origin      {origin}, parted behind event {parted_at}\n" in place.here("show", run).stdout
-        assert f"parted from {origin} behind event {parted_at}\n" in place.here("trace", run).stdout
+        assert f"origin      {origin} after event {parted_at}\n" in place.here("show", run).stdout
+        assert f"forked from {origin} after event {parted_at}\n" in place.here("trace", run).stdout
         trace = json.loads(place.here("trace", run, "--format", "json").stdout)
         assert (trace["run"], trace["origin"], trace["parted_at"]) == (run, origin, parted_at)
         spans = json.loads(place.here("trace", run, "--format", "jaeger").stdout)["data"]
