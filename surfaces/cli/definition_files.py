@@ -28,8 +28,8 @@ def validate(
 ) -> None:
     """Report every problem of a definition, with its line and column. Needs no server.
 
-    Files that the definition names are looked up in its folder. Warnings alone leave the exit code at 0; `--strict` treats them as
-    errors.
+    Files that the definition names are looked up in its folder. Warnings alone leave the exit code at 0; `--strict`
+    treats them as errors.
     """
     ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))
 

@@ -37,7 +37,7 @@ SAID_SHOWN_CHARS_MAX = 60
 """How many of them are shown after the line of the model call."""
 
 RESTS = 10
-"""Making the tree is followed by a pause of this many times its duration, so that a large tree leaves time to the run."""
+"""After making the tree, pause for this many times its duration, so that a large tree leaves the run its processor."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 

@@ -125,7 +125,7 @@ DRAIN_S = 5.0
 
 
 OTHERS_DRAIN_S = 60.0
-"""How long running effects of other runs may finish when our server stops with us. Unfinished ones are repeated later."""
+"""How long running effects of other runs may finish when our server stops with us; unfinished ones are repeated."""
 
 
 class LocalRun(Struct, frozen=True):

@@ -68,7 +68,7 @@ DRAIN_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """Options of the MCP server: its address (None: stdin and stdout), folders of definitions, and folders of Python tools."""
+    """Options of the MCP server: its address (None: stdin and stdout), folders of definitions and of Python tools."""
 
     config: "Config"
     settings: Settings
@@ -171,7 +171,7 @@ async def _open_tools(serving: McpServer) -> "AsyncGenerator[Tools]":
 
 @asynccontextmanager
 async def _open_worker(connection: "Connection", folders: tuple[Path, ...]) -> "AsyncGenerator[Worker]":
-    """Run a worker and answer requests for the length of the block; other commands find them over the data directory."""
+    """Run a worker and the service for the length of the block; other commands find them over the data directory."""
     import anyio
 
     from callboard.features.telemetry.exporters import open_exporters

@@ -136,7 +136,7 @@ FAILURES_SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Which runs to replay: of the archive ``file`` or else of the store, with filters; ``jobs`` is the number of processes."""
+    """Which runs to replay: of the archive ``file`` or else of the store, with filters; ``jobs`` counts processes."""
 
     file: str | None
     since: dt.datetime | None

@@ -66,8 +66,9 @@ def watch(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Which events to show: of a run, a definition and a type (with NATS wildcards), after a sequence of the stream, and up
-    to the first event of the type ``until``."""
+    """Which events to show: of a run, a definition and a type (with NATS wildcards), after a sequence of the stream.
+
+    The last one is the first event of the type ``until``, if given."""
 
     run: str | None
     definition: str | None
