@@ -205,7 +205,7 @@ def start_options(command: Command, *, names: bool = False) -> Command:
                 metavar="NAME",
                 help="Encrypt the run's contents with this key; `callboard forget NAME` destroys the key.",
             ),
-            click.option("--run-id", metavar="ID", help="The run's id; a second start with the same id starts nothing."),
+            click.option("--run-id", metavar="ID", help="The run's id; a second start with this id starts nothing."),
             click.option(
                 "--break",
                 "--breakpoint",
