@@ -130,7 +130,7 @@ async def _serve_http(serving: McpServer, host: str, port: int) -> None:
     with listening(host, port, "mcp") as bound:
         async with _open_tools(serving) as tools:
             url = f"{url_of(bound)}{PATH}"
-            say(compact({"url": url}) if serving.settings.as_json else f"McpServer MCP at {url}")
+            say(compact({"url": url}) if serving.settings.as_json else f"Serving MCP at {url}")
             await serve_http(mcp_server(tools), bound, host, access, config.oidc.issuer if config.oidc else None)
 
 

@@ -136,7 +136,7 @@ WORKER = "callboard.surfaces.cli.worker"
 
 
 async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
-    """Run workers until a signal comes and all of them are drained; return the exit code.
+    """Run workers until a signal arrives and all of them are drained; return the exit code.
 
     The embedded server starts while a thread imports what performs runs.
 
