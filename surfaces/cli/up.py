@@ -160,4 +160,6 @@ async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
                 # The process ends with this error. A thread that still imports then would fail with another error.
                 imports.join()
                 raise
-        return await import_module(WORKER).stand(standing, settings, server)
+        from callboard.surfaces.cli.worker import run_workers
+
+        return await run_workers(standing, settings, server)
