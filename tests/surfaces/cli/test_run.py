@@ -213,7 +213,7 @@ def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place)
         process.kill()
     with place.process("run", *place.one({"text": "soon", "delay_ms": 500}), "--run-id", "r2", "--stream") as process:
         _, stderr = process.communicate()
-    assert "Run r1, which was left unfinished, continues here." in stderr
+    assert "Run r1, which was unfinished, continues here." in stderr
     assert "r2" not in stderr
     # Its turn was waited for, and so is not asked again.
     assert place.told("show", "r1")["status"] == "completed"
