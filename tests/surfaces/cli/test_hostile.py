@@ -216,7 +216,7 @@ def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.Compl
 def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = called(Place(tmp_path), *words, shell=">/dev/full")
     assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: No space left on device\n")
+    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
     assert "Traceback" not in said.stderr
 
 
@@ -224,7 +224,7 @@ def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...
 def test_a_stdout_that_is_closed_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = called(Place(tmp_path), *words, shell=">&-")
     assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: Bad file descriptor\n")
+    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])
