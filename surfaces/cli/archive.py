@@ -1,8 +1,7 @@
 """``callboard archive, import``: runs into one file, and from there into a store."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -59,8 +58,7 @@ def import_file(settings: Settings, file: str, id: str | None) -> None:
     anyio.run(import_archive, file, id, load_config(settings), settings)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveRequest:
+class ArchiveRequest(NamedTuple):
     """The runs to archive, the question that selects them if none is named, and the file."""
 
     runs: tuple[str, ...]

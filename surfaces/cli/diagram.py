@@ -3,9 +3,8 @@
 import datetime as dt
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -51,8 +50,7 @@ def diagram(settings: Settings, what: str, form: str, output: str | None, direct
 RUN_SHOWN_CHARS_MAX = 60
 
 
-@dataclass(frozen=True, slots=True)
-class DrawingOptions:
+class DrawingOptions(NamedTuple):
     """How to draw: the format, the direction, the title (None: the definition's), and the file (None: stdout)."""
 
     form: Literal["mermaid", "svg"]
@@ -65,8 +63,7 @@ class DrawingOptions:
         return "LR" if self.across else "TB"
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """The diagram to draw, with its title and subtitle."""
 
     diagram: "Diagram"

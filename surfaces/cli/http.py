@@ -1,6 +1,5 @@
 """``callboard http``: the runtime over HTTP."""
 
-import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -73,6 +72,7 @@ async def serve_http_until_signal(config: "Config", settings: Settings, host: st
 
 async def serve_http_child(standing: "ProcessOptions") -> None:
     """Serve as a child process, at a bound address, until SIGTERM or until the parent exits."""
+    import signal
     import socket
 
     import anyio

@@ -1,7 +1,6 @@
 """``callboard inbox``: what waits for a person or a caller."""
 
 import datetime as dt
-import shlex
 from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -202,6 +201,8 @@ def _subject_text(one: "Question | Wait") -> str:
 
 def _command_for(one: "Question | Wait", settings: Settings) -> str:
     """Return the command that answers, resumes or signals."""
+    import shlex
+
     from callboard.projections.lists.questions import Question
     from callboard.projections.run.waits import Wait
     from callboard.surfaces.cli.views import program, where_options

@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -66,8 +65,7 @@ DRAIN_WAIT_S = 5.0
 """How long running effects of the worker may finish when the command stops; the next worker continues the runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpServer:
+class McpServer(NamedTuple):
     """Options of the MCP server: its address (None: stdin and stdout), folders of definitions and of Python tools."""
 
     config: "Config"

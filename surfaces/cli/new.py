@@ -1,11 +1,9 @@
 """``callboard new``: a first definition, from a template."""
 
 import re
-import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -52,8 +50,7 @@ _PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-
 """A name that YAML reads as a text without quotes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """A template. ``definition``, ``script`` and ``input`` are names of its files.
 
     ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
@@ -209,6 +206,8 @@ def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> Non
 
 def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
     """Return the commands to run next, each after its description."""
+    import shlex
+
     from callboard.surfaces.cli.views import program
 
     ours = program()

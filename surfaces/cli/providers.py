@@ -1,8 +1,7 @@
 """``callboard providers``: the call providers and middlewares that a flow can name, and their contracts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -38,8 +37,7 @@ WIDTH = 100
 """Characters of a line."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProvider:
+class KnownProvider(NamedTuple):
     """A provider: its contract, its document and its origin."""
 
     contract: "Contract"

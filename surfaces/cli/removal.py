@@ -1,6 +1,5 @@
 """``callboard purge, forget, retention``: remove runs, or their contents, from the log."""
 
-import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
@@ -160,6 +159,8 @@ RUNS_SHOWN_MAX = 10
 
 async def attend_retention(standing: "ProcessOptions") -> None:
     """Run as a child process that applies the rules while it holds the office, until SIGTERM."""
+    import signal
+
     import anyio
 
     from callboard.features.retention.office import OFFICE, Office

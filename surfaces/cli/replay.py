@@ -2,8 +2,7 @@
 
 import datetime as dt
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -134,8 +133,7 @@ FAILURES_SHOWN_MAX = 20
 """How many failures are listed; --json lists all."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
+class ReplayRequest(NamedTuple):
     """Which runs to replay: of the archive ``file`` or else of the store, with filters; ``jobs`` counts processes."""
 
     file: str | None

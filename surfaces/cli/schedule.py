@@ -1,9 +1,8 @@
 """``callboard schedule``: runs that are started at scheduled times."""
 
 import datetime as dt
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -142,8 +141,7 @@ def _change_schedule(verb: str, name: str, settings: Settings) -> None:
 NEXT_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRequest:
+class ScheduleRequest(NamedTuple):
     """The arguments of `callboard schedule add`; durations in seconds, None if not given."""
 
     request: StartRequest

@@ -3,9 +3,8 @@
 import os
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -48,8 +47,7 @@ LINE_CHARS = 90
 """Longest line of a list of tools, in characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSkill:
+class FoundSkill(NamedTuple):
     """A skill, its origins (a file may replace parts of a shipped one), and the variables that are not set.
 
     ``missing`` are required variables, and required config keys that no variable provides; without any, the skill is

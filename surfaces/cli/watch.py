@@ -1,8 +1,7 @@
 """``callboard watch``: follow events as they are recorded."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -64,8 +63,7 @@ def watch(
     ctx.exit(anyio.run(watch_events, wanted, load_config(settings), settings))
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
+class Watched(NamedTuple):
     """Which events to show: of a run, a definition and a type (with NATS wildcards), after a sequence of the stream.
 
     The last one is the first event of the type ``until``, if given."""
