@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from callboard.surfaces.cli.main import cli
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.settings import Settings
 
 EXAMPLE = Path(__file__).parent / "incident-triage"
 DATA_DIR = Path(".callboard/demo")

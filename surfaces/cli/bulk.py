@@ -1,4 +1,4 @@
-"""The same for many runs at the command line: what is about to be done, whether it shall be, and what became of it."""
+"""One action on many runs: the preview, the confirmation, and the report."""
 
 import secrets
 import shlex
@@ -19,41 +19,41 @@ from callboard.service.operations.reach import reach
 from callboard.service.operations.results import compact
 from callboard.service.operations.run_listing import listings
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import confirmed, say
-from callboard.surfaces.cli.progress import Progress, progress
-from callboard.surfaces.cli.run_selection import wanted
+from callboard.surfaces.cli.output import Progress, confirm, progress, say
+from callboard.surfaces.cli.runs import parse_question
+from callboard.surfaces.cli.settings import Settings
 
 SHOWN_MAX = 10
-"""How many runs are shown before they are told, and how many that refuse it after."""
+"""How many runs the preview lists, and how many refusals the report lists."""
 
 
 AGAIN = ("purge",)
-"""What has no operation to continue with: done again, it finds those that are left."""
+"""Verbs without an operation id: running the command again finds the runs that are left."""
 
 _WORDS = {
-    "told": "told",
-    "told already": "told already",
-    "begun": "begun",
-    "begun already": "begun already",
+    "told": "sent",
+    "told already": "already sent",
+    "begun": "started",
+    "begun already": "already started",
     "purged": "purged",
     "ended": "had ended",
     "refused": "refused",
 }
-"""The parts of a report, in their order."""
+"""The parts of a report, in order."""
 
 
 class Many(Struct, frozen=True):
-    """Which runs: those that a question holds for, every one if it is None; whether they are told unasked; and under
-    which operation's name."""
+    """Which runs: those that match ``question``, or all if it is None.
+
+    ``yes`` skips the confirmation; ``operation`` is the id of an interrupted operation to continue."""
 
     question: str | None
     yes: bool
     operation: str | None
 
 
-class Doing(Struct, frozen=True):
-    """What is done to ``runs``: by which client, under the name of which operation, with what is listed."""
+class BulkRun(Struct, frozen=True):
+    """The runs to act on, with the client, the id of the operation, the lists of runs and the progress to report to."""
 
     client: Client
     listings: Listings
@@ -62,14 +62,14 @@ class Doing(Struct, frozen=True):
     progress: Progress
 
 
-Act = Callable[[Doing], Awaitable[list[BulkResult]]]
-"""Does something to runs."""
+Act = Callable[[BulkRun], Awaitable[list[BulkResult]]]
+"""Acts on runs, and returns a result for each."""
 
 
 async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Config, settings: Settings) -> int:
-    """Tell runs the same, and say what became of it; return the exit code. Raises as `do_many`."""
+    """Send a command to each matching run and print the results; return the exit code. Raises as `do_many`."""
 
-    async def tell(doing: Doing) -> list[BulkResult]:
+    async def tell(doing: BulkRun) -> list[BulkResult]:
         return await tell_all(
             doing.client,
             doing.runs,
@@ -83,9 +83,9 @@ async def tell_many(many: Many, verb: str, fields: dict[str, Any], config: Confi
 
 
 async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Config, settings: Settings) -> int:
-    """Begin runs from others, and say what became of it; return the exit code. Raises as `do_many`."""
+    """Start a run from each matching run and print the results; return the exit code. Raises as `do_many`."""
 
-    async def begin(doing: Doing) -> list[BulkResult]:
+    async def begin(doing: BulkRun) -> list[BulkResult]:
         operation, progress = doing.operation, doing.progress
         return await begin_all(doing.client, doing.runs, verb, start, operation=operation, progress=progress)
 
@@ -93,28 +93,28 @@ async def begin_many(many: Many, verb: str, start: dict[str, Any], config: Confi
 
 
 async def do_many(many: Many, verb: str, act: Act, config: Config, settings: Settings) -> int:
-    """Do the same to all runs that are found, if it shall be; say what became of it; return the exit code.
+    """Act on all matching runs after a confirmation; print the results; return the exit code.
 
     :raises WhereInvalid: if the question cannot be understood
-    :raises UsageInvalid: if no one could be asked, or the question is empty
-    :raises CallboardError: if there is no server, or no worker answers
+    :raises UsageInvalid: if the confirmation cannot be asked for, or the question is empty
+    :raises CallboardError: if no server or no worker answers
     """
     if settings.as_json and not many.yes:
-        raise UsageInvalid("with --json nobody is asked: say --yes", "--yes")
-    question = accepting_runs(verb, wanted(many.question))
+        raise UsageInvalid("--json does not prompt; pass --yes to confirm", "--yes")
+    question = accepting_runs(verb, parse_question(many.question))
     operation = many.operation or secrets.token_hex(4)
     async with reach(config, reads=False, name=f"callboard {verb}") as connection, listings(connection) as found:
         runs = await found.ids(config.tenant, question)
         if not many.yes:
             first, *_ = await found.page(config.tenant, question, SHOWN_MAX)
             _preview(verb, first, len(runs))
-            if not runs or not confirmed(f"{verb} {_count(len(runs))}?"):
+            if not runs or not confirm(f"{verb} {_count(len(runs))}?"):
                 return exits.OK
         if runs and not settings.as_json and verb not in AGAIN:
             go_on = f"callboard {verb} … --operation {shlex.quote(operation)}"
-            say(f"If this is broken off, `{go_on}` goes on.", err=True)
+            say(f"If this is interrupted, continue with `{go_on}`.", err=True)
         with progress(len(runs)) as done:
-            heard = await act(Doing(connection.client, found, runs, operation, done))
+            heard = await act(BulkRun(connection.client, found, runs, operation, done))
     refused = [one for one in heard if one.verdict == "refused"]
     if settings.as_json:
         say(compact({"verb": verb, "operation": operation, "runs": msgspec.to_builtins(heard)}))
@@ -137,7 +137,7 @@ def _report(verb: str, heard: Sequence[BulkResult], refused: Sequence[BulkResult
     lines = [f"{verb}: {', '.join(parts) or 'no such run'}"]
     lines += [f"  {one.run}  {one.code}: {one.message}" for one in refused[:SHOWN_MAX]]
     if len(refused) > SHOWN_MAX:
-        lines.append(f"  … and {len(refused) - SHOWN_MAX} more, which --json has")
+        lines.append(f"  … and {len(refused) - SHOWN_MAX} more; --json lists all")
     return "\n".join(lines)
 
 

@@ -1,8 +1,8 @@
-"""Child processes of ``callboard up`` and ``callboard worker``: further workers, and who serves HTTP.
+"""Child processes of ``callboard up`` and ``callboard worker``: more workers, the HTTP server and retention.
 
-One that dies is started again. What a child needs to know, secrets too, comes over its standard input, which stays open
-for as long as we live: it hears by its end that we have gone, and goes too. What it has to say goes to our stderr.
-Signals reach us alone; we pass on that it is to stop.
+A child that dies is started again. The parent writes the child's configuration, with its secrets, to the child's
+standard input and keeps that open: when the parent exits, the input ends and the child exits too. A child logs to the
+parent's stderr. Signals reach only the parent, which terminates its children.
 """
 
 import os
@@ -22,7 +22,7 @@ from msgspec import Struct
 from callboard.lib.backoff import backoff_s
 from callboard.runtime.settings import logs
 from callboard.runtime.settings.config import Config
-from callboard.surfaces.cli.streams import unheard
+from callboard.surfaces.cli.streams import ignore_lost_output
 
 log = structlog.get_logger(__name__)
 
@@ -30,21 +30,21 @@ STDIN = 0
 
 RESTART_PAUSE_S = 0.2
 RESTART_PAUSE_MAX_S = 30.0
-"""Pauses before one that died is started again, longer and longer."""
+"""First and longest pause before a dead child is started again."""
 
 BEGIN_S = 0.5
-"""So long we have the machine for ourselves before the first of them: what others have left continues at once, while
-starting a process takes most of a second of a core."""
+"""Pause before the first child starts. Starting a process takes most of a second of a core; until then, runs that other
+workers left behind continue in the parent."""
 
 STABLE_S = 10.0
-"""A process that has lived for so long may be started again at once."""
+"""A child that has run for at least this long is started again without a pause."""
 
 
-class Standing(Struct, frozen=True):
-    """How to stand: ``joins`` at a server that runs already, else over a data directory of our own.
+class ProcessOptions(Struct, frozen=True):
+    """Options of a worker process and its children.
 
-    ``listener`` is the descriptor of a bound socket, which a process that serves it inherits; ``code`` names what
-    workers host.
+    ``joins`` says that the server runs elsewhere; otherwise it is ours, over the data directory. ``listener`` is the
+    descriptor of a bound socket, which the HTTP child inherits; ``code`` names the Python workflows to host.
     """
 
     config: Config
@@ -56,11 +56,11 @@ class Standing(Struct, frozen=True):
 
 
 class ChildProcess(Struct, frozen=True):
-    """A child to be kept: ``perform`` (a function of a module) is what it does until it is told to stop."""
+    """A child process: it runs ``perform``, a function of a module, until it is terminated."""
 
     name: str
-    perform: Callable[[Standing], Awaitable[None]]
-    standing: Standing
+    perform: Callable[[ProcessOptions], Awaitable[None]]
+    standing: ProcessOptions
 
 
 class ChildProcesses:
@@ -73,11 +73,11 @@ class ChildProcesses:
         self._gone = anyio.Event()
 
     def keep(self, child: ChildProcess) -> None:
-        """Start a process, and start it again whenever it dies."""
+        """Start a child, and start it again whenever it dies."""
         self._tasks.start_soon(self._keep, child)
 
     async def stop(self) -> None:
-        """Have all of them stop in order, and wait until they have."""
+        """Terminate all children, and wait until they have exited."""
         self._stopping = True
         for process in self._processes:
             _terminate(process)
@@ -93,10 +93,10 @@ class ChildProcesses:
             process = await self._start(child)
             self._processes.add(process)
             if self._stopping:
-                # Told while it was being started.
+                # `stop` was called while the child was starting.
                 _terminate(process)
             try:
-                await _hand_over(process, child)
+                await _send_child(process, child)
                 returncode = await process.wait()
             finally:
                 with suppress(ProcessLookupError):
@@ -119,26 +119,28 @@ class ChildProcesses:
             stdout=None,
             stderr=None,
             pass_fds=() if child.standing.listener is None else (child.standing.listener,),
-            start_new_session=True,  # a Ctrl-C in the terminal is for us
+            start_new_session=True,  # a Ctrl-C in the terminal reaches only the parent
         )
         log.info("child process was started", name=child.name, pid=process.pid)
         return process
 
 
 def _terminate(process: anyio.abc.Process) -> None:
-    with suppress(ProcessLookupError):  # it has ended, and no one has noticed yet
+    with suppress(ProcessLookupError):  # it has already exited
         process.terminate()
 
 
-async def _hand_over(process: anyio.abc.Process, child: ChildProcess) -> None:
+async def _send_child(process: anyio.abc.Process, child: ChildProcess) -> None:
     assert process.stdin is not None
-    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # its end says what there is to tell
+    with suppress(
+        anyio.BrokenResourceError, anyio.ClosedResourceError
+    ):  # the child has died; its exit is handled by the caller
         await process.stdin.send(pickle.dumps(child))
 
 
 @asynccontextmanager
 async def open_child_processes() -> AsyncGenerator[ChildProcesses]:
-    """Keep child processes for the length of the block; those that are left at its end are killed."""
+    """Keep child processes for the length of the block; at its end the remaining ones are killed."""
     async with AsyncExitStack() as stack:
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
@@ -146,8 +148,8 @@ async def open_child_processes() -> AsyncGenerator[ChildProcesses]:
 
 
 @asynccontextmanager
-async def lifeline() -> AsyncGenerator[None]:
-    """Cancel the block when the parent process has gone."""
+async def watch_parent() -> AsyncGenerator[None]:
+    """Cancel the block when the parent process has exited."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_at_end_of_input, tasks.cancel_scope)
         yield
@@ -156,22 +158,22 @@ async def lifeline() -> AsyncGenerator[None]:
 
 async def _cancel_at_end_of_input(scope: anyio.CancelScope) -> None:
     await anyio.wait_readable(STDIN)
-    log.warning("the parent process has gone")
+    log.warning("the parent process has exited")
     scope.cancel()
 
 
 def main() -> None:
-    """Be a child, of a process that says over standard input what there is to do."""
-    # A Ctrl-C is for the parent.
+    """Run as a child: read a `ChildProcess` from standard input and perform it."""
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(os.dup(STDIN), "rb") as given:
         try:
             child: ChildProcess = pickle.load(given)
         except EOFError:
-            return  # the parent went before it had said anything
+            return  # the parent exited before it sent anything
     config = child.standing.config
-    with unheard():
+    with ignore_lost_output():
         logs.configure(config.log_level, config.log_format)
         logs.keep_out(config.secrets())
         anyio.run(child.perform, child.standing)

@@ -1,24 +1,45 @@
-"""A conformance corpus of the flow language on disk: its cases and their scenarios.
+"""A conformance corpus: its cases and scenarios on disk, and running them through the real runtime, all at once.
 
 The layout is that of the specification's ``tests/conformance``: a folder per case with ``case.json`` and
 ``definition.json``, and below ``scenarios`` a folder each with ``input.json``, ``expected-result.json`` and, where the
 root flow takes any, ``arguments.json``.
 """
 
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
+import anyio
 from msgspec import Struct
 
 from callboard.bus.errors import CallboardError
+from callboard.bus.events import Problem, RunEnd, payload_of
+from callboard.bus.log.port import whole
+from callboard.languages.authoring import Conformance
+from callboard.runtime.settings.config import Config
+from callboard.runtime.worker.bootstrap import open_worker
+from callboard.service.api.client import NoVerdict
+from callboard.service.api.connection import Connection, open_connection
 from callboard.service.operations.json_values import NotJson, json_of
+from callboard.surfaces.cli.definition_files import choose_language
+
+STARTS_MAX = 16
+"""How many scenarios may wait for the verdict on their start at the same time."""
+
+RESULT_WAIT_S = 60.0
+"""How long a scenario may take from its start to its Result."""
+
+Verdict = Literal["passed", "failed", "skipped", "out-of-scope"]
 
 TEMPORAL = "temporal"
 """The mark of a case that takes real time."""
 
 
 class Scenario(Struct, frozen=True):
-    """One execution of a case's definition and what must come of it."""
+    """One execution of a case's definition, and the expected Result."""
 
     name: str
     input: Any
@@ -27,7 +48,7 @@ class Scenario(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """A definition, what it asks of an implementation, and its scenarios. ``source`` is the definition's text."""
+    """A definition, the profiles it requires, and its scenarios. ``source`` is the definition's text."""
 
     name: str
     description: str
@@ -38,7 +59,7 @@ class Case(Struct, frozen=True):
 
 
 class CorpusUnreadable(CallboardError):
-    """A folder holds no cases, or one of its files is not as the layout has it."""
+    """A folder has no cases, or one of its files does not match the layout."""
 
     def __init__(self, message: str, where: Path) -> None:
         remedy = "Name a folder like the specification's tests/conformance, or one case of it."
@@ -52,14 +73,14 @@ def read_corpus(folder: Path) -> list[Case]:
     """
     found = sorted([*folder.glob("case.json"), *folder.glob("*/case.json")])
     if not found:
-        raise CorpusUnreadable("there is no case.json, here or one folder down", folder)
-    return [_case(file.parent) for file in found]
+        raise CorpusUnreadable("there is no case.json here or one folder below", folder)
+    return [_read_case(file.parent) for file in found]
 
 
-def _case(folder: Path) -> Case:
-    about = _object(folder / "case.json")
+def _read_case(folder: Path) -> Case:
+    about = _read_object(folder / "case.json")
     scenarios = folder / "scenarios"
-    # The file names the scenarios; a folder that it does not name would be one that no one runs.
+    # Folders that the file does not list are run too.
     named = sorted({*about.get("scenarios", {}), *(path.name for path in scenarios.glob("*") if path.is_dir())})
     if not named:
         raise CorpusUnreadable("the case has no scenarios", folder)
@@ -68,40 +89,150 @@ def _case(folder: Path) -> Case:
         str(about.get("description", "")),
         tuple(about.get("profiles", ())),
         tuple(about.get("marks", ())),
-        _text(folder / "definition.json"),
-        tuple(_scenario(scenarios / name) for name in named),
+        _read_text(folder / "definition.json"),
+        tuple(_read_scenario(scenarios / name) for name in named),
     )
 
 
-def _scenario(folder: Path) -> Scenario:
+def _read_scenario(folder: Path) -> Scenario:
     arguments = folder / "arguments.json"
-    expected = _object(folder / "expected-result.json")
+    expected = _read_object(folder / "expected-result.json")
     if "type" not in expected or (expected["type"] == "success" and "value" not in expected):
-        raise CorpusUnreadable("this is no Result: it has no type, or is a success without a value", folder)
+        raise CorpusUnreadable("this is not a Result: it has no type, or is a success without a value", folder)
     return Scenario(
         folder.name,
-        _json(folder / "input.json"),
-        _object(arguments) if arguments.exists() else {},
+        _read_json(folder / "input.json"),
+        _read_object(arguments) if arguments.exists() else {},
         expected,
     )
 
 
-def _object(file: Path) -> dict[str, Any]:
-    found = _json(file)
+def _read_object(file: Path) -> dict[str, Any]:
+    found = _read_json(file)
     if not isinstance(found, dict):
-        raise CorpusUnreadable("this is no object", file)
+        raise CorpusUnreadable("this is not an object", file)
     return found
 
 
-def _json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
-        return json_of(_text(file))
+        return json_of(_read_text(file))
     except NotJson as error:
         raise CorpusUnreadable(f"this {error}", file) from error
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CorpusUnreadable(f"the file cannot be read: {error}", file) from error
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """The outcome of a scenario: its run, and the differences between the expected and the actual Result."""
+
+    name: str
+    run: str
+    differences: list[str] = []
+
+    @property
+    def passed(self) -> bool:
+        return not self.differences
+
+
+class Report(Struct, frozen=True, omit_defaults=True):
+    """The outcome of a case. ``missing`` names the profiles that put it out of scope."""
+
+    case: str
+    description: str
+    verdict: Verdict
+    scenarios: list[Outcome] = []
+    missing: list[str] = []
+
+
+class Claim(Struct, frozen=True):
+    """A language and its conformance claim."""
+
+    language: str
+    conformance: Conformance
+
+    @property
+    def profiles(self) -> Sequence[str]:
+        return self.conformance.claim
+
+
+def claim_of(language: str | None = None) -> Claim:
+    """Return the claim of a language; without a name, of the only language that has one.
+
+    :raises click.BadParameter: if the language has no claim, or no name is given and several languages have one
+    """
+    return Claim(*choose_language(lambda offered: offered.conformance, "a conformance corpus", language))
+
+
+async def perform_cases(cases: Sequence[Case], claim: Claim, config: Config, kept: bool) -> dict[str, Outcome]:
+    """Run every scenario; return the outcomes by ``case/scenario``."""
+    async with AsyncExitStack() as stack:
+        if not kept:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="callboard-"))
+            config = config.model_copy(update={"data_dir": Path(folder), "nats_url": None})
+        connection = await stack.enter_async_context(open_connection(config, "callboard conformance"))
+        await stack.enter_async_context(open_worker(connection))
+        return await run_cases(connection, claim, cases)
+
+
+async def run_cases(
+    connection: Connection, claim: Claim, cases: Sequence[Case], *, wait_s: float = RESULT_WAIT_S
+) -> dict[str, Outcome]:
+    """Start every scenario at a running worker, and compare the Results; return the outcomes by ``case/scenario``."""
+    batch = uuid4().hex[:8]
+    found: dict[str, Outcome] = {}
+    starts = anyio.CapacityLimiter(STARTS_MAX)
+
+    async def perform(case: Case, scenario: Scenario) -> None:
+        name = f"{case.name}/{scenario.name}"
+        run = f"{case.name}-{scenario.name}-{batch}"
+        message = {
+            "definition": {"language": claim.language, "source": case.source},
+            "input": scenario.input,
+            "arguments": scenario.arguments,
+            "run_id": run,
+        }
+        async with starts:
+            refused = await _publish_start(connection, message)
+        if refused:
+            wrong = [f"refused: {problem}" for problem in refused]
+        else:
+            result = await _await_result(connection, run, wait_s)
+            wrong = (
+                [f"no Result within {wait_s:g} s"]
+                if result is None
+                else claim.conformance.differences(scenario.expected, result)
+            )
+        found[name] = Outcome(scenario.name, run, wrong)
+
+    async with anyio.create_task_group() as tasks:
+        for case in cases:
+            for scenario in case.scenarios:
+                tasks.start_soon(perform, case, scenario)
+    return found
+
+
+async def _publish_start(connection: Connection, message: dict[str, Any]) -> list[Problem]:
+    """Publish a start; return the problems of a rejected one."""
+    try:
+        verdict = await connection.client.start(message)
+    except NoVerdict:
+        # The start is stored. If a worker admits it later, its Result shows the outcome.
+        return []
+    return verdict.problems if verdict.status == "rejected" else []
+
+
+async def _await_result(connection: Connection, run: str, wait_s: float) -> dict[str, Any] | None:
+    """Return the Result of a run's root frame; None if it does not end within ``wait_s``."""
+    with anyio.move_on_after(wait_s):
+        async with connection.client.follow(run, event_type=RunEnd.type) as feed:
+            async for recorded in feed:
+                end = payload_of(await whole(connection.log, recorded))
+                assert isinstance(end, RunEnd)
+                return end.results
+    return None

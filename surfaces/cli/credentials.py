@@ -1,19 +1,32 @@
-"""``callboard credentials``: what services outside are reached with."""
+"""``callboard credentials``: credentials for external services."""
+
+import datetime as dt
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, json_option, settings_options
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, json_option, load_config, settings_options
 
-user_option = click.option("--user", metavar="NAME", default="", help="Whose it is; default: the tenant's own.")
+if TYPE_CHECKING:
+    from callboard.runtime.settings.config import Config
+
+
+user_option = click.option(
+    "--user", metavar="NAME", default="", help="The user that it belongs to; default: the tenant."
+)
 
 
 @click.group(epilog=exits.EXIT_CODES)
 def credentials() -> None:
-    """Keep what services are reached with: add, list and remove credentials, of a tenant or of its users.
+    """Manage the credentials for external services, of a tenant or of its users: add, list and remove them.
 
-    They are kept encrypted, and decrypted only where an action is carried out. No event, log or error has them.
+    Credentials are stored encrypted, and decrypted only by the worker that uses them. They never appear in an event,
+    a log or an error.
     """
 
 
@@ -22,20 +35,17 @@ def credentials() -> None:
 @user_option
 @settings_options
 def add(provider: str, user: str, settings: Settings) -> None:
-    """Keep a credential, in the place of the one before. It is read from stdin, or asked for.
+    """Store a credential, replacing any earlier one. It is read from stdin; at a terminal, the command prompts for it.
 
-    A token alone, or lines of VARIABLE=VALUE where a provider takes several.
+    The credential is a single token, or lines of VARIABLE=VALUE if a provider takes several.
 
     \b
     callboard credentials add slack < token
     """
     import anyio
 
-    from callboard.surfaces.cli.credentials_action import add_credential, given_values
-    from callboard.surfaces.cli.settings import configured
-
-    config = configured(settings)
-    anyio.run(add_credential, provider, user, given_values(provider), config, settings)
+    config = load_config(settings)
+    anyio.run(add_credential, provider, user, read_values(provider), config, settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -50,22 +60,16 @@ def connect(provider: str, user: str, settings: Settings) -> None:
     """
     import anyio
 
-    from callboard.surfaces.cli.credentials_action import connect_account
-    from callboard.surfaces.cli.settings import configured
-
-    anyio.run(connect_account, provider, user, configured(settings), settings)
+    anyio.run(connect_account, provider, user, load_config(settings), settings)
 
 
 @credentials.command("list", epilog=exits.EXIT_CODES)
 @settings_options
 def list_(settings: Settings) -> None:
-    """List the credentials: for which provider, whose, which variables, since when. Never what they are."""
+    """List the credentials: provider, user, names of variables, date. Values are never shown."""
     import anyio
 
-    from callboard.surfaces.cli.credentials_action import list_credentials
-    from callboard.surfaces.cli.settings import configured
-
-    anyio.run(list_credentials, configured(settings), settings)
+    anyio.run(list_credentials, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -76,25 +80,19 @@ def remove(provider: str, user: str, settings: Settings) -> None:
     """Remove a credential."""
     import anyio
 
-    from callboard.surfaces.cli.credentials_action import remove_credential
-    from callboard.surfaces.cli.settings import configured
-
-    anyio.run(remove_credential, provider, user, configured(settings), settings)
+    anyio.run(remove_credential, provider, user, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
 @settings_options
 def rotate(settings: Settings) -> None:
-    """Encrypt with the first of the keys whatever was encrypted with another one.
+    """Encrypt every credential again with the first key of the configuration.
 
-    Put a new key (`callboard credentials key`) before the old one, rotate, then take the old one away.
+    Add a new key (`callboard credentials key`) before the old one, rotate, then remove the old one.
     """
     import anyio
 
-    from callboard.surfaces.cli.credentials_action import rotate_credentials
-    from callboard.surfaces.cli.settings import configured
-
-    anyio.run(rotate_credentials, configured(settings), settings)
+    anyio.run(rotate_credentials, load_config(settings), settings)
 
 
 @credentials.command(epilog=exits.EXIT_CODES)
@@ -106,3 +104,187 @@ def key(as_json: bool) -> None:
 
     made = new_key()
     say(compact({"key": made}) if as_json else made)
+
+
+SENDER_SECRET = "WEBHOOK_SECRET"
+"""The variable under which secrets of senders are listed."""
+
+
+def read_values(provider: str) -> dict[str, str]:
+    """Read the variables of a credential from stdin, or prompt for the usual one.
+
+    :raises UsageInvalid: if the provider or a variable is unknown
+    """
+    from callboard.actors.credentials import ACCOUNTS
+    from callboard.features.access.credentials import SENDER
+    from callboard.service.operations.errors import UsageInvalid
+
+    if provider.startswith(SENDER):
+        return _read_sender_values(provider)
+    if provider not in ACCOUNTS:
+        expected = ", ".join([*ACCOUNTS, f"{SENDER}DEFINITION/TRIGGER"])
+        raise UsageInvalid(f"unknown provider {provider!r}; expected one of {expected}", "PROVIDER")
+    usual, *_ = ACCOUNTS[provider]
+    lines = _read_lines(usual)
+    named = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    if not named.keys() <= set(ACCOUNTS[provider]):
+        if len(lines) > 1:
+            raise UsageInvalid(
+                f"expected lines of VARIABLE=VALUE, with {', '.join(ACCOUNTS[provider])}", "the credential"
+            )
+        return {usual: lines[0]}
+    return named
+
+
+def _read_sender_values(provider: str) -> dict[str, str]:
+    """Read the secrets of a trigger's senders, one per line."""
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.credentials import SENDER
+    from callboard.runtime.settings.webhook_settings import SECRET_CHARS_MIN
+    from callboard.service.operations.errors import UsageInvalid
+
+    if not all(provider.removeprefix(SENDER).partition("/")) or not is_name(provider):
+        raise UsageInvalid(
+            f"{provider[:80]!r} does not name a trigger; expected {SENDER}DEFINITION/TRIGGER", "PROVIDER"
+        )
+    lines = _read_lines(SENDER_SECRET)
+    if any(len(line) < SECRET_CHARS_MIN for line in lines):
+        raise UsageInvalid(f"too short; a secret has at least {SECRET_CHARS_MIN} characters", "the credential")
+    return {f"{SENDER_SECRET}_{number}" if number > 1 else SENDER_SECRET: line for number, line in enumerate(lines, 1)}
+
+
+def _read_lines(asked: str) -> list[str]:
+    from callboard.features.access.credentials import VALUE_BYTES_MAX
+    from callboard.service.operations.errors import UsageInvalid
+
+    text = click.prompt(asked, hide_input=True) if sys.stdin.isatty() else sys.stdin.read(VALUE_BYTES_MAX + 1)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(text) > VALUE_BYTES_MAX or not lines:
+        raise UsageInvalid(f"empty or too long; expected up to {VALUE_BYTES_MAX} characters on stdin", "the credential")
+    return lines
+
+
+async def add_credential(
+    provider: str, user: str, values: dict[str, str], config: "Config", settings: Settings
+) -> None:
+    """Store a credential.
+
+    :raises UsageInvalid: if the name of the user is not valid
+    :raises CallboardError: if there is no key, or the store cannot be used
+    """
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.account import Account
+    from callboard.features.access.credentials import SENDER, Credentials
+    from callboard.features.access.keyring import founded_keyring
+    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    if not is_name(user):
+        raise UsageInvalid("too long; expected a shorter name", "--user")
+    if user and provider.startswith(SENDER):
+        raise UsageInvalid("not possible with secrets of senders, which belong to the tenant", "--user")
+    keyring = founded_keyring(config)
+    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
+        kept = Credentials(connection.log, config.tenant, config.replicas)
+        await kept.put(keyring, provider, user, Account(values), dt.datetime.now(dt.UTC))
+    told = {"provider": provider, "user": user, "variables": sorted(values)}
+    whose = f" of {user}" if user else ""
+    say(compact(told) if settings.as_json else f"{provider}{whose}: {', '.join(sorted(values))}")
+
+
+async def list_credentials(config: "Config", settings: Settings) -> None:
+    """Print the list of credentials.
+
+    :raises CallboardError: if the store cannot be used
+    """
+    from callboard.features.access.credentials import Credentials
+    from callboard.service.operations.narration import local
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        found = await Credentials(connection.log, config.tenant, config.replicas).all()
+    if settings.as_json:
+        names = ("provider", "user", "variables", "changed_at")
+        told = [{**{name: getattr(one, name) for name in names}, "key": one.sealed.key} for one in found]
+        say(compact(told))
+        return
+    for one in found:
+        whose = one.user or "(tenant)"
+        say(f"{one.provider}  {whose}  {', '.join(one.variables)}  since {local(one.changed_at)}")
+
+
+async def remove_credential(provider: str, user: str, config: "Config", settings: Settings) -> None:
+    """Remove a credential.
+
+    :raises CallboardError: if it does not exist, or the store cannot be used
+    """
+    from callboard.features.access.credentials import Credentials
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        await Credentials(connection.log, config.tenant, config.replicas).remove(provider, user)
+    say(compact({"removed": provider, "user": user}) if settings.as_json else f"{provider} removed")
+
+
+async def rotate_credentials(config: "Config", settings: Settings) -> None:
+    """Encrypt every credential again with the first key.
+
+    :raises CallboardError: if there is no key, or the store cannot be used
+    """
+    from callboard.features.access.credentials import Credentials
+    from callboard.features.access.keyring import founded_keyring
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    keyring = founded_keyring(config)
+    async with reach(config, reads=True, name="callboard credentials") as connection:
+        count = await Credentials(connection.log, config.tenant, config.replicas).rotate(keyring)
+    told = {"rotated": count, "key": keyring.current}
+    say(compact(told) if settings.as_json else f"{count} encrypted again with the key {keyring.current}")
+
+
+async def connect_account(provider: str, user: str, config: "Config", settings: Settings) -> None:
+    """Connect a person's account: print the address to open, and wait until the browser returns.
+
+    :raises UsageInvalid: if no application is configured for the provider
+    :raises OAuthFailed: if the person declines, or the provider returns no token
+    :raises CallboardError: if there is no key, or the store cannot be used
+    """
+    from anyio import to_thread
+
+    from callboard.bus.subjects import is_name
+    from callboard.features.access.credentials import Credentials
+    from callboard.features.access.keyring import founded_keyring
+    from callboard.features.access.oauth import Connecting
+    from callboard.runtime.settings.oauth_settings import OAuthSettings
+    from callboard.service.operations.errors import UsageInvalid
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.surfaces.cli.oauth_callback import Returning
+
+    applications: Mapping[str, OAuthSettings] = {**config.oauth}
+    application = applications.get(provider)
+    if application is None or not is_name(user):
+        raise UsageInvalid(
+            f"no application is configured for {provider}, or --user is not a valid name; set oauth", "PROVIDER"
+        )
+    keyring = founded_keyring(config)
+    if application.redirect_url is not None:
+        connecting = Connecting(provider, application, application.redirect_url)
+        say(f"Open {connecting.url}", err=True)
+        say("and paste the address to which the browser is redirected:", err=True)
+        came_back = await to_thread.run_sync(sys.stdin.readline)
+    else:
+        with Returning() as returning:
+            connecting = Connecting(provider, application, returning.url)
+            say(f"Open {connecting.url}", err=True)
+            came_back = await to_thread.run_sync(returning.wait)
+    account = await connecting.account(came_back, time.time())
+    async with reach(config, reads=True, founds=True, name="callboard credentials") as connection:
+        kept = Credentials(connection.log, config.tenant, config.replicas)
+        await kept.put(keyring, provider, user, account, dt.datetime.now(dt.UTC))
+    told = {"provider": provider, "user": user, "variables": sorted(account.values)}
+    say(compact(told) if settings.as_json else f"{provider} connected")

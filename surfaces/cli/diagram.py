@@ -1,18 +1,41 @@
 """``callboard diagram``: a definition, or a run of one, as a Mermaid flowchart or as an SVG drawing."""
 
+import datetime as dt
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.start_options import DEFINITION_SUFFIXES, is_file
+
+if TYPE_CHECKING:
+    from callboard.bus.events import Event
+    from callboard.projections.drawing.diagram import Diagram, Direction
+
 
 FORMS = ("mermaid", "svg")
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("what", metavar="FILE|RUN")
-@click.option("--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The form; default: mermaid.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write it there, not to stdout.")
-@click.option("--direction", type=click.Choice(("TB", "LR")), default="TB", show_default=True, help="Down, or right.")
+@click.option(
+    "--format", "-f", "form", type=click.Choice(FORMS), default="mermaid", help="The format; default: mermaid."
+)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE instead of stdout."
+)
+@click.option(
+    "--direction",
+    type=click.Choice(("TB", "LR")),
+    default="TB",
+    show_default=True,
+    help="Draw downwards or to the right.",
+)
 @click.option("--title", metavar="TEXT", help="The title of an SVG drawing; default: the name of the definition.")
 @settings_options
 def diagram(settings: Settings, what: str, form: str, output: str | None, direction: str, title: str | None) -> None:
@@ -21,6 +44,155 @@ def diagram(settings: Settings, what: str, form: str, output: str | None, direct
     A definition needs no server. In a run, each node has the colour of its outcome, and the edges taken are
     highlighted.
     """
-    from callboard.surfaces.cli.diagram_action import Wanted, draw
+    draw(what, DrawingOptions("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)
 
-    draw(what, Wanted("svg" if form == "svg" else "mermaid", direction == "LR", title, output), settings)
+
+RUN_SHOWN_CHARS_MAX = 60
+
+
+class DrawingOptions(NamedTuple):
+    """How to draw: the format, the direction, the title (None: the definition's), and the file (None: stdout)."""
+
+    form: Literal["mermaid", "svg"]
+    across: bool
+    title: str | None
+    output: str | None
+
+    @property
+    def direction(self) -> "Direction":
+        return "LR" if self.across else "TB"
+
+
+class Subject(NamedTuple):
+    """The diagram to draw, with its title and subtitle."""
+
+    diagram: "Diagram"
+    title: str
+    subtitle: str
+
+
+def draw(what: str, wanted: DrawingOptions, settings: Settings) -> None:
+    """Print the diagram of a definition's file, or else of a run, or write it to a file.
+
+    :raises RequestRefused: if the definition has problems
+    :raises CallboardError: if there is neither such a file nor such a run, or the output cannot be written
+    """
+    import msgspec
+
+    from callboard.bus.errors import CallboardError
+    from callboard.service.operations.results import compact
+
+    subject = _file_subject(what) if _is_file(what) else _load_run_subject(what, settings)
+    text = render_diagram(subject, wanted)
+    if wanted.output is not None:
+        try:
+            Path(wanted.output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CallboardError("file.unwritable", f"the file cannot be written: {error}", wanted.output) from error
+    if settings.as_json:
+        outline = msgspec.to_builtins(subject.diagram.outline)
+        said: dict[str, Any] = {"definition": subject.title, "outline": outline, wanted.form: text}
+        say(compact(said | ({"output": wanted.output} if wanted.output else {})))
+    elif wanted.output is None:
+        say(text.rstrip("\n"))
+    else:
+        say(f"Wrote {wanted.output}", err=True)
+
+
+def render_diagram(subject: Subject, wanted: DrawingOptions) -> str:
+    """Return the diagram as text in its format."""
+    from callboard.projections.drawing.mermaid import mermaid
+
+    if wanted.form == "mermaid":
+        return mermaid(subject.diagram, direction=wanted.direction, title=wanted.title)
+    from callboard.projections.drawing.svg import svg
+
+    title = subject.title if wanted.title is None else wanted.title
+    return svg(subject.diagram, direction=wanted.direction, title=title, subtitle=subject.subtitle)
+
+
+def svg_of_run(events: "Sequence[Event]") -> str:
+    """Return the drawing of a run."""
+    return render_diagram(_run_subject(events), DrawingOptions("svg", False, None, None))
+
+
+def _is_file(what: str) -> bool:
+    """Whether ``what`` names a definition's file.
+
+    :raises click.BadParameter: if it looks like a file and does not exist
+    """
+    from callboard.service.operations.run_files import in_file
+
+    if in_file(what) is not None:
+        return False
+    if is_file(what):
+        return True
+    if what.endswith(DEFINITION_SUFFIXES) or "/" in what or not what or os.path.exists(what):
+        raise click.BadParameter(f"there is no file {what!r}", param_hint="FILE|RUN")
+    return False
+
+
+def _file_subject(file: str) -> Subject:
+    from msgspec import Raw
+
+    from callboard.bus.events import SCHEMA_VERSION, DefinitionRef, Event, RunAccepted, encode_payload
+    from callboard.languages.registry import about, authoring, parse_definition
+    from callboard.projections.drawing.diagram import DiagramFold
+    from callboard.projections.projection import fold
+    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.operations.files import text_of
+
+    source = text_of(Path(file))
+    definition = parse_definition(source, file)
+    if isinstance(definition, list):
+        raise RequestRefused("definition", definition, file, source)
+    known = authoring(definition.language)
+    outline = known.outline(definition.document)
+    # Fold the outline as that of a run that was accepted and has done nothing.
+    ref = DefinitionRef(definition.language, definition.hash, "", definition.name)
+    accepted = encode_payload(RunAccepted(ref, {}, outline))
+    event = Event(
+        type=RunAccepted.type,
+        run="",
+        n=1,
+        epoch=0,
+        v=SCHEMA_VERSION,
+        time=dt.datetime.min,
+        path="",
+        payload=Raw(accepted),
+    )
+    title = about(definition).title or definition.name or Path(file).stem
+    nodes = f"{len(outline.nodes)} node{'s' if len(outline.nodes) != 1 else ''}"
+    told = [definition.name if definition.name != title else "", definition.language, nodes]
+    return Subject(fold(DiagramFold(), [event]), title, " · ".join(word for word in told if word))
+
+
+def _load_run_subject(run: str, settings: Settings) -> Subject:
+    import anyio
+
+    from callboard.surfaces.cli.show import events_of
+
+    return _run_subject(anyio.run(events_of, run, load_config(settings), "diagram"))
+
+
+def _run_subject(events: "Sequence[Event]") -> Subject:
+    from callboard.projections.drawing.diagram import DiagramFold
+    from callboard.projections.projection import fold
+    from callboard.service.operations.results import result_of
+    from callboard.surfaces.cli.views import elapsed_text
+
+    result = result_of(events)
+    told = ["run " + result.run[:RUN_SHOWN_CHARS_MAX], f"{result.status} {elapsed_text(result)}".strip()]
+    return Subject(fold(DiagramFold(), events), title_of(events) or result.definition, " · ".join(told))
+
+
+def title_of(events: "Sequence[Event]") -> str:
+    """Return the title of a run's definition if it has no name; otherwise the empty string."""
+    from callboard.bus.events import RunAccepted, payload_of
+    from callboard.languages.registry import about, parse_definition
+
+    accepted = payload_of(events[0]) if events and events[0].type == RunAccepted.type else None
+    if not isinstance(accepted, RunAccepted):
+        return ""
+    definition = parse_definition(accepted.definition.source)
+    return "" if isinstance(definition, list) or definition.name else about(definition).title

@@ -1,6 +1,6 @@
-"""Errors as people and machines see them: one clear message on stderr, or one object on stdout; never a traceback.
+"""Errors as people and machines see them: one message on stderr, or one object on stdout; never a traceback.
 
-What is none of ours is a fault of this program and continues as it is.
+Exceptions that are not `CallboardError` are bugs of this program and are raised unchanged.
 """
 
 import re
@@ -13,30 +13,29 @@ from callboard.projections.lists.where import WhereInvalid
 from callboard.service.api.client import NoVerdict
 from callboard.service.operations.errors import RequestRefused, UsageInvalid, error_object, known_error, leaves
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.output import say, style
-from callboard.surfaces.cli.problems import problem_text
+from callboard.surfaces.cli.output import problem_text, say, style
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.streams import StdoutLost
 from callboard.surfaces.cli.views import where_options
 
 _SAID = re.compile(r"`callboard (?:schedule )?[a-z]+")
-"""A command inside a remedy."""
+"""A command in a remedy."""
 
 
 class StdoutUnheard(CallboardError):
-    """No one can know what the command has come to."""
+    """Stdout was lost, so the result of the command was not written."""
 
     def __init__(self, lost: StdoutLost) -> None:
-        remedy = "What the command was to do may be done: look, before it is given again with another stdout."
-        super().__init__("stdout.lost", f"nothing can be written any more: {lost.strerror}", "stdout", remedy)
+        remedy = "The command may have done its work: check before you repeat it with another stdout."
+        super().__init__("stdout.lost", f"stdout cannot be written: {lost.strerror}", "stdout", remedy)
 
 
 def report(error: BaseException, *, as_json: bool, settings: Settings | None = None) -> int:
     """Show an error, unwrapped from any groups; return the exit code for it.
 
-    What its remedy says to type leads to where ``settings`` led.
+    Commands in its remedy get the options that locate the server of ``settings``.
 
-    :raises BaseException: the error, if it is not our own error
+    :raises BaseException: the error, if it is not a `CallboardError`
     """
     found = list(leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
@@ -59,7 +58,7 @@ def report(error: BaseException, *, as_json: bool, settings: Settings | None = N
 
 
 def report_usage(error: click.UsageError) -> None:
-    """Show words that no command understands, or files that are not there, as an error object."""
+    """Show wrong usage, such as an unknown option or a missing file, as an error object."""
     where = error.ctx.command_path if error.ctx else "callboard"
     found = CallboardError("usage.invalid", error.format_message(), where, f"See `{where} --help`.")
     say(msgspec.json.encode({"error": error_object(found)}).decode())
@@ -79,7 +78,7 @@ def exit_code(error: CallboardError) -> int:
 
 
 def error_text(error: CallboardError) -> str:
-    """Return an error as people read it: what, where, what to do."""
+    """Return an error as text: what, where, what to do."""
     lines = [f"{style('error', fg='red', bold=True)} {error.code}: {error.message}"]
     if isinstance(error, WhereInvalid):
         lines += [f"  {error.text}", f"  {' ' * (error.column - 1)}^"]

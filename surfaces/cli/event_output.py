@@ -1,24 +1,44 @@
-"""Showing events as they come: whole, up to a run's end, as lines, as JSON or not at all."""
+"""Showing events as they come: as lines, JSON or a live tree, or not at all, and the commands that move a run on."""
 
 import datetime as dt
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
-from callboard.bus.events import AT_REST, EffectResult, Event, NodeEnter, NodeExit, Payload, RunEnd, ToolResult
+import anyio
+import msgspec
+from nats.aio.msg import Msg
+
+from callboard.bus.events import (
+    AT_REST,
+    EffectResult,
+    Event,
+    HumanAsked,
+    NodeEnter,
+    NodeExit,
+    Payload,
+    RunEnd,
+    ToolResult,
+)
 from callboard.bus.log.port import Recorded, whole
 from callboard.bus.nats.jetstream import JetStreamLog
 from callboard.lib.control_characters import visible_line
+from callboard.projections.lists.question_data import data_lines
 from callboard.projections.projection import known_payload
 from callboard.projections.run.fork_parting import PartingFold
+from callboard.projections.run.intents import OpenIntents
 from callboard.projections.trace.node_tree import above
+from callboard.service.api.connection import Connection
 from callboard.service.operations.narration import item_of, name_of, narrate
 from callboard.service.operations.results import compact, event_object
-from callboard.surfaces.cli.evidence import evidence_of
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.views import evidence_of, next_command
 
 
 class Shower(Protocol):
-    """Shows what happens. ``listens`` says whether it wants to hear what models are saying, piece by piece."""
+    """Shows what happens in a run. ``listens`` says whether `delta` is to be called."""
 
     listens: bool
 
@@ -27,23 +47,23 @@ class Shower(Protocol):
         ...
 
     def delta(self, n: int, k: int, text: str) -> None:
-        """Take the ``k``-th piece of what a model is saying in answer to the call that is event ``n``."""
+        """Take the ``k``-th piece of a model's answer to the call in event ``n``."""
         ...
 
     def notice(self, text: str) -> None:
-        """Say something that is not an event."""
+        """Show a text that is not an event."""
         ...
 
     def hold(self) -> None:
-        """Leave the screen to someone who is asked something."""
+        """Clear the screen for a prompt."""
         ...
 
     def release(self) -> None:
-        """Take the screen again."""
+        """Draw again after a prompt."""
         ...
 
     def close(self) -> None:
-        """Leave the screen in order."""
+        """Finish drawing."""
         ...
 
 
@@ -79,7 +99,7 @@ class Streaming(Quietly):
 
 
 class Lines(Quietly):
-    """One line per event. ``named`` puts the run before it, for those who follow several."""
+    """One line per event. ``named`` puts the id of the run first, to follow several runs."""
 
     def __init__(self, *, named: bool = False) -> None:
         self._named = named
@@ -93,10 +113,10 @@ class Lines(Quietly):
             return
         parting = self._partings.setdefault(event.run, PartingFold())
         parting.apply(event, payload)
-        # What a fork has of its origin stands right before it.
+        # Events that a fork shares with its origin take no time.
         passed_s = parting.lasted_s(self._begin.setdefault(event.run, event.time), event.time)
         run = f"{event.run}  " if self._named else ""
-        # What belongs to a node is below its enter, what belongs to an inner node further in.
+        # Events of a node are indented below its enter, those of inner nodes further.
         depth = event.path.count("/") + (1 if event.path and not event.type.startswith("node.e") else 0)
         indent = "  " * depth
         told = visible_line(f"{self._where(event, payload)}{narrate(event, payload)}")
@@ -105,7 +125,7 @@ class Lines(Quietly):
             say(f"{run}{' ' * 13}{indent}  {line}")
 
     def _where(self, event: Event, payload: Payload) -> str:
-        """Say whose an event is, where several nodes are at work: in a fan-out which item's, else which node's."""
+        """Name the item or the node of an event, if several are in progress; otherwise the empty string."""
         nodes = self._open.setdefault(event.run, {})
         match payload:
             case NodeEnter():
@@ -131,15 +151,15 @@ def _are_nested(one: str, other: str) -> bool:
 
 
 def failure_lines(payload: Payload) -> list[str]:
-    """What lies after the failure of a tool, or of opening tools, where it happens; it is not told again after it."""
+    """Return the traceback and the printed lines of a failed tool; the closing events do not repeat them."""
     return evidence_of(payload.error) if isinstance(payload, ToolResult | EffectResult) else []
 
 
-def _any(_event: Event) -> bool:
+def _accept_all(_event: Event) -> bool:
     return True
 
 
-def _show_nothing(_event: Event) -> bool:
+def _accept_none(_event: Event) -> bool:
     return False
 
 
@@ -147,10 +167,10 @@ async def follow(
     log: JetStreamLog,
     feed: AsyncIterator[Recorded],
     shower: Shower,
-    wanted: Callable[[Event], bool] = _any,
-    last: Callable[[Event], bool] = _show_nothing,
+    wanted: Callable[[Event], bool] = _accept_all,
+    last: Callable[[Event], bool] = _accept_none,
 ) -> Event | None:
-    """Show the events of a feed until a run ends or is quarantined, or the ``last`` one has come; return that one.
+    """Show the events of a feed until a run ends or is quarantined, or ``last`` holds; return that event.
 
     ``wanted`` chooses what is shown.
     """
@@ -161,3 +181,61 @@ async def follow(
         if event.type in AT_REST or last(event):
             return event
     return None
+
+
+class Guiding(Quietly):
+    """Shows events through another shower, and after a question, an awaited signal or a pause, the command to type.
+
+    Events up to the sequence ``past`` are history: commands are shown only for effects that are still open there.
+    """
+
+    def __init__(self, shower: Shower, run: str, settings: Settings, past: int = 0) -> None:
+        self._shower, self._run, self._settings = shower, run, settings
+        self._past = past
+        self._open = OpenIntents()
+
+    def event(self, sequence: int, event: Event) -> None:
+        self._shower.event(sequence, event)
+        if sequence > self._past:
+            self.guide(event)
+            return
+        if (payload := known_payload(event)) is not None:
+            self._open.apply(event, payload)
+        if sequence == self._past and event.type not in AT_REST:
+            for opened in self._open:
+                self.guide(opened.event)
+
+    def guide(self, event: Event) -> None:
+        """Show the command that moves on from what an event opens, if any; for a question, also its data."""
+        payload = known_payload(event)
+        if isinstance(payload, HumanAsked) and (about := data_lines(payload.request_data, payload.question)):
+            self._shower.notice("\n".join(f"  {line}" for line in about))
+        if command := next_command(event.type, event.key, self._run, self._settings, payload):
+            self._shower.notice(f"In another terminal: {command}")
+
+
+def open_view(*, plain: bool) -> Shower:
+    """Return the view of one run for people: its tree on a terminal, unless ``plain``; else a line per event."""
+    if plain or not sys.stdout.isatty():
+        return Lines()
+    from callboard.surfaces.cli.live_tree import LiveTree
+
+    return LiveTree()
+
+
+@asynccontextmanager
+async def hear_models(connection: Connection, run: str, shower: Shower) -> AsyncGenerator[None]:
+    """Pass the pieces of models' answers in a run to a view for the length of the block, if it listens."""
+
+    async def take(message: Msg) -> None:
+        piece = msgspec.json.decode(message.data)
+        shower.delta(piece["n"], piece["k"], piece["text"])
+
+    subject = connection.log.subjects.live(connection.client.ref(run), None, "model.delta")
+    subscription = await connection.nc.subscribe(subject, cb=take) if shower.listens else None
+    try:
+        yield
+    finally:
+        if subscription is not None:
+            with anyio.CancelScope(shield=True):
+                await subscription.unsubscribe()

@@ -1,4 +1,4 @@
-"""Exit codes: what every command ends with, for scripts to distinguish."""
+"""Exit codes of all commands."""
 
 OK = 0
 FAILED = 1
@@ -9,13 +9,13 @@ LOST = 5
 INTERRUPTED = 130
 
 EXIT_CODES = """\
-Exit codes: 0 all is well; 1 the run failed, there are problems, or two runs differ; 2 wrong usage or configuration; 3
-the run was cancelled; 4 server, store or worker cannot be reached or used; 5 stdout took nothing; 130 interrupted
+Exit codes: 0 success; 1 the run failed, there are problems, or two runs differ; 2 wrong usage or configuration; 3
+the run was cancelled; 4 server, store or worker cannot be reached or used; 5 stdout cannot be written; 130 interrupted
 (Ctrl-C)."""
 
 
 def of_status(status: str) -> int:
-    """Return the exit code that tells a run's status; one that has not ended is not a failure."""
+    """Return the exit code for a run's status; a run that has not ended is not a failure."""
     return {
         "failed": FAILED,
         "expired": FAILED,

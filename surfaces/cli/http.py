@@ -1,9 +1,24 @@
 """``callboard http``: the runtime over HTTP."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, Settings, settings_options
+from callboard.surfaces.cli.options import Address
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    import socket
+
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+    from callboard.surfaces.cli.child_processes import ProcessOptions
+    from callboard.surfaces.http.access import Access
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -13,7 +28,7 @@ from callboard.surfaces.cli.options import Address, Settings, settings_options
     type=Address(),
     default="127.0.0.1:8723",
     show_default=True,
-    help="Where to serve; port 0 takes a free one. Anywhere but on the loopback CALLBOARD_HTTP_TOKEN is needed.",
+    help="The address to serve; port 0 takes a free port. Outside the loopback, CALLBOARD_HTTP_TOKEN is required.",
 )
 @settings_options
 @click.pass_context
@@ -25,7 +40,123 @@ def http(ctx: click.Context, settings: Settings, address: tuple[str, int]) -> No
     """
     import anyio
 
-    from callboard.surfaces.cli.http_action import serve
-    from callboard.surfaces.cli.settings import configured
+    ctx.exit(anyio.run(serve_http_until_signal, load_config(settings, level="warning"), settings, *address))
 
-    ctx.exit(anyio.run(serve, configured(settings, level="warning"), settings, *address))
+
+NAME = "callboard http"
+
+
+async def serve_http_until_signal(config: "Config", settings: Settings, host: str, port: int) -> int:
+    """Serve until a signal arrives; return the exit code.
+
+    :raises OperatorError: if no server is running, or the address cannot be served
+    """
+    import anyio
+
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.surfaces.cli.process import stop_signals
+    from callboard.surfaces.http.address import listening, url_of
+
+    with anyio.open_signal_receiver(*stop_signals()) as signals, listening(host, port, "http") as bound:
+        async with (
+            reach(config, reads=False, name=NAME, refused_wait_s=None) as connection,
+            _serve_api(config, connection, bound),
+        ):
+            url = f"{url_of(bound)}/api/{config.tenant}"
+            say(compact({"url": url}) if settings.as_json else f"Serving {url}")
+            async for _first in signals:
+                break
+    return exits.OK
+
+
+async def serve_http_child(standing: "ProcessOptions") -> None:
+    """Serve as a child process, at a bound address, until SIGTERM or until the parent exits."""
+    import signal
+    import socket
+
+    import anyio
+
+    from callboard.service.api.connection import open_connection
+    from callboard.surfaces.cli.child_processes import watch_parent
+
+    assert standing.listener is not None
+    config = standing.config
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals, socket.socket(fileno=standing.listener) as bound:
+        bound.setblocking(False)
+        async with (
+            watch_parent(),
+            open_connection(config, NAME, gaps_expected=True) as connection,
+            _serve_api(config, connection, bound),
+        ):
+            async for _first in signals:
+                break
+
+
+@asynccontextmanager
+async def _serve_api(config: "Config", connection: "Connection", bound: "socket.socket") -> AsyncGenerator[None]:
+    """Serve for the length of the block."""
+    import anyio
+
+    from callboard.features.access.credentials import Credentials
+    from callboard.features.access.keyring import keyring_of
+    from callboard.features.index.files import FOLDER
+    from callboard.runtime.admission.definitions import Definitions
+    from callboard.runtime.worker.collector import settled_collector
+    from callboard.service.api.run_lists import Listings
+    from callboard.service.api.verbs import Verbs
+    from callboard.surfaces.engine.routes import engine_routes, health_route
+    from callboard.surfaces.http.app import http_app
+    from callboard.surfaces.http.catalogue import Catalogue
+    from callboard.surfaces.http.http_server import serve_app
+    from callboard.surfaces.http.metrics import Metrics
+    from callboard.surfaces.http.readings import Readings
+    from callboard.surfaces.http.sender_secrets import sender_secrets
+
+    host, port, *_ = bound.getsockname()
+    async with anyio.create_task_group() as tasks:
+        listings = Listings(connection.log, tasks, config.data_dir / FOLDER, prices=config.price_table())
+        listings.begin(config.tenant)
+        verbs = Verbs(connection.log, Definitions(), listings).all()
+        verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+        access = await access_of(config, connection, host, port)
+        metrics = Metrics(connection, listings, tasks)
+        configured = {name: one.revealed() for name, one in config.webhooks.items()}
+        credentials = Credentials(connection.log, config.tenant, config.replicas)
+        secrets = sender_secrets(configured, credentials, partial(keyring_of, config))
+        engine = engine_routes(connection.log, config.tenant, verbs)
+        app = http_app(
+            connection.log,
+            config.tenant,
+            verbs,
+            access=access,
+            secrets=secrets,
+            metrics=metrics,
+            more=engine,
+            open_to_all=[health_route(connection.log, config.tenant)],
+        )
+        tasks.start_soon(serve_app, app, bound)
+        # A collection over the objects of a long run would delay all requests by a tenth of a second.
+        with settled_collector():
+            yield
+        tasks.cancel_scope.cancel()
+
+
+async def access_of(config: "Config", connection: "Connection", host: str, port: int) -> "Access":
+    """Return the access rules: the token, API keys, OIDC and rate limits.
+
+    :raises AddressUnusable: if the address is outside the loopback and no way to authenticate is configured
+    """
+    from callboard.features.access.keys import Keys
+    from callboard.features.access.rates import Rates
+    from callboard.features.access.tokens import Tokens
+    from callboard.surfaces.http.access import Access
+    from callboard.surfaces.http.address import LOOPBACK, check_address
+
+    token = config.http_token.get_secret_value() if config.http_token else None
+    keys = Keys(connection.log, config.tenant, config.replicas)
+    tokens = Tokens(config.oidc, config.tenant) if config.oidc is not None else None
+    if tokens is None and (host in LOOPBACK or not await keys.any()):
+        check_address(host, port, token, "http")
+    rates = Rates(config.http_rate_per_s, config.http_burst)
+    return Access(token, open=host in LOOPBACK, keys=keys, tokens=tokens, rates=rates)

@@ -1,32 +1,218 @@
-"""``callboard inbox``: who is waited for."""
+"""``callboard inbox``: what waits for a person or a caller."""
+
+import datetime as dt
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import LISTED_MAX, Settings, settings_options
+from callboard.surfaces.cli.options import LISTED_MAX
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.lists.runs import RunRow
+    from callboard.projections.run.waits import Wait
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+    from callboard.service.api.run_lists import Listings
 
 
 @click.command(epilog=exits.EXIT_CODES)
-@click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="Only these.")
+@click.option("--kind", "-k", type=click.Choice(["question", "pause", "tool", "signal"]), help="List only this kind.")
 @click.option(
     "--limit",
     "-n",
     type=click.IntRange(1, LISTED_MAX),
     default=200,
     show_default=True,
-    help="Look into so many runs for what is no question.",
+    help="How many runs to search for pauses, tools and signals.",
 )
-@click.option("--links", is_flag=True, help="Give each question an address at which anybody who has it can answer.")
-@click.option("--for", "by", metavar="NAME", default="", help="Who is to answer by these links: it stands in the log.")
+@click.option("--links", is_flag=True, help="Make a link for each question; anyone with the link can answer.")
+@click.option(
+    "--for", "by", metavar="NAME", default="", help="The person who gets the links; recorded with the answer."
+)
 @settings_options
 def inbox(settings: Settings, kind: str | None, limit: int, links: bool, by: str) -> None:
-    """List what waits for someone, in runs of every language: for what, since when, until when, and what answers it.
+    """List questions, pauses, tools that a caller answers, and awaited signals, in runs of every language.
 
-    Questions to people, pauses, tools that a caller answers, signals. The oldest come first.
+    Each is shown with its time, its deadline and the command that answers it. The oldest come first.
     """
     import anyio
 
-    from callboard.surfaces.cli.inbox_action import list_inbox
-    from callboard.surfaces.cli.settings import configured
+    anyio.run(list_inbox, load_config(settings), settings, kind, limit, (by or "link") if links else None)
 
-    anyio.run(list_inbox, configured(settings), settings, kind, limit, (by or "link") if links else None)
+
+HERE = "http://127.0.0.1:8723"
+"""The default address of `callboard http`."""
+
+ASK_WAIT_S = 5.0
+"""How long a running server may take to list the open questions."""
+
+_STAND = frozenset({"paused", "waiting", "waiting:human", "waiting:tool", "waiting:signal", "running"})
+"""Statuses of runs that may wait for something other than an answer; only the events of a running run show it."""
+
+_COMPANIONS = ("answer", "warning", "expiry")
+"""Slots of timers that go with a question."""
+
+
+class Item(NamedTuple):
+    """An entry of the inbox: a question or a wait, with the run's definition and language."""
+
+    waits: "Question | Wait"
+    definition: str
+    language: str
+
+    @property
+    def kind(self) -> str:
+        from callboard.projections.run.waits import Wait
+
+        return self.waits.kind if isinstance(self.waits, Wait) else "question"
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the entry as an object for JSON."""
+        import msgspec
+
+        named = {"kind": self.kind, "definition": self.definition, "language": self.language}
+        return {**msgspec.to_builtins(self.waits), **named}
+
+
+async def list_inbox(config: "Config", settings: Settings, kind: str | None, limit: int, by: str | None) -> None:
+    """Print the inbox, the oldest entries first; with links for ``by``, unless that is None."""
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.projection import fold
+    from callboard.projections.run.waits import Wait, Waits
+    from callboard.service.api.client import UnknownRun
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard inbox") as connection, listings(connection) as runs:
+        rows = {row.run: row for row in await runs.rows(config.tenant)}
+        questions = await _load_questions(connection, runs)
+        keys = {(one.run, one.key) for one in questions}
+        others = [row for row in rows.values() if kind != "question" and _may_wait(row, keys)]
+        waits: list[Question | Wait] = [*questions] if kind in (None, "question") else []
+        for row in others[:limit]:
+            try:
+                waits += fold(Waits(), await connection.client.events(row.run))
+            except UnknownRun:
+                continue  # the run was purged after it was listed
+        items = sorted(
+            (
+                Item(one, rows[one.run].definition, rows[one.run].language)
+                for one in waits
+                if one.run in rows and (kind is None or isinstance(one, Question) or one.kind == kind)
+            ),
+            key=lambda item: item.waits.since,
+        )
+        links = await _make_links(config, connection, items, by) if by is not None else {}
+    if settings.as_json:
+        say(compact([{**item.to_object(), **_link_item(links, item)} for item in items]))
+        return
+    texts = ["\n  ".join([item_text(item, settings), *_link_item(links, item).values()]) for item in items]
+    say("\n\n".join(texts) if items else "Nothing is waiting.")
+    if len(others) > limit:
+        say(f"{len(others) - limit} more runs may wait for something; see --limit.", err=True)
+
+
+async def _load_questions(connection: "Connection", runs: "Listings") -> "list[Question]":
+    """Return the open questions: from a running server's verb ``questions``, or else from the lists of runs."""
+    import msgspec
+    from nats.errors import NoRespondersError
+    from nats.errors import TimeoutError as NatsTimeout
+
+    from callboard.lib.json_errors import JSON_ERRORS
+    from callboard.service.api.bodies import ListQuestions, QuestionList
+    from callboard.service.api.verbs import QUESTIONS_MAX
+
+    tenant = connection.config.tenant
+    wanted = msgspec.json.encode(ListQuestions(limit=QUESTIONS_MAX))
+    with suppress(NoRespondersError, NatsTimeout, *JSON_ERRORS):
+        answer = await connection.log.nc.request(
+            connection.log.subjects.api(tenant, "questions"), wanted, timeout=ASK_WAIT_S
+        )
+        return msgspec.json.decode(answer.data, type=QuestionList).questions
+    return (await runs.questions(tenant))[:QUESTIONS_MAX]
+
+
+async def _make_links(
+    config: "Config", connection: "Connection", items: list[Item], by: str
+) -> dict[tuple[str, str], str]:
+    """Return the address of each question, by its run and its key."""
+    from callboard.features.access.links import Links, address
+
+    links = Links(connection.log, config.tenant, config.replicas)
+    now = dt.datetime.now(dt.UTC)
+    asked = [item.waits for item in items if item.kind == "question"]
+    made = {(one.run, one.key): await links.made(one.run, one.key, by, now, one.until) for one in asked}
+    return {place: address(config.http_url or HERE, link) for place, link in made.items()}
+
+
+def _link_item(links: dict[tuple[str, str], str], item: Item) -> dict[str, str]:
+    found = links.get((item.waits.run, item.waits.key))
+    return {"link": found} if found is not None else {}
+
+
+def _may_wait(row: "RunRow", questions: Collection[tuple[str, str]]) -> bool:
+    """Whether a run may wait for something other than an answer; ``questions`` are pairs of run and key."""
+    if row.status not in _STAND or row.started_at is None:
+        return False
+    others = [
+        key for key in row.awaits if (row.run, key) not in questions and key.rpartition("!")[2] not in _COMPANIONS
+    ]
+    return bool(others) if row.status == "waiting:human" else True
+
+
+def item_text(item: Item, settings: Settings) -> str:
+    """Describe an item of the inbox: its run, question or wait, times, and the command that answers it."""
+    from callboard.projections.lists.questions import Question
+    from callboard.service.operations.narration import local
+
+    one = item.waits
+    head = f"{style(one.run, bold=True)}  {item.definition} ({item.language})" + (f"  {one.path}" * bool(one.path))
+    who = f"for {one.who}, " if isinstance(one, Question) and one.who else ""
+    until = f"until {local(one.until)}" if one.until else "no deadline"
+    return f"{head}\n  {_subject_text(one)}\n  {who}since {local(one.since)}, {until}\n  {_command_for(one, settings)}"
+
+
+def _subject_text(one: "Question | Wait") -> str:
+    from callboard.projections.lists.question_data import data_lines
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.run.waits import Wait
+    from callboard.service.operations.narration import short
+
+    match one:
+        case Question():
+            answers = ", ".join(short(option.value) for option in one.options)
+            answers = answers or ("yes, no" if one.type == "confirm" else "")
+            asked = f"? {' '.join(one.question.split())}" + (f"  ({answers})" if answers else "")
+            return "\n    ".join([asked, *data_lines(one.data, one.question)])
+        case Wait(kind="pause"):
+            return f"paused at {one.name}" if one.name else "paused"
+        case Wait(kind="tool"):
+            return f"tool {one.name} {short(one.data)}"
+        case Wait():
+            return f"signal {one.name}" + (f" with {short(one.data)}" if one.data is not None else "")
+
+
+def _command_for(one: "Question | Wait", settings: Settings) -> str:
+    """Return the command that answers, resumes or signals."""
+    import shlex
+
+    from callboard.projections.lists.questions import Question
+    from callboard.projections.run.waits import Wait
+    from callboard.surfaces.cli.views import program, where_options
+
+    ours, run = f"{program()} {{}}{where_options(settings)}", shlex.quote(one.run)
+    match one:
+        case Wait(kind="pause"):
+            return f"{ours.format('resume')} {run}"
+        case Wait(kind="signal"):
+            return f"{ours.format('signal')} {run} {shlex.quote(one.name)}"
+        case _:
+            response = "RESPONSE" if isinstance(one, Question) else "RESULT"
+            return f"{ours.format('answer')} {run} {shlex.quote(one.key)} {response}"

@@ -1,7 +1,7 @@
-"""Answering inline: whoever runs a definition at a terminal is asked what the run asks, and resumes where it pauses.
+"""Answering a run at the terminal that performs it: its questions are prompted for, and its pauses are resumed.
 
-What is answered elsewhere in the meantime is not asked any longer. When no one is there, because stdin has ended, the
-run waits for someone elsewhere, and the commands that move it are shown.
+A prompt ends if the question is answered elsewhere. Once stdin has ended, nothing is prompted for: the commands that
+answer or resume the run are shown instead.
 """
 
 import threading
@@ -17,18 +17,16 @@ from callboard.bus.log.port import NoAnswer
 from callboard.projections.projection import known_payload
 from callboard.service.api.client import Client
 from callboard.service.api.settlement import NotTaken, tell_and_wait
-from callboard.surfaces.cli.event_output import Quietly, Shower
-from callboard.surfaces.cli.hints import Guiding
+from callboard.surfaces.cli.asking import NobodyThere, Stopped, Terminal, ask, to_question
+from callboard.surfaces.cli.event_output import Guiding, Quietly, Shower
 from callboard.surfaces.cli.output import style
-from callboard.surfaces.cli.prompts import ask, question_of
-from callboard.surfaces.cli.terminal import NobodyThere, Stopped, Terminal
 
 STEP = "step"
-GO_ON = f"Enter goes on, {STEP} by one node; NAME=VALUE gives another value first"
+GO_ON = f"Enter resumes, {STEP} performs one node; NAME=VALUE sets a variable first"
 
 
 class Answering(Quietly):
-    """Shows as another shower does, and asks whoever sits at the terminal, one thing after the other."""
+    """Shows events through another shower, and prompts at the terminal, one question after the other."""
 
     def __init__(
         self, shower: Shower, client: Client, run: str, guiding: Guiding, tasks: anyio.abc.TaskGroup, terminal: Terminal
@@ -48,19 +46,19 @@ class Answering(Quietly):
         payload = known_payload(event)
         if isinstance(payload, HumanAsked | RunPaused) and not self._absent:
             self._shower.event(sequence, event)
-            self._open[_place(event)] = event
+            self._open[_place_of(event)] = event
             self._news.set()
             return
         if isinstance(payload, HumanClosed | RunResumed | EffectCancelled):
-            self._close(_place(event))
+            self._close(_place_of(event))
         elif isinstance(payload, RunEnd):
             for place in list(self._open):
                 self._close(place)
-        # What no one here can move is told with the command that does.
+        # For other events, `Guiding` shows the command to type.
         self._guiding.event(sequence, event)
 
     def close(self) -> None:
-        """No one is to be asked any longer."""
+        """End an open prompt."""
         if self._asking is not None:
             self._asking[1].set()
 
@@ -80,7 +78,7 @@ class Answering(Quietly):
             try:
                 await self._ask(event, self._asking[1])
             except Stopped:
-                pass  # it was answered elsewhere, or the run has ended
+                pass  # answered elsewhere, or the run has ended
             except NobodyThere:
                 self._leave()
             finally:
@@ -89,7 +87,7 @@ class Answering(Quietly):
             self._open.pop(place, None)
 
     def _leave(self) -> None:
-        """Say how what is open is moved from elsewhere, and ask no more."""
+        """Show the commands for open effects, and prompt no more."""
         self._absent = True
         for event in self._open.values():
             self._guiding.guide(event)
@@ -101,15 +99,15 @@ class Answering(Quietly):
             pass
 
     def _ask_at_terminal(self, event: Event, stop: threading.Event) -> Tell:
-        """Ask at the terminal, in a thread, and return what the run is to be told."""
+        """Prompt at the terminal, in a thread; return the command to send to the run."""
         match known_payload(event):
             case HumanAsked() as asked:
-                response = ask(self._terminal, question_of(asked), stop)
+                response = ask(self._terminal, to_question(asked), stop)
                 return Answer(event.key, by="terminal", user_response=response)
             case RunPaused(step=step):
                 return self._resume(step, stop)
             case _:
-                raise TypeError(f"nobody is asked by {event.type}")
+                raise TypeError(f"{event.type} does not ask anything")
 
     def _resume(self, step: str | None, stop: threading.Event) -> Resume:
         where = f" after step {step}" if step else ""
@@ -124,7 +122,7 @@ class Answering(Quietly):
         return Resume(by="terminal", variables=variables, step=line == STEP)
 
     async def _tell_run(self, tell: Tell) -> bool:
-        """Tell the run; False if it has not understood and may be told again."""
+        """Send the command; return False if the run did not understand it and the prompt is to be repeated."""
         verb = "answer" if isinstance(tell, Answer) else "resume"
         try:
             await tell_and_wait(self._client, self._run, verb, tell)
@@ -132,10 +130,10 @@ class Answering(Quietly):
             self._terminal.say(refused.message)
             return refused.code not in ("answer.not_understood", "resume.variables")
         except (CallboardError, NoAnswer) as error:
-            self._terminal.say(f"That did not get through: {error}")
+            self._terminal.say(f"Sending failed: {error}")
         return True
 
 
-def _place(event: Event) -> str:
-    """What an event opens or closes: an effect by its key, the pause by command."""
+def _place_of(event: Event) -> str:
+    """Return the key of the effect that an event opens or closes; of a pause by command, ``paused``."""
     return event.key or "paused"

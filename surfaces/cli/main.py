@@ -1,7 +1,8 @@
-"""The command line: the group ``callboard``, its table of commands, and what becomes of errors.
+"""The command line: the group ``callboard``, its table of commands, and the handling of errors.
 
-A command is a small module of this package, imported when it is asked for; it imports what it needs when it runs. So
-help and shell completion are there at once, and nothing connects before a command wants it.
+The module of a command is imported when the command or its help is requested. At its top it imports only what its
+options and help need, and everything else (NATS, runtime, service, rich) in the functions that use it. So help and
+shell completion start fast.
 """
 
 import gc
@@ -16,8 +17,8 @@ from typing import Any
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import settings_of, wants_json
 from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import settings_of, wants_json
 from callboard.surfaces.cli.streams import StdoutLost, guard
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -28,11 +29,11 @@ SECTIONS: dict[str, dict[str, str]] = {
         "mcp": "mcp:mcp",
         "http": "http:http",
         "start": "start:start",
-        "fork": "fork:fork",
-        "retry": "fork:retry",
-        "rerun": "fork:rerun",
-        "push": "push:push",
-        "rollback": "rollback:rollback",
+        "fork": "start:fork",
+        "retry": "start:retry",
+        "rerun": "start:rerun",
+        "push": "definitions:push",
+        "rollback": "definitions:rollback",
         "schedule": "schedule:schedule",
         "notify": "notify:notify",
         "keys": "keys:keys",
@@ -41,26 +42,26 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "watch": "watch:watch",
         "runs": "runs:runs",
-        "cost": "cost:cost",
+        "cost": "runs:cost",
         "definitions": "definitions:definitions",
         "inbox": "inbox:inbox",
         "show": "show:show",
-        "trace": "trace:trace",
+        "trace": "show:trace",
         "diff": "diff:diff",
         "replay": "replay:replay",
-        "verify": "verify:verify",
-        "doctor": "doctor:doctor",
+        "verify": "setup:verify",
+        "doctor": "setup:doctor",
         "rebuild": "rebuild:rebuild",
         "page": "page:page",
     },
     "Keep": {
         "archive": "archive:archive",
-        "import": "archive:import_runs",
-        "purge": "purge:purge",
-        "retention": "retention:retention",
-        "forget": "forget:forget",
+        "import": "archive:import_file",
+        "purge": "removal:purge",
+        "retention": "removal:retention",
+        "forget": "removal:forget",
     },
-    "Tell a run": {
+    "Control a run": {
         "cancel": "tell:cancel",
         "kill": "tell:kill",
         "pause": "tell:pause",
@@ -71,65 +72,66 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Write and set up": {
         "new": "new:new",
-        "validate": "validate:validate",
-        "convert": "convert:convert",
-        "eval": "eval:evaluate",
+        "validate": "definition_files:validate",
+        "convert": "definition_files:convert",
+        "eval": "evaluate:evaluate",
         "diagram": "diagram:diagram",
         "conformance": "conformance:conformance",
         "skills": "skills:skills",
         "providers": "providers:providers",
         "schema": "schema:schema",
-        "config": "config:config",
+        "config": "setup:config",
         "tenant": "tenant:tenant",
-        "completion": "completion:completion",
+        "completion": "setup:completion",
     },
 }
-"""Every command by section: its name to ``module:attribute`` below this package."""
+"""Every command by section: name to ``module:attribute`` in this package."""
 
 SENTENCE_CHARS_MAX = 200
-"""How much of what a command says of itself is in the list of commands."""
+"""How many characters of a command's description the list of commands shows."""
 
 ENV_PREFIX = "CALLBOARD_"
-"""How the names of variables begin that are settings."""
+"""The prefix of environment variables that are settings."""
 
 YOUNG_OBJECTS = 100_000
-"""Containers that arise, more than went, before a command looks for garbage (Python's own default: 700)."""
+"""How many more containers are allocated than freed before garbage is collected (Python's default: 700)."""
 
 SUGGESTIONS_MAX = 2
-"""How many commands are named instead of one that there is not."""
+"""How many commands are suggested for an unknown one."""
 
 COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
 
 
 LAST_SECTION = list(SECTIONS)[-1]
-"""The section that has the commands of languages too."""
+"""The section that also lists the commands of languages."""
 
 
-def _languages() -> list[str]:
-    """The languages that have their own command."""
+def _typed_languages() -> list[str]:
+    """Return the languages that have a command, ``callboard LANGUAGE nodes``."""
     from callboard.languages.kit import kits
 
     return [kit.name for kit in kits().values() if kit.typed_nodes]
 
 
-def _command_of(language: str) -> click.Command | None:
-    if language not in _languages():
+def _language_command(language: str) -> click.Command | None:
+    if language not in _typed_languages():
         return None
-    from callboard.surfaces.cli.nodes import command_of
 
-    return command_of(language)
+    from callboard.surfaces.cli.schema import node_types_command
+
+    return node_types_command(language)
 
 
 class Board(click.Group):
-    """A group that imports its commands when they are asked for, and shows errors as messages."""
+    """A group that imports its commands when they are requested, and shows errors as messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*COMMANDS, *_languages()]
+        return [*COMMANDS, *_typed_languages()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         place = COMMANDS.get(cmd_name)
         if place is None:
-            return _command_of(cmd_name)
+            return _language_command(cmd_name)
         module, _, attribute = place.partition(":")
         return getattr(import_module(f"callboard.surfaces.cli.{module}"), attribute)
 
@@ -146,9 +148,9 @@ class Board(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in SECTIONS.items():
-            listed = [*names, *(_languages() if section == LAST_SECTION else ())]
+            listed = [*names, *(_typed_languages() if section == LAST_SECTION else ())]
             commands = [(name, self.get_command(ctx, name)) for name in listed]
-            # Whole sentences: what does not fit on a line continues below it.
+            # Sentences are not cut: they continue on the next line.
             rows = [(name, command.get_short_help_str(SENTENCE_CHARS_MAX)) for name, command in commands if command]
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=max(map(len, COMMANDS)) + 2)
@@ -157,7 +159,7 @@ class Board(click.Group):
         try:
             return super().main(*args, **more)
         except StdoutLost as lost:
-            # What click itself prints, as help, or an error that was to be told there.
+            # Raised while click printed help, or while an error was reported on stdout.
             from callboard.surfaces.cli.errors import report
 
             sys.exit(report(lost, as_json=False))
@@ -165,19 +167,19 @@ class Board(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         if os.environ.get("NO_COLOR"):
             ctx.color = False
-        _tell_strangers()
+        _warn_of_unknown_variables()
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            # The command that was to say whether JSON is wanted could not be read: the words themselves say it.
+            # The options could not be parsed, so look for --json in the words.
             if "--json" not in sys.argv[1:]:
-                ctx.exit(_tell_wrong(error))
+                ctx.exit(_show_usage_error(error))
             from callboard.surfaces.cli.errors import report_usage
 
             report_usage(error)
             ctx.exit(exits.USAGE)
         except click.ClickException as error:
-            ctx.exit(_tell_wrong(error))
+            ctx.exit(_show_usage_error(error))
         except (click.Abort, click.exceptions.Exit):
             raise
         except KeyboardInterrupt:
@@ -187,38 +189,38 @@ class Board(click.Group):
 
             ctx.exit(report(error, as_json=wants_json(ctx), settings=settings_of(ctx)))
         finally:
-            from callboard.surfaces.cli.settings import quiet
+            from callboard.surfaces.cli.settings import reset_log
 
-            quiet()
+            reset_log()
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse words that are not text: nothing that we keep or send could say them.
+    """Refuse words that are not UTF-8, because they can be neither stored nor sent.
 
-    :raises click.UsageError: names the first one
+    :raises click.UsageError: naming the first one
     """
     for number, word in enumerate(words, 1):
         try:
             word.encode()
         except UnicodeEncodeError as error:
-            # Bytes that are not text come as lone surrogates (PEP 383).
+            # Python decodes such bytes as lone surrogates (PEP 383).
             told = os.fsencode(word).decode(errors="backslashreplace")
             raise click.UsageError(f"argument {number} is not UTF-8: '{told}'. Expected text in UTF-8.") from error
 
 
-def _tell_wrong(error: click.ClickException) -> int:
-    """Say what click has found wrong, which repeats the words that were given; return the exit code."""
+def _show_usage_error(error: click.ClickException) -> int:
+    """Print an error of click, with control characters escaped; return the exit code."""
     text = io.StringIO()
     error.show(text)
     say(text.getvalue(), err=True, nl=False)
     return error.exit_code
 
 
-def _tell_strangers() -> None:
-    """Warn of variables that look like settings and are none: what they were to say is not heard."""
+def _warn_of_unknown_variables() -> None:
+    """Warn about environment variables that look like settings but are unknown, and so have no effect."""
     if any(name.startswith(ENV_PREFIX) for name in os.environ):
         from callboard.runtime.settings.config import strangers
-        from callboard.surfaces.cli.problems import problem_text
+        from callboard.surfaces.cli.output import problem_text
 
         for warning in strangers(os.environ):
             say(problem_text(warning), err=True)
@@ -233,14 +235,14 @@ def _tell_strangers() -> None:
 def cli() -> None:
     """Callboard runs AI workflows as actors on an event log, and shows what they did.
 
-    `callboard run FILE` performs a definition here and now. `callboard up` keeps a server and a worker standing;
-    `start` then hands runs to it, `watch`, `show` and `trace` look at them, `cancel`, `answer` and others talk to them.
+    `callboard run FILE` performs one definition in this process. `callboard up` runs a server and workers; `start` then
+    starts runs, `watch`, `show` and `trace` show them, and `cancel`, `answer` and others control them.
     """
 
 
 def main() -> None:
     """The entry point."""
-    # What a command imports stays; looking for garbage among it takes a seventh of the time until it does something.
+    # Imported modules stay alive; collecting garbage among them takes a seventh of the start time.
     gc.set_threshold(YOUNG_OBJECTS)
     guard()
     cli(prog_name="callboard")

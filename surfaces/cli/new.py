@@ -1,27 +1,232 @@
 """``callboard new``: a first definition, from a template."""
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import json_option
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import json_option
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name", required=False)
-@click.option("--template", "-t", metavar="TEMPLATE", default="minimal", show_default=True, help="What to begin with.")
-@click.option("--language", metavar="LANGUAGE", help="What to write it in; default: workflow, if it has the template.")
+@click.option(
+    "--template", "-t", metavar="TEMPLATE", default="minimal", show_default=True, help="The template to copy."
+)
+@click.option(
+    "--language", metavar="LANGUAGE", help="The language of the template; default: workflow, if it has the template."
+)
 @click.option("--list", "listing", is_flag=True, help="List the templates of all languages, and write nothing.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @json_option
 def new(name: str | None, template: str, language: str | None, listing: bool, force: bool, as_json: bool) -> None:
-    """Write a first definition into the folder NAME, ready to run, and print the commands that continue from there.
+    """Write a first definition into the folder NAME, and print the commands to run next.
 
-    It can be performed at once: by a script, without any key, or by a model. NAME is also what the definition is
-    called, if it has a name; without NAME, both are called as the template.
+    The definition runs immediately: with a script, without an API key, or with a model. NAME is also the name of the
+    definition, if it has one; default: the name of the template.
     """
-    from callboard.surfaces.cli.template_files import found, list_templates
-
     if listing:
         list_templates(as_json=as_json)
     else:
-        found(name, language, template, force=force, as_json=as_json)
+        write_template(name, language, template, force=force, as_json=as_json)
+
+
+ABOUT = "template.toml"
+"""The file that describes a template; it is not copied."""
+
+SCHEMAS = ".schemas"
+"""The folder for schemas."""
+
+_SCHEMA = re.compile(r"^# yaml-language-server: \$schema=\.schemas/(\w+)\.json$", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PLAIN = re.compile(r"(?!(?:true|false|null|yes|no|on|off)$)[A-Za-z][A-Za-z0-9_-]*", re.IGNORECASE)
+"""A name that YAML reads as a text without quotes."""
+
+
+class Template(NamedTuple):
+    """A template. ``definition``, ``script`` and ``input`` are names of its files.
+
+    ``usual`` marks the template to use if several languages have one of this name. ``script`` is None if no model is
+    used. ``name_line`` is the line of the definition to replace by ``name_becomes``; empty if definitions have no name.
+    """
+
+    language: str
+    name: str
+    about: str
+    definition: str
+    script: str | None
+    input: str | None
+    usual: bool
+    name_line: str
+    name_becomes: str
+    folder: "Traversable"
+
+    def content(self, called: str) -> dict[str, str]:
+        """Return the template's files by name; the definition gets the name ``called``."""
+        texts = {one.name: one.read_text(encoding="utf-8") for one in self._files()}
+        written = called if _PLAIN.fullmatch(called) else f'"{called}"'
+        if self.name_line:
+            line = self.name_becomes.replace("{name}", written)
+            texts[self.definition] = texts[self.definition].replace(self.name_line, line, 1)
+        return texts
+
+    def _files(self) -> "list[Traversable]":
+        found = [one for one in self.folder.iterdir() if one.is_file() and one.name != ABOUT]
+        # The definition first, because readers look at it first.
+        return sorted(found, key=lambda one: (one.name != self.definition, one.name))
+
+
+def templates() -> Iterator[Template]:
+    """Yield the templates of all languages, in the order of their names; ``minimal`` is the first of its language."""
+    import tomllib
+    from importlib.resources import files
+
+    from callboard.languages.kit import kits
+
+    for kit in kits().values():
+        place = files(kit.templates).joinpath("templates") if kit.templates else None
+        for folder in sorted(
+            _template_folders(place) if place else (), key=lambda one: (one.name != "minimal", one.name)
+        ):
+            about = tomllib.loads(folder.joinpath(ABOUT).read_text(encoding="utf-8"))
+            yield Template(
+                language=kit.name,
+                name=folder.name,
+                about=about["about"],
+                definition=about["definition"],
+                script=about.get("script"),
+                input=about.get("input"),
+                usual=about.get("usual", False),
+                name_line=about.get("name_line", ""),
+                name_becomes=about.get("name_becomes", ""),
+                folder=folder,
+            )
+
+
+def _template_folders(place: "Traversable") -> "Iterator[Traversable]":
+    # Skip __pycache__ of templates with Python files.
+    return (one for one in place.iterdir() if one.is_dir() and not one.name.startswith(("_", ".")))
+
+
+def list_templates(*, as_json: bool) -> None:
+    """Print the templates of all languages."""
+    from callboard.service.operations.results import compact
+
+    found = list(templates())
+    if as_json:
+        say(compact([{"language": one.language, "template": one.name, "about": one.about} for one in found]))
+        return
+    width = max(len(f"{one.language} {one.name}") for one in found)
+    for one in found:
+        name = style(one.name, bold=True) + " " * (width - len(f"{one.language} {one.name}"))
+        say(f"{one.language} {name}  {one.about}")
+
+
+def write_template(name: str | None, language: str | None, template: str, *, force: bool, as_json: bool) -> None:
+    """Write a template into the folder ``name``, default: its own name; print the files and the next commands.
+
+    :raises click.BadParameter: if the language, the template or the name is not valid
+    :raises CallboardError: ``file.exists``, ``file.unwritable``
+    """
+    from callboard.bus.errors import CallboardError
+    from callboard.service.operations.results import compact
+
+    chosen = _choose_template(language, template)
+    folder = Path(name or chosen.name)
+    if not _NAME.fullmatch(folder.name):
+        raise click.BadParameter(
+            f"invalid name {folder.name!r}; expected letters, digits, -, _ and .", param_hint="NAME"
+        )
+    texts = with_schemas(chosen.content(folder.name))
+    _check_overwrite(folder, texts, force=force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CallboardError("file.unwritable", f"the files cannot be written: {error}", str(folder)) from error
+    commands = _next_commands(chosen, folder)
+    if as_json:
+        about = {"folder": str(folder), "definition": str(folder / chosen.definition), "template": chosen.name}
+        say(compact({**about, "files": list(texts), "next": dict(commands)}))
+        return
+    say(f"Wrote {folder}/: {', '.join(texts)}\n\n{chosen.about}\n\nNext:")
+    for words, command in commands:
+        say(f"  {style(f'# {words}', dim=True)}\n  {command}")
+
+
+def _choose_template(language: str | None, template: str) -> Template:
+    """Return the template of this name; if several languages have one and none is given, the usual one."""
+    known = list(templates())
+    languages = list(dict.fromkeys(one.language for one in known))
+    if language is not None and language not in languages:
+        raise click.BadParameter(
+            f"no template is written in {language!r}; there are {', '.join(languages)}", param_hint="--language"
+        )
+    ours = [one for one in known if language in (None, one.language)]
+    named = [one for one in ours if one.name == template]
+    if not named:
+        there = ", ".join(dict.fromkeys(one.name for one in ours))
+        raise click.BadParameter(f"there is no template {template!r}; there are {there}", param_hint="--template")
+    return next((one for one in named if one.usual), named[0])
+
+
+def with_schemas(texts: dict[str, str]) -> dict[str, str]:
+    """Add the schemas that files refer to, so that editors complete without a network."""
+    from callboard.service.operations.results import pretty
+    from callboard.service.schemas.catalog import schema_named
+
+    named = {name for text in texts.values() for name in _SCHEMA.findall(text)}
+    return {**texts, **{f"{SCHEMAS}/{name}.json": pretty(schema_named(name)) + "\n" for name in sorted(named)}}
+
+
+def _check_overwrite(folder: Path, texts: dict[str, str], *, force: bool) -> None:
+    """Check that no file would be overwritten."""
+    from callboard.bus.errors import CallboardError
+
+    there = [str(folder / file) for file in texts if (folder / file).exists()]
+    if folder.exists() and not folder.is_dir():
+        raise CallboardError("file.exists", "a file of this name exists; expected a new folder", str(folder))
+    if there and not force:
+        raise CallboardError(
+            "file.exists",
+            f"files exist already: {', '.join(there)}",
+            str(folder),
+            "Choose another name, or overwrite them with --force.",
+        )
+
+
+def _next_commands(template: Template, folder: Path) -> list[tuple[str, str]]:
+    """Return the commands to run next, each after its description."""
+    import shlex
+
+    from callboard.surfaces.cli.views import program
+
+    ours = program()
+
+    def file(name: str) -> str:
+        return shlex.quote(str(folder / name))
+
+    definition = file(template.definition)
+    given = f" --input @{file(template.input)}" if template.input else ""
+    drawing = shlex.quote(str(folder / f"{folder.name}.svg"))
+    run = f"{ours} run {definition}{given}"
+    look = [
+        ("check it", f"{ours} validate {definition}"),
+        ("draw it", f"{ours} diagram {definition} --format svg --output {drawing}"),
+    ]
+    if template.script is None:
+        return [*look, ("perform it; it needs no model", run)]
+    return [
+        *look,
+        ("perform it by its script, without any key", f"{run} --script {file(template.script)}"),
+        ("perform it by Claude, with ANTHROPIC_API_KEY set", f"{run} --model anthropic"),
+    ]

@@ -1,4 +1,4 @@
-"""Returning: an address of this machine that a browser comes back to, once, from a provider."""
+"""The address of this machine to which a provider's page redirects the browser, once."""
 
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing import Self
 from callboard.service.operations.errors import UsageInvalid
 
 WAIT_S = 300.0
-"""How long someone may take over there."""
+"""How long the person may take at the provider's page."""
 
 PATH = "/callback"
 PAGE = b"<!doctype html><title>Callboard</title><p>You can close this page."
@@ -27,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: what comes back has a code in it."""
+        """Log nothing: the path contains a code."""
 
 
 class _Server(HTTPServer):
@@ -39,7 +39,7 @@ class _Server(HTTPServer):
 
 
 class Returning:
-    """The address, for the length of a block."""
+    """Listens at the address for the length of a block."""
 
     def __init__(self) -> None:
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -55,13 +55,13 @@ class Returning:
         return f"http://127.0.0.1:{self._server.server_port}{PATH}"
 
     def wait(self) -> str:
-        """Return what someone came back to.
+        """Wait for the browser; return the path that it requests.
 
-        :raises UsageInvalid: if no one comes for `WAIT_S`
+        :raises UsageInvalid: if the browser does not return within `WAIT_S`
         """
         self._server.timeout = WAIT_S
         while not self._server.came_back:
             self._server.handle_request()
             if self._server.timed_out:
-                raise UsageInvalid(f"nobody came back within {WAIT_S:g} s", "PROVIDER")
+                raise UsageInvalid(f"the browser did not return within {WAIT_S:g} s", "PROVIDER")
         return self._server.came_back

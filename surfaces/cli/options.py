@@ -1,186 +1,30 @@
-"""Options that commands share, and the `Settings` they are gathered into. Light: nothing here reads or connects."""
+"""Options that commands share, and their types. Light: nothing here reads or connects."""
 
 import functools
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from callboard.runtime.hosting.names import split_code_name
-from callboard.service.operations.start_request import StartRequest
-
-Command = Callable[..., Any]
-
-_JSON = "callboard.json"
-_SETTINGS = "callboard.settings"
-
-DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".md")
-"""How the names of files end that hold definitions."""
-
 LISTED_MAX = 1_000_000_000
-"""How many of something may be asked for at once: what an index counts with has 64 bits."""
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the command line says about where and how: flags for the configuration, its file, the form of output."""
-
-    flags: dict[str, Any] = field(default_factory=dict[str, Any])
-    file: str | None = None
-    as_json: bool = False
-
-
-def wants_json(ctx: click.Context) -> bool:
-    """Whether the command that was called is to speak JSON."""
-    return bool(ctx.meta.get(_JSON))
-
-
-def settings_of(ctx: click.Context) -> Settings:
-    """What the command that was called was told about where and how; all defaults if it was not told anything."""
-    return ctx.meta.get(_SETTINGS, Settings())
-
-
-def forget_json(ctx: click.Context) -> None:
-    """Have errors told in words on stderr, whatever form was asked for."""
-    ctx.meta[_JSON] = False
-
-
-def _note_json(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    ctx.meta[_JSON] = value
-    return value
-
-
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    callback=_note_json,
-    # Before all others, so that an error in one of them is told as JSON too.
-    is_eager=True,
-    help="Speak JSON on stdout, for machines; logs stay on stderr.",
-)
+"""Upper bound of --limit: SQLite counts with 64 bits."""
 
 code_option = click.option(
     "--code",
     metavar="MODULE|FILE|FOLDER",
     multiple=True,
-    help="Host the workflows in Python that it has; may be repeated.",
+    help="Host its Python workflows; may be repeated.",
 )
 
-plain_option = click.option("--plain", is_flag=True, help="A line per event, on a terminal too.")
+plain_option = click.option("--plain", is_flag=True, help="Print one line per event, also on a terminal.")
 
 import_from_option = click.option(
     "--import-from",
     metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
-    help="Import Python tools from here too; the working directory always counts.",
+    help="Also import Python tools from DIR; the working directory is always included.",
 )
-
-
-def settings_options(command: Command) -> Command:
-    """Add the options that name configuration and server; the command gets them as its argument ``settings``."""
-
-    @functools.wraps(command)
-    def gathered(
-        *args: Any,
-        nats: str | None,
-        data_dir: str | None,
-        tenant: str | None,
-        config_file: str | None,
-        log_level: str | None,
-        as_json: bool,
-        **others: Any,
-    ) -> Any:
-        if data_dir is not None and not data_dir.strip():
-            # As the path of a folder, nothing is the working directory.
-            raise click.BadParameter("the name is empty; expected that of a folder", param_hint="--data-dir")
-        flags = {"nats_url": nats, "data_dir": data_dir, "tenant": tenant, "log_level": log_level}
-        given = {name: value for name, value in flags.items() if value is not None}
-        settings = Settings(given, config_file, as_json)
-        click.get_current_context().meta[_SETTINGS] = settings
-        return command(*args, settings=settings, **others)
-
-    for option in reversed(
-        [
-            click.option("--nats", metavar="URL", help="The NATS server; without it, that of the data directory."),
-            click.option("--data-dir", metavar="DIR", help="Where the embedded server keeps its store."),
-            click.option("--tenant", metavar="NAME", help="The tenant to speak as."),
-            click.option(
-                "--config", "config_file", metavar="FILE", help="The configuration, instead of callboard.toml."
-            ),
-            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="What is logged to stderr."),
-            json_option,
-        ]
-    ):
-        gathered = option(gathered)
-    return gathered
-
-
-_READABLE = click.Path(exists=True, dir_okay=False, readable=True)
-
-
-def skill_options(command: Command) -> Command:
-    """Add the options that say which skills travel along: ``skills``, ``project_skills`` and ``skill_commands``."""
-    for option in (
-        click.option(
-            "--skill-commands",
-            is_flag=True,
-            envvar="SWENY_ALLOW_SKILL_STDIO_COMMAND",
-            help="Let skill files of the project name programs to run as MCP servers.",
-        ),
-        click.option(
-            "--no-skills",
-            "project_skills",
-            flag_value=False,
-            default=True,
-            help="Take no skill files of the project.",
-        ),
-        click.option("--skills", type=_READABLE, help="A list of skills; default: skills.yaml beside FILE."),
-    ):
-        command = option(command)
-    return command
-
-
-def is_file(name: str) -> bool:
-    """Whether there is a file of this name; a `Path` would raise for names that no file can have."""
-    return os.path.isfile(name)
-
-
-class _FileOrName(click.Path):
-    """A file, or else the name of a registered definition: what is there is a file, and so is what looks like one."""
-
-    def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, readable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not value:
-            self.fail("the name is empty; expected that of a file or of a registered definition", param, ctx)
-        looks_like_a_file = (
-            value.endswith(DEFINITION_SUFFIXES)
-            or split_code_name(value) is not None
-            or os.sep in value
-            or os.path.lexists(value)
-        )
-        return DefinitionFile().convert(value, param, ctx) if looks_like_a_file else value
-
-
-class DefinitionFile(click.Path):
-    """The file of a definition, or ``FILE.py:NAME`` for a workflow in Python."""
-
-    def __init__(self) -> None:
-        super().__init__(exists=True, dir_okay=False, readable=True)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        code = split_code_name(value) if isinstance(value, str) else None
-        if code is not None:
-            super().convert(code[0], param, ctx)
-            return value
-        return super().convert(value, param, ctx)
 
 
 class Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
@@ -195,148 +39,12 @@ class Address(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
         return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def start_options(command: Command, *, names: bool = False) -> Command:
-    """Add FILE and the options that say what a start message holds; the command gets them as ``order``.
-
-    ``names`` says that FILE may be the name of a registered definition, too.
-    """
-
-    @functools.wraps(command)
-    def gathered(
-        *args: Any,
-        file: str,
-        language: str | None,
-        input_text: str | None,
-        script: str | None,
-        skills: str | None,
-        model: str | None,
-        settings_given: tuple[str, ...],
-        dry_run: bool,
-        offline: bool,
-        strict: bool,
-        run_id: str | None,
-        breakpoints: tuple[str, ...],
-        project_skills: bool,
-        skill_commands: bool,
-        arguments_text: str | None,
-        values: tuple[str, ...],
-        options_text: str | None,
-        options_given: tuple[str, ...],
-        state: str | None,
-        received: str | None,
-        trigger: str | None,
-        tags: tuple[str, ...],
-        attributes: tuple[str, ...],
-        limits: tuple[str, ...],
-        encryption_key: str | None,
-        **others: Any,
-    ) -> Any:
-        request = StartRequest(
-            file,
-            input_text,
-            script,
-            skills,
-            model,
-            pairs(settings_given, "--set"),
-            dry_run,
-            offline,
-            strict,
-            run_id,
-            breakpoints,
-            project_skills,
-            skill_commands,
-            arguments_text,
-            pairs(values, "--value"),
-            options_text,
-            pairs(options_given, "--option"),
-            state,
-            language,
-            received,
-            trigger,
-            pairs(tags, "--tag"),
-            pairs(attributes, "--attribute"),
-            pairs(limits, "--limit"),
-            encryption_key,
-        )
-        return command(*args, request=request, **others)
-
-    decorated: Command = gathered
-    for decorate in reversed(
-        [
-            click.argument("file", type=_FileOrName() if names else DefinitionFile()),
-            click.option("--language", metavar="LANGUAGE", help="What FILE is written in, where that is not plain."),
-            click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="The run's input; - reads stdin."),
-            click.option(
-                "--value", "-v", "values", metavar="NAME=TEXT", multiple=True, help="One member of the input, a text."
-            ),
-            click.option(
-                "--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Arguments, for a flow's parameters."
-            ),
-            click.option(
-                "--script", type=_READABLE, help="Answers of a scripted model and scripted tools (YAML, JSON)."
-            ),
-            skill_options,
-            click.option("--model", "-m", metavar="MODEL", help="The model, as provider:model."),
-            click.option("--set", "settings_given", metavar="KEY=VALUE", multiple=True, help="A skill's config value."),
-            click.option("--dry-run", is_flag=True, help="Stop where the model would have to choose a way."),
-            click.option("--offline", is_flag=True, help="Fetch no sources from the web."),
-            click.option(
-                "--strict", is_flag=True, help="Take warnings for errors: start nothing that lacks something."
-            ),
-            click.option(
-                "--options", "options_text", metavar="JSON|@FILE", help="Options that the definition's language takes."
-            ),
-            click.option(
-                "--option",
-                "options_given",
-                metavar="KEY=VALUE",
-                multiple=True,
-                help="One of those options; KEY.MEMBER of an option that is a map.",
-            ),
-            click.option(
-                "--received",
-                metavar="JSON|@FILE|-",
-                help="A request or a mail that came in, for a trigger of FILE to make the input of.",
-            ),
-            click.option(
-                "--trigger", metavar="NODE", help="Which trigger --received is for: its node, or its subtype."
-            ),
-            click.option("--state", type=_READABLE, help="A saved state to go on from: `show --state` (playbooks)."),
-            click.option("--tag", "tags", metavar="NAME=TEXT", multiple=True, help="A tag, by which the run is found."),
-            attribute_option,
-            click.option(
-                "--limit",
-                "limits",
-                metavar="NAME=VALUE",
-                multiple=True,
-                help="What it may use: tokens, turns, events, seconds; then=cancel where it is not to be paused.",
-            ),
-            click.option(
-                "--encryption-key",
-                metavar="NAME",
-                help="Encrypt what it says with the key of this name; `callboard forget NAME` destroys it.",
-            ),
-            click.option("--run-id", metavar="ID", help="The run's id; a second start with it is the same run."),
-            click.option(
-                "--break",
-                "--breakpoint",
-                "breakpoints",
-                metavar="NODE",
-                multiple=True,
-                help="Pause at this node; may be repeated. `callboard step` goes on from there by one.",
-            ),
-        ]
-    ):
-        decorated = decorate(decorated)
-    return decorated
-
-
 attribute_option = click.option(
     "--attribute",
     "attributes",
     metavar="NAME=PATH",
     multiple=True,
-    help="Find runs by what stands there, such as customer=input.customer.id or total=output.total.",
+    help="Make a value searchable, such as customer=input.customer.id or total=output.total.",
 )
 
 
@@ -352,3 +60,87 @@ def pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.BadParameter(f"{word!r} is not of the form KEY=VALUE", param_hint=option)
         found[key] = value
     return found
+
+
+class Duration(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+    """A duration, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        import re
+
+        from callboard.lib.durations import DURATION, seconds_of
+
+        if isinstance(value, float):
+            return value
+        if not re.fullmatch(DURATION, str(value)):
+            self.fail(f"{value!r} is not a duration; expected one such as 90s, 10m or 1h30m", param, ctx)
+        return seconds_of(str(value))
+
+
+class Since(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - it takes none in all versions
+    """An instant: a duration before now, or ISO 8601, in UTC if it has no offset."""
+
+    name = "when"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
+        import datetime as dt
+        import re
+
+        from callboard.lib.durations import DURATION, seconds_of
+
+        if isinstance(value, dt.datetime):
+            return value
+        try:
+            if re.fullmatch(DURATION, str(value)):
+                return dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_of(str(value)))
+            at = dt.datetime.fromisoformat(str(value))
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is neither a duration, such as 90s, 10m or 2h, nor an instant", param, ctx)
+        return at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
+
+
+NAME_ONE = "name a RUN, or pass --where or --all"
+"""The error if no run is named, or if runs are named in two ways."""
+
+where_option = click.option(
+    "--where", "-w", "question", metavar="QUESTION", help="All runs that match, instead of RUN."
+)
+
+all_option = click.option("--all", "everything", is_flag=True, help="All runs of the tenant, instead of RUN.")
+
+
+def many(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select many runs; the command gets them, or else its RUN, as ``whom``."""
+
+    @functools.wraps(command)
+    def gather(
+        *args: Any,
+        question: str | None,
+        everything: bool,
+        yes: bool,
+        operation: str | None,
+        run: str | None = None,
+        **others: Any,
+    ) -> Any:
+        if sum((run is not None, question is not None, everything)) > 1:
+            raise click.UsageError(NAME_ONE)
+        if question is None and not everything:
+            if yes or operation is not None:
+                raise click.UsageError("--yes and --operation need --where or --all")
+            return command(*args, whom=run, **others)
+        from callboard.surfaces.cli.bulk import Many
+
+        return command(*args, whom=Many(question, yes, operation), **others)
+
+    for option in (
+        click.option(
+            "--operation", metavar="ID", help="With many runs: continue the interrupted operation of this id."
+        ),
+        click.option("--yes", "-y", is_flag=True, help="With many runs: do not ask for confirmation."),
+        all_option,
+        where_option,
+    ):
+        gather = option(gather)
+    return gather

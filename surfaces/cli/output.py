@@ -1,55 +1,125 @@
-"""Printing: how everything is said on stdout and stderr.
+"""Printing on stdout and stderr: texts, problems with the line they are about, and the progress of many runs.
 
-Texts come from runs, models and tools, and a terminal would obey what is in them. So their controls are spelled
-out, and what gives colour is marked by a word that no one outside of this process can know.
+Texts come from runs, models and tools, and a terminal would obey the control characters in them. So `say` spells these
+out. Colours of our own are marked by a random word until they are printed, which no text from outside can contain.
 """
 
 import os
 import sys
-from typing import Any
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.lib.control_characters import visible
 
+if TYPE_CHECKING:
+    from callboard.bus.events import Problem
+
+
 _OURS = f"\x1b{os.urandom(8).hex()}"
-"""What represents the escape character in colours of our own, until they are printed."""
+"""Stands for the escape character in our own colours until they are printed."""
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print a text for people, or JSON: on stdout, or else on stderr.
+    """Print a text for people, or JSON, on stdout, or on stderr with ``err``.
 
-    :raises OSError: if stdout takes nothing
+    :raises OSError: if stdout cannot be written
     """
-    click.echo(shown(text), err=err, nl=nl)
+    click.echo(render_text(text), err=err, nl=nl)
 
 
-def document(text: str, *, nl: bool = True) -> None:
-    """Print a text that is to be kept as it is: into a file, a pipe; a terminal is shown its controls.
+def print_document(text: str, *, nl: bool = True) -> None:
+    """Print a text unchanged to a file or a pipe; on a terminal its control characters are escaped.
 
-    :raises OSError: if stdout takes nothing
+    :raises OSError: if stdout cannot be written
     """
     click.echo(visible(text) if sys.stdout.isatty() else text, nl=nl)
 
 
-def confirmed(question: str) -> bool:
-    """Ask on stderr whether something shall be done.
+def confirm(question: str) -> bool:
+    """Ask for a confirmation on stderr; return the answer.
 
-    :raises click.Abort: if no one answers
+    :raises click.Abort: if stdin ends
     """
     return click.confirm(visible(question), err=True)
 
 
 def style(text: Any, *, fg: str | None = None, bold: bool | None = None, dim: bool | None = None) -> str:
-    """Return a text in a colour or another weight, for `say`."""
+    """Return a text in a colour or weight, for `say`."""
     before, _, behind = click.style("\0", fg=fg, bold=bold, dim=dim).partition("\0")
     return f"{_mark_colours(before)}{text}{_mark_colours(behind)}"
 
 
-def shown(text: str) -> str:
-    """Return a text as a terminal gets it: with colours of ours, and no other controls than ends of lines and tabs."""
+def render_text(text: str) -> str:
+    """Return a text with our own colours, and with all control characters escaped but newlines and tabs."""
     return "\x1b".join(map(visible, text.split(_OURS)))
 
 
 def _mark_colours(colours: str) -> str:
     return colours.replace("\x1b", _OURS)
+
+
+Progress = Callable[[int], None]
+"""Is called with the number of runs that were finished since the last call."""
+
+
+@contextmanager
+def progress(count: int) -> Generator[Progress]:
+    """Show how many of ``count`` runs are done, as a bar on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield _silently
+        return
+    with click.progressbar(length=count, file=sys.stderr, label="runs") as bar:
+        yield bar.update
+
+
+def _silently(_more: int) -> None:
+    pass
+
+
+LINE_CHARS_MAX = 120
+"""How many characters of a line of the source are shown, around the place of the problem."""
+
+WORDS_CHARS_MAX = 2_000
+"""How many characters of a place and of a message are shown: they quote the source, which may be long."""
+
+
+def problem_text(problem: "Problem", file: str = "", source: str = "") -> str:
+    """Return a problem as ``file:line:column: error CODE where: message``, with the line of ``source`` if known."""
+    place = ":".join(str(part) for part in (file, problem.line, problem.column) if part) if problem.line else ""
+    colour = "red" if problem.severity == "error" else "yellow"
+    severity = style(problem.severity, fg=colour, bold=True)
+    where = f" {_cut_words(problem.where)}" if problem.where else ""
+    expected = f"; expected {_cut_words(problem.expected)}" if problem.expected else ""
+    text = f"{place + ': ' if place else ''}{severity} {problem.code}{where}: {_cut_words(problem.message)}{expected}"
+    shown = _show_problem(problem, source)
+    return f"{text}\n{shown}" if shown else text
+
+
+def _show_problem(problem: "Problem", source: str) -> str:
+    # Split lines as YAML and JSON do; `str.splitlines` would split at more characters.
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if problem.line is None or not 0 < problem.line <= len(lines) or not source:
+        return ""
+    line = lines[problem.line - 1]
+    number = f"{problem.line:>6} | "
+    if problem.column is None:
+        return number + _cut_line(line, 0)[0]
+    shown, at = _cut_line(line, problem.column - 1)
+    # Keep tabs before the caret, so that it is below the right character.
+    before = "".join(character if character == "\t" else " " for character in shown[:at])
+    return f"{number}{shown}\n{'| ':>{len(number)}}{before}{style('^', fg='red', bold=True)}"
+
+
+def _cut_line(line: str, at: int) -> tuple[str, int]:
+    """Return the part of a line around the index ``at``, and the index of that character in the part."""
+    first = max(0, min(at - LINE_CHARS_MAX // 2, len(line) - LINE_CHARS_MAX))
+    part = line[first : first + LINE_CHARS_MAX]
+    before, behind = "…" if first else "", "…" if first + len(part) < len(line) else ""
+    return f"{before}{part}{behind}", at - first + len(before)
+
+
+def _cut_words(words: str) -> str:
+    return words if len(words) <= WORDS_CHARS_MAX else f"{words[: WORDS_CHARS_MAX - 1]}…"

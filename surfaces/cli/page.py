@@ -1,9 +1,19 @@
-"""``callboard page``: runs from a file of events, in a browser, without a running server."""
+"""``callboard page``, and the page of a running server in the browser."""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Address, Settings, settings_options
+from callboard.surfaces.cli.options import Address
+from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -14,20 +24,149 @@ from callboard.surfaces.cli.options import Address, Settings, settings_options
     type=Address(),
     default="127.0.0.1:0",
     show_default=True,
-    help="Where to serve, on the loopback; port 0 takes a free one.",
+    help="The address to serve, on the loopback; port 0 takes a free port.",
 )
 @settings_options
 @click.pass_context
 def page(ctx: click.Context, settings: Settings, file: str, address: tuple[str, int]) -> None:
-    """Look at the runs of a file of events in a browser.
+    """Show the runs of a file of events in a browser.
 
-    FILE is an archive, or has one event per line, as the page exports them or `callboard trace RUN --format events`
-    prints them. The runs are read-only, and the server ends with the command. The page of runs in progress is at the
+    FILE is an archive, or has one event per line, as exported by the page or printed by `callboard trace RUN --format
+    events`. The runs are read-only, and the server stops with the command. For runs in progress, open the page at the
     address of `callboard up` or `callboard http`.
     """
     import anyio
 
-    from callboard.surfaces.cli.page_action import serve
-    from callboard.surfaces.cli.settings import configured
+    ctx.exit(anyio.run(serve_file, load_config(settings, level="warning"), settings, file, *address))
 
-    ctx.exit(anyio.run(serve, configured(settings, level="warning"), settings, file, *address))
+
+NAME = "callboard page"
+
+
+async def serve_file(config: "Config", settings: Settings, file: str, host: str, port: int) -> int:
+    """Serve until a signal arrives; return the exit code.
+
+    :raises OperatorError: if the file has no events, or the address cannot be served
+    """
+    from tempfile import TemporaryDirectory
+
+    import anyio
+
+    from callboard.bus.nats.archive import Archive
+    from callboard.features.access.subject import READER
+    from callboard.runtime.admission.definitions import Definitions
+    from callboard.service.api.connection import open_connection
+    from callboard.service.api.run_lists import Listings
+    from callboard.service.api.verbs import Verbs
+    from callboard.service.operations.archives import import_for_display
+    from callboard.service.operations.event_files import read_runs, store
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_files import ARCHIVE
+    from callboard.surfaces.cli.process import stop_signals
+    from callboard.surfaces.http.access import Access
+    from callboard.surfaces.http.address import LOOPBACK, AddressUnusable, listening, url_of
+    from callboard.surfaces.http.app import http_app
+    from callboard.surfaces.http.catalogue import Catalogue
+    from callboard.surfaces.http.http_server import serve_app
+    from callboard.surfaces.http.readings import Readings
+
+    if host not in LOOPBACK:
+        message = "a file is served only on the loopback"
+        raise AddressUnusable("http.address", message, f"{host}:{port}", "Listen on 127.0.0.1.")
+    path = Path(file)
+    kept = Archive(path) if path.suffix == ARCHIVE else read_runs(path)
+    runs = [one.run for one in kept.runs] if isinstance(kept, Archive) else list(kept)
+    with (
+        TemporaryDirectory(prefix="callboard-page-") as folder,
+        anyio.open_signal_receiver(*stop_signals()) as signals,
+        listening(host, port, "http") as bound,
+    ):
+        alone = config.model_copy(update={"data_dir": Path(folder), "nats_url": None, "sync": "1s"})
+        async with open_connection(alone, NAME) as connection, anyio.create_task_group() as tasks:
+            if isinstance(kept, Archive):
+                await import_for_display(connection.log, config.tenant, kept)
+            else:
+                await store(connection.log, config.tenant, kept)
+            verbs = Verbs(
+                connection.log,
+                Definitions(),
+                Listings(connection.log, tasks, prices=connection.config.price_table()),
+            ).all()
+            verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
+            app = http_app(connection.log, config.tenant, verbs, access=Access(open=True, nobody=READER))
+            tasks.start_soon(serve_app, app, bound)
+            one = f"runs/{runs[0]}" if len(runs) == 1 else "runs"
+            url = f"{url_of(bound)}/t/{config.tenant}/{one}"
+            say(compact({"url": url}) if settings.as_json else f"Open {url}")
+            async for _first in signals:
+                break
+            tasks.cancel_scope.cancel()
+    return exits.OK
+
+
+LOOK_S = 1.0
+"""How long a page may take to accept a connection."""
+
+
+@contextmanager
+def note_page(data_dir: Path, page: str) -> Generator[None]:
+    """Write the page's address to the data directory for the length of the block."""
+    from callboard.lib.private_files import write_own
+
+    file = _note_path(data_dir)
+    write_own(file, page)
+    try:
+        yield
+    finally:
+        with suppress(FileNotFoundError):
+            file.unlink()
+
+
+def find_page(data_dir: Path) -> str:
+    """Return the address of the page that is served over a data directory, with its token.
+
+    :raises OperatorError: ``page.none`` if none is
+    """
+    import socket
+    from urllib.parse import urlsplit
+
+    try:
+        page = _note_path(data_dir).read_text(encoding="utf-8")
+        parts = urlsplit(page)
+        socket.create_connection((parts.hostname or "", parts.port or 80), LOOK_S).close()
+    except OSError:
+        # There is no note, or the process that wrote it was killed.
+        from callboard.bus.errors import OperatorError
+
+        remedy = "Start `callboard up` over it (in another terminal), unless `http_listen` is off."
+        message = "no page is served over the data directory"
+        raise OperatorError("page.none", message, str(data_dir), remedy) from None
+    return page
+
+
+def open_run(config: "Config", run: str) -> None:
+    """Open a run in the browser, and print its address without the token.
+
+    Other users of the machine can read the command line of a browser. So the browser opens a file that only its owner
+    can read, and that redirects to the address with the token.
+
+    :raises OperatorError: ``page.none`` if no page is served over the data directory
+    """
+    import html
+    from urllib.parse import quote
+
+    from callboard.lib.private_files import write_own
+
+    base, _hash, token = find_page(config.data_dir).partition("#")
+    address = f"{base}t/{quote(config.tenant, safe='')}/runs/{quote(run, safe='')}"
+    leading = config.data_dir / "open.html"
+    target = html.escape(f"{address}#{token}" if token else address)
+    write_own(
+        leading, f'<!doctype html><meta http-equiv="refresh" content="0; url={target}"><title>Callboard</title>\n'
+    )
+    say(f"Opening {address}", err=True)
+    click.launch(str(leading.absolute()))
+
+
+def _note_path(data_dir: Path) -> Path:
+    return data_dir / "page"

@@ -4,7 +4,9 @@ import click
 
 from callboard.service.operations.start_request import StartRequest
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, plain_option, settings_options, start_options
+from callboard.surfaces.cli.options import plain_option
+from callboard.surfaces.cli.settings import Settings, settings_options
+from callboard.surfaces.cli.start_options import start_options
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -14,12 +16,14 @@ from callboard.surfaces.cli.options import Settings, plain_option, settings_opti
     "--workdir",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
-    help="Where tools work; default: the folder of FILE.",
+    help="The working directory of tools; default: the folder of FILE.",
 )
-@click.option("--no-ask", "asks", flag_value=False, default=True, help="Ask nothing here: others will answer.")
-@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output there.")
 @click.option(
-    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps there (markdown)."
+    "--no-ask", "asks", flag_value=False, default=True, help="Do not prompt for answers; they come from elsewhere."
+)
+@click.option("--artifact", metavar="FILE", type=click.Path(dir_okay=False), help="Write the output to FILE.")
+@click.option(
+    "--summary", metavar="FILE", type=click.Path(dir_okay=False), help="Append a table of the steps to FILE (markdown)."
 )
 @plain_option
 @settings_options
@@ -35,13 +39,13 @@ def run(
     artifact: str | None,
     summary: str | None,
 ) -> None:
-    """Run a definition: server, worker and run in this one process, shown as it goes. A running server is joined.
+    """Run a definition: server, worker and run in one process, with live output. If a server is running, it is used.
 
-    Files that the definition names (./rules.md) are read beside it and travel with the run; its tools are found there
-    and work there. Ctrl-C cancels the run; a second one does not wait for its end, to which the next worker brings it.
-    If whoever reads the output leaves (`| head`), the run continues to its end. With --data-dir temp nothing is kept.
+    Files that the definition names (./rules.md) are read from its folder and stored with the run; its tools are found
+    and run there. Ctrl-C cancels the run; a second Ctrl-C exits without waiting, and the next worker ends the run. If
+    the reader of the output exits (`| head`), the run continues to its end. With --data-dir temp nothing is kept.
 
-    What the run asks is asked here, and inputs that are missing, at a terminal; from a pipe a line is an answer.
+    At a terminal, the command prompts for missing inputs and for answers; from a pipe, each line is an answer.
 
     \b
     callboard run triage.yaml --input '{"service": "checkout"}' --script script.yaml
@@ -54,21 +58,21 @@ def run(
 
     from callboard.runtime.hosting.names import split_code_name
     from callboard.service.operations.start_messages import prepare
-    from callboard.surfaces.cli.inputs import ask_inputs, somebody_there
-    from callboard.surfaces.cli.run_here import LocalRun, run_here
-    from callboard.surfaces.cli.settings import configured
-    from callboard.surfaces.cli.streams import unheard
+    from callboard.surfaces.cli.asking import ask_inputs, is_somebody_there
+    from callboard.surfaces.cli.local_run import LocalRun, run_here
+    from callboard.surfaces.cli.settings import load_config
+    from callboard.surfaces.cli.streams import ignore_lost_output
 
-    with unheard():
-        config = configured(
+    with ignore_lost_output():
+        config = load_config(
             settings,
             allow_scripts=True if request.script else None,
             offline=request.offline or None,
-            # Code that does otherwise the second time is found out the first time.
+            # Replay every turn, so that nondeterministic code is found in the first run.
             always_replay=True if split_code_name(request.file) else None,
         )
         silent = stream or settings.as_json
-        what = prepare(request, ask=ask_inputs if asks and not silent and somebody_there() else None)
+        what = prepare(request, ask=ask_inputs if asks and not silent and is_somebody_there() else None)
         where = Path(workdir).absolute() if workdir else what.folder
         files = {name: Path(file) for name, file in (("artifact", artifact), ("summary", summary)) if file}
         ctx.exit(anyio.run(run_here, LocalRun(what, config, settings, where, stream, plain, asks, **files)))

@@ -1,9 +1,23 @@
-"""``callboard runs``: the list of runs."""
+"""``callboard runs, cost``: lists of runs, what they cost, and the questions that select runs."""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from callboard.lib.control_characters import visible_line
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import LISTED_MAX, Settings, settings_options
+from callboard.surfaces.cli.options import LISTED_MAX
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.features.index.store import By, Spending
+    from callboard.projections.lists.runs import RunRow
+    from callboard.projections.lists.where import Where
+    from callboard.runtime.settings.config import Config
+    from callboard.service.api.connection import Connection
+
 
 STATUSES = (
     *("accepted", "running", "waiting", "paused", "cancelling"),
@@ -14,21 +28,154 @@ STATUSES = (
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.option("--status", "-s", type=click.Choice(STATUSES), help="Only runs in this status.")
-@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs for which this holds.")
+@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
 @click.option(
-    "--limit", "-n", type=click.IntRange(1, LISTED_MAX), default=20, show_default=True, help="At most so many."
+    "--limit",
+    "-n",
+    type=click.IntRange(1, LISTED_MAX),
+    default=20,
+    show_default=True,
+    help="The number of runs to list.",
 )
 @settings_options
 def runs(settings: Settings, status: str | None, question: str | None, limit: int) -> None:
-    """List runs, the newest first. --status waiting lists all that wait, for whatever it is.
+    """List runs, the newest first. --status waiting lists all waiting runs, whatever they wait for.
 
-    QUESTION joins tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h',
-    "text~'connection refused'", which is looked for in inputs, outputs and errors.
+    QUESTION combines tests with and, or, not and parentheses: 'status=failed and tag.customer=acme and started<2h'.
+    "text~'connection refused'" searches inputs, outputs and errors.
     """
     import anyio
 
-    from callboard.surfaces.cli.run_selection import wanted
-    from callboard.surfaces.cli.run_table import list_runs
-    from callboard.surfaces.cli.settings import configured
+    anyio.run(list_runs, load_config(settings), settings, parse_question(question, status=status), limit)
 
-    anyio.run(list_runs, configured(settings), settings, wanted(question, status=status), limit)
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option(
+    "--by",
+    type=click.Choice(("definition", "day", "model")),
+    default="definition",
+    show_default=True,
+    help="How to group the sums; the day (UTC) is that of a run's end.",
+)
+@click.option("--where", "-w", "question", metavar="QUESTION", help="Only runs that match.")
+@settings_options
+def cost(settings: Settings, by: Literal["definition", "day", "model"], question: str | None) -> None:
+    """Sum up the costs of ended runs, each with its child runs.
+
+    QUESTION is the same as for `callboard runs`: 'ended<7d and tag.customer=acme'.
+    """
+    import anyio
+
+    anyio.run(list_costs, load_config(settings), settings, parse_question(question), by)
+
+
+async def list_runs(config: "Config", settings: Settings, question: "Where", limit: int) -> None:
+    """Print the tenant's matching runs, the newest first."""
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard runs") as connection, listings(connection) as runs:
+        found, more, _ = await runs.page(config.tenant, question, limit)
+        beyond = await runs.matching(config.tenant, question) - len(found) if more else 0
+    if settings.as_json:
+        say(compact(found))
+        return
+    say(_run_table(found) if found else "No runs.")
+    if beyond:
+        say(f"{beyond} more; see --limit, --status and --where.", err=True)
+
+
+async def list_costs(config: "Config", settings: Settings, question: "Where", by: "By") -> None:
+    """Print the costs of the tenant's matching runs, and the sum."""
+    from callboard.bus.effects import Usage
+    from callboard.bus.prices import add_costs
+    from callboard.features.index.store import Spending
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.run_listing import listings
+
+    async with reach(config, reads=True, name="callboard cost") as connection, listings(connection) as runs:
+        found = await runs.costs(config.tenant, question, by)
+    if settings.as_json:
+        say(compact(found))
+        return
+    lines = [(by, "runs", "tokens in", "tokens out", "cost"), *(_cost_cells(one) for one in found)]
+    if len(found) > 1 and by != "model":
+        usage = sum((one.usage for one in found), Usage())
+        cost = add_costs([one.cost for one in found])
+        lines.append(_cost_cells(Spending("all", sum(one.runs for one in found), usage, cost)))
+    say(_align_columns(lines) if found else "No ended run has recorded use of a model.")
+
+
+def _cost_cells(one: "Spending") -> tuple[str, ...]:
+    from callboard.bus.prices import dollars
+
+    name = one.name or "(unnamed)"
+    return name, str(one.runs), str(one.usage.input_tokens), str(one.usage.output_tokens), dollars(one.cost)
+
+
+def _align_columns(lines: list[tuple[str, ...]]) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def _run_table(rows: "list[RunRow]") -> str:
+    from callboard.surfaces.cli.views import COLOURS
+
+    head = ("run", "status", "definition", "accepted", "took", "cost", "error")
+    lines = [head, *(_run_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text: list[str] = []
+    for number, line in enumerate(lines):
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        if number:
+            cells[1] = style(cells[1], fg=COLOURS.get(line[1]))
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
+
+
+def _run_cells(row: "RunRow") -> tuple[str, ...]:
+    from callboard.bus.prices import dollars
+    from callboard.projections.trace.text_renderings import duration_text
+    from callboard.service.operations.narration import local
+
+    passed = duration_text((row.ended_at - row.accepted_at).total_seconds()) if row.ended_at else ""
+    warned = f"! {', '.join(row.warnings)}" if row.warnings else ""
+    why = "  ".join(part for part in (row.error, warned) if part)
+    cost = dollars(row.cost) if row.cost is not None else ""
+    cells = row.run, row.status, row.definition, local(row.accepted_at), passed, cost, why
+    return tuple(map(visible_line, cells))
+
+
+async def find_runs(connection: "Connection", question: "Where") -> list[str]:
+    """Return the ids of the tenant's matching runs, the oldest first."""
+    from callboard.service.operations.run_listing import listings
+
+    async with listings(connection) as found:
+        return await found.ids(connection.config.tenant, question)
+
+
+def parse_question(text: str | None, *, status: str | None = None, definition: str | None = None) -> "Where":
+    """Return the question given by options; without a ``text`` every run matches.
+
+    :raises UsageInvalid: if the text is empty, as from an unset shell variable: that must not select all runs
+    :raises WhereInvalid: if its text cannot be understood
+    """
+    from callboard.projections.lists.runs import STATUSES
+    from callboard.projections.lists.where import Both, Term, where
+    from callboard.service.operations.errors import UsageInvalid
+
+    if text is not None and not text.strip():
+        raise UsageInvalid(
+            "the question is empty; expected one such as status=failed",
+            "--where",
+            "To select every run, pass --all, or omit --where if the command has no --all.",
+        )
+    question = where(text or "", STATUSES, dt.datetime.now(dt.UTC))
+    tests = [
+        Term(name, "=", value) for name, value in (("status", status), ("definition", definition)) if value is not None
+    ]
+    return Both((*tests, question))

@@ -1,19 +1,25 @@
-"""``callboard schema``: what is said and written, as JSON Schema."""
+"""``callboard schema`` and ``callboard LANGUAGE nodes``: JSON Schemas, and the node types of a language."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import json_option
-from callboard.surfaces.cli.output import say
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, json_option, settings_options
+
+if TYPE_CHECKING:
+    from callboard.languages.node_types import Field, NodeSpec, NodeType, NodeTypes
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("name", required=False)
 @json_option
 def schema(name: str | None, as_json: bool) -> None:
-    """Print a JSON Schema: of events, a start, commands, scripts, the configuration, documents.
+    """Print a JSON Schema: for events, starts, commands, scripts, the configuration or documents.
 
-    Without NAME it lists the schemas. `asyncapi` is an AsyncAPI document of all subjects.
+    Without NAME, list the schemas. `asyncapi` is an AsyncAPI document of all subjects.
 
     \b
     callboard schema events > events.json
@@ -28,5 +34,136 @@ def schema(name: str | None, as_json: bool) -> None:
     try:
         found = schema_named(name)
     except KeyError:
-        raise UsageInvalid(f"there is no schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
+        raise UsageInvalid(f"unknown schema {name!r}; expected one of {', '.join(names())}", "NAME") from None
     say(compact(found) if as_json else pretty(found))
+
+
+def node_types_command(language: str) -> click.Command:
+    """Return the command of a language with node types."""
+
+    @click.command(language, epilog=exits.EXIT_CODES)
+    @click.argument("what", type=click.Choice(["nodes"]))
+    @click.argument("name", metavar="[TYPE[.SUBTYPE]]", required=False)
+    @settings_options
+    def command(what: str, name: str | None, settings: Settings) -> None:
+        from callboard.languages.registry import authoring
+
+        types = authoring(language).node_types
+        assert what == "nodes"
+        assert types is not None
+        if name is None:
+            list_nodes(types, as_json=settings.as_json)
+        else:
+            show_nodes(types, name, as_json=settings.as_json)
+
+    command.help = (
+        f"List the node types of a {language}, the subtypes of one, or the fields of a subtype such as FLOW.LOOP.\n\n"
+        "Needs no server."
+    )
+    return command
+
+
+PARTS = ("configurations", "input_params", "output_params")
+
+VALUE_CHARS_MAX = 60
+"""How many characters of a default a table shows."""
+
+
+def list_nodes(types: "NodeTypes", *, as_json: bool) -> None:
+    """Print every type with its subtypes; subtypes without a table of fields are in parentheses."""
+    from callboard.service.operations.results import compact
+
+    if as_json:
+        say(compact({"types": {name: _type_object(types.of(name)) for name in types.names}}))
+        return
+    for name in types.names:
+        known = types.of(name)
+        bare = [f"({subtype})" for subtype in known.unspecified]
+        say(f"{style(name, bold=True)}\n  {' '.join([*known.subtypes, *bare])}")
+
+
+def show_nodes(types: "NodeTypes", name: str, *, as_json: bool) -> None:
+    """Print the subtypes of a type, or the fields of a subtype.
+
+    :raises click.UsageError: if the name is unknown
+    """
+    from callboard.service.operations.results import compact
+
+    type, _, subtype = name.upper().partition(".")
+    if type not in types.names:
+        raise _unknown_type(name, types.names)
+    specs = types.of(type).subtypes
+    if not subtype:
+        if as_json:
+            say(compact(_type_object(types.of(type))))
+            return
+        for spec in specs.values():
+            required = [key for key, field in spec.configurations.items() if field.required]
+            say(f"{spec.subtype.ljust(max(map(len, specs)))}  needs {', '.join(required) or 'nothing'}")
+        return
+    if subtype not in specs:
+        raise _unknown_type(name, [f"{type}.{known}" for known in specs])
+    if as_json:
+        say(compact(_spec_object(specs[subtype])))
+        return
+    _show_fields(specs[subtype], types.common)
+
+
+def _unknown_type(name: str, known: Iterable[str]) -> click.UsageError:
+    from callboard.languages.problems import hint_at
+
+    return click.UsageError(f"unknown node type {name}{hint_at(name.upper(), known)}")
+
+
+def _show_fields(spec: "NodeSpec", common: "Mapping[str, Field]") -> None:
+    from callboard.languages.node_types import Field
+
+    for part in PARTS:
+        fields: dict[str, Field] = getattr(spec, part)
+        if part == "configurations":
+            fields = {**fields, **common}
+        say(style(part, bold=True))
+        width = max(map(len, fields), default=0)
+        for key, field in fields.items():
+            say(f"  {key.ljust(width)}  {_describe_field(field)}")
+
+
+def _describe_field(field: "Field") -> str:
+    """Describe a field in one line."""
+    import msgspec
+
+    words = [field.type]
+    if field.required:
+        words.append("required")
+    if field.options:
+        words.append(f"of {' '.join(field.options)}")
+    if field.min is not None:
+        words.append(f"from {field.min:g}" + (f" to {field.max:g}" if field.max is not None else ""))
+    if field.default not in ("", 0, [], {}, None):
+        value = msgspec.json.encode(field.default).decode()
+        words.append(f"= {value if len(value) <= VALUE_CHARS_MAX else value[: VALUE_CHARS_MAX - 1] + '…'}")
+    return ", ".join(words)
+
+
+def _type_object(known: "NodeType") -> dict[str, Any]:
+    return {
+        "subtypes": {subtype: _spec_object(spec) for subtype, spec in known.subtypes.items()},
+        "unspecified": list(known.unspecified),
+    }
+
+
+def _spec_object(spec: "NodeSpec") -> dict[str, Any]:
+    from callboard.languages.node_types import Field
+
+    told: dict[str, Any] = {"type": spec.type, "subtype": spec.subtype, "title": spec.title}
+    for part in PARTS:
+        fields: dict[str, Field] = getattr(spec, part)
+        told[part] = {key: _field_object(field) for key, field in fields.items()}
+    return told
+
+
+def _field_object(field: "Field") -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    kept = ("type", "default")
+    return {name: one for name, one in asdict(field).items() if name in kept or one not in (None, False, ())}

@@ -1,32 +1,259 @@
-"""``callboard show``: how a run stands."""
+"""``callboard show, trace``: the state of a run, and its history."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, settings_options
+from callboard.surfaces.cli.output import say, style
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.bus.events import Event
+    from callboard.bus.prices import Prices
+    from callboard.projections.run.run_result import RunResult
+    from callboard.projections.spans.span import Span
+    from callboard.runtime.settings.config import Config
 
 
 @click.command(epilog=exits.EXIT_CODES)
 @click.argument("run")
-@click.option("--full", is_flag=True, help="Results and output whole, not cut to a line.")
-@click.option("--state", is_flag=True, help="Print the state document from which a start can go on (playbooks).")
-@click.option("--open", "opens", is_flag=True, help="Open it in the browser too, where `callboard up` serves it.")
+@click.option("--full", is_flag=True, help="Show results and output in full, not cut to one line.")
+@click.option("--state", is_flag=True, help="Print the state document from which a start can continue (playbooks).")
+@click.option("--open", "opens", is_flag=True, help="Also open it in the browser, on the page of `callboard up`.")
 @settings_options
 def show(settings: Settings, run: str, state: bool, full: bool, opens: bool) -> None:
     """Show the state of RUN: status, nodes, what it waits for, usage, error.
 
-    The exit code is about this command, not about the run.
+    The exit code reports on this command, not on the run.
     """
     from functools import partial
 
     import anyio
 
-    from callboard.surfaces.cli.settings import configured
-    from callboard.surfaces.cli.show_action import show_run
-
-    config = configured(settings)
+    config = load_config(settings)
     anyio.run(partial(show_run, run, config, settings, state=state, full=full))
     if opens:
-        from callboard.surfaces.cli.browser import open_run
+        from callboard.surfaces.cli.page import open_run
 
         open_run(config, run)
+
+
+FORMATS = ("tree", "waterfall", "table", "mermaid", "svg", "result", "json", "jaeger", "events")
+
+TEXT_FORMATS = frozenset({"tree", "waterfall", "table", "mermaid", "svg"})
+"""The formats that are not JSON."""
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("run")
+@click.option(
+    "--format", "-f", "form", type=click.Choice(FORMATS), help="The format; default: tree, or json with --json."
+)
+@settings_options
+def trace(settings: Settings, run: str, form: str | None) -> None:
+    """Show the history of RUN, folded from its log.
+
+    \b
+    tree       nodes and effects, with outcomes and durations
+    waterfall  the same over time
+    table      one line per node execution
+    mermaid    the definition's diagram, coloured by outcome
+    svg        the same diagram as a drawing
+    result     the execution result of the language's specification (JSON)
+    json       the whole trace (JSON)
+    jaeger     a file that the Jaeger UI loads (JSON)
+    events     the log itself, one event per line (JSON)
+    """
+    import anyio
+
+    chosen = form or ("json" if settings.as_json else "tree")
+    anyio.run(trace_run, run, chosen, load_config(settings), settings)
+
+
+async def events_of(run: str, config: "Config", name: str) -> "list[Event]":
+    """Read the events of a run from the log or from a file.
+
+    :raises UnknownRun: if the run does not exist
+    """
+    from callboard.service.operations.run_files import source
+
+    async with source(config, run, name=f"callboard {name}") as runs:
+        return await runs.events(run)
+
+
+async def show_run(run: str, config: "Config", settings: Settings, *, state: bool = False, full: bool = False) -> None:
+    """Print the state of a run; ``full``: with whole results; ``state``: as the state document of its language.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    from callboard.service.operations.results import compact, path_of, pretty, result_object, result_of
+
+    events = await events_of(run, config, "show")
+    result = result_of(events, config.price_table())
+    if state:
+        saved = state_of(events, result.language)
+        say(compact(saved) if settings.as_json else pretty(saved))
+        return
+    say(
+        compact({**result_object(result), "path": path_of(events)})
+        if settings.as_json
+        else _standing(result, events, settings, full=full)
+    )
+
+
+def state_of(events: "Sequence[Event]", language: str) -> Any:
+    """Return the state document, from which another run can continue.
+
+    :raises CallboardError: ``state.none`` if its language has no such document
+    """
+    from callboard.bus.errors import CallboardError
+    from callboard.projections.projection import fold
+    from callboard.projections.results import view_of
+
+    view = view_of(language)
+    if view is None or view.state is None:
+        raise CallboardError("state.none", f"a {language} has no state document", remedy="Only playbooks have one.")
+    return fold(view.state(), events)
+
+
+def _standing(result: "RunResult", events: "Sequence[Event]", settings: Settings, *, full: bool) -> str:
+    from callboard.bus.events import payload_of
+    from callboard.bus.prices import dollars
+    from callboard.service.operations.narration import local, short
+    from callboard.service.operations.results import path_of
+    from callboard.surfaces.cli.views import (
+        COLOURS,
+        cause_lines,
+        cut_lines,
+        elapsed_text,
+        node_lines,
+        open_line,
+        origin_text,
+        usage_text,
+        warning_lines,
+        whole_hint,
+        whole_text,
+    )
+
+    status = style(result.status, fg=COLOURS.get(result.status), bold=True)
+    lines = [
+        f"run         {result.run}",
+        f"status      {status} {elapsed_text(result)}".rstrip(),
+        f"definition  {_definition(result, events)}",
+        *([f"origin      {origin_text(result)}"] if result.origin else []),
+        f"accepted    {local(result.accepted_at)}",
+        f"started     {local(result.started_at)}",
+        f"ended       {local(result.ended_at)}",
+        f"events      {result.last_n}",
+    ]
+    if usage := usage_text(result):
+        lines.append(f"usage       {usage}")
+    if result.cost and not result.cost.usd:
+        lines.append(f"cost        {dollars(result.cost)}")
+    lines += [f"{'' if place else 'error':<12}{line}" for place, line in enumerate(cause_lines(result.cause))]
+    output = result.output if result.status == "completed" else None
+    if output is not None and not full:
+        lines.append(f"output      {short(output)}")
+    if taken := path_of(events):
+        lines.append(f"path        {' → '.join(taken)}")
+    if result.warnings:
+        lines += ["", "Warnings:", *warning_lines(result)]
+    if result.nodes:
+        lines += ["", "Nodes, latest state:", *node_lines(result, full=full)]
+    lines += [] if full else cut_lines(result, whole_hint(result.run, settings), output)
+    if full and output is not None:
+        lines += ["", "Output:", *(f"  {line}" for line in whole_text(output).splitlines())]
+    if result.open:
+        asked = {event.n: payload_of(event) for event in events if event.n in {effect.n for effect in result.open}}
+        lines += ["", "Open:"]
+        lines += [open_line(effect, result.run, settings, asked.get(effect.n)) for effect in result.open]
+    return "\n".join(lines)
+
+
+def _definition(result: "RunResult", events: "Sequence[Event]") -> str:
+    """Return the name of the definition, or else its title, with language and hash."""
+    from callboard.surfaces.cli.diagram import title_of
+
+    short_hash = result.definition_hash[:12]
+    if result.definition != short_hash:
+        return f"{result.definition} ({result.language}, {short_hash})"
+    title = title_of(events)
+    return f"{title} ({result.language}, {short_hash})" if title else f"{short_hash} ({result.language})"
+
+
+async def trace_run(run: str, form: str, config: "Config", settings: Settings) -> None:
+    """Print a run's trace in one of `FORMATS`."""
+    from callboard.projections.projection import fold
+    from callboard.projections.trace.text_renderings import step_rows
+    from callboard.projections.trace.trace import TraceFold
+    from callboard.service.operations.results import compact
+
+    events = await events_of(run, config, "trace")
+    text = _render_trace(events, config.price_table(), form)
+    if settings.as_json and form in TEXT_FORMATS:
+        value = (
+            step_rows(fold(TraceFold(config.price_table()), events))
+            if form == "table"
+            else {"format": form, "text": text}
+        )
+        text = compact(value)
+    say(text.rstrip("\n"))
+
+
+def spans_of(events: "Sequence[Event]", prices: "Prices | None" = None) -> "list[Span]":
+    """Fold a run's events into its finished spans."""
+    from callboard.projections.spans.semconv import captures_content
+    from callboard.projections.spans.spans import SpanFold
+
+    spans = SpanFold(content=captures_content(os.environ), prices=prices)
+    return [span for event in events for span in spans.apply(event)]
+
+
+def language_result(events: "Sequence[Event]") -> Any:
+    """Return a run's result in the form of its language's specification."""
+    from callboard.projections.projection import fold
+    from callboard.projections.results import view_of
+    from callboard.service.operations.results import result_of
+
+    common = result_of(events)
+    view = view_of(common.language)
+    return fold(view.result(), events) if view else common
+
+
+def _render_trace(events: "Sequence[Event]", prices: "Prices", form: str) -> str:
+    """Return a run's trace in one of `FORMATS`; ``prices`` are those of its models."""
+    from callboard.projections.drawing.diagram import DiagramFold
+    from callboard.projections.drawing.mermaid import mermaid
+    from callboard.projections.projection import fold
+    from callboard.projections.spans.jaeger import jaeger
+    from callboard.projections.trace.elision import elide
+    from callboard.projections.trace.text_renderings import step_rows, step_table, waterfall
+    from callboard.projections.trace.trace import TraceFold
+    from callboard.service.operations.results import compact, event_object, pretty
+    from callboard.surfaces.cli.diagram import svg_of_run
+    from callboard.surfaces.cli.tree_text import tree_text
+
+    match form:
+        case "tree":
+            return tree_text(fold(TraceFold(prices), events))
+        case "waterfall":
+            columns = shutil.get_terminal_size((100, 24)).columns
+            return waterfall(elide(fold(TraceFold(prices), events)), columns)
+        case "table":
+            return step_table(step_rows(elide(fold(TraceFold(prices), events))))
+        case "mermaid":
+            return mermaid(fold(DiagramFold(), events))
+        case "svg":
+            return svg_of_run(events)
+        case "result":
+            return pretty(language_result(events))
+        case "json":
+            return pretty(fold(TraceFold(prices), events))
+        case "jaeger":
+            return pretty(jaeger(spans_of(events, prices)))
+        case _:
+            return "\n".join(compact(event_object(event)) for event in events)

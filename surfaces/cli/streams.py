@@ -1,7 +1,7 @@
-"""Streams: stdout and stderr of this program, and what becomes of it when they take nothing any longer.
+"""Stdout and stderr of this program, and how it behaves when they can no longer be written.
 
-Nothing hangs on whether stderr is heard. Whoever reads our stdout from a pipe may leave: that ends a command quietly.
-Any other loss of stdout is an error, for what the command has come to stands nowhere else.
+A loss of stderr is ignored. If the reader of a stdout pipe exits, the command ends quietly. Any other loss of stdout is
+an error, because the result of the command is written nowhere else.
 """
 
 import errno
@@ -16,46 +16,48 @@ import click
 
 
 class StdoutLost(OSError):
-    """Stdout takes nothing: a device is full or gone, or it was closed before we began."""
+    """Stdout cannot be written: a device is full or gone, or it was closed before the program started."""
 
 
 def guard() -> None:
-    """Have a loss of stdout raised where something is said, and one of stderr ignored, as long as the process lives."""
-    sys.stdout = _over(sys.stdout, _Outlet(_file(sys.stdout), patient=False))
-    sys.stderr = _over(sys.stderr, _Outlet(_file(sys.stderr), patient=True))
+    """From now on, raise a loss of stdout at the next output, and ignore a loss of stderr."""
+    sys.stdout = _wrap_outlet(sys.stdout, _Outlet(_open_file(sys.stdout), patient=False))
+    sys.stderr = _wrap_outlet(sys.stderr, _Outlet(_open_file(sys.stderr), patient=True))
 
 
 @contextmanager
-def unheard() -> Generator[None]:
-    """Continue without those who hear us, for the length of the block: what is said then goes nowhere.
+def ignore_lost_output() -> Generator[None]:
+    """Continue if stdout or stderr is lost, for the length of the block: further output is dropped.
 
-    :raises StdoutLost: after the block, if stdout was lost otherwise than by a reader who left
+    :raises StdoutLost: after the block, if stdout was lost for another reason than that its reader exited
     """
     with ExitStack() as stack:
-        outlets = [stack.enter_context(_patient(name)) for name in ("stdout", "stderr")]
+        outlets = [stack.enter_context(_replace_stream(name)) for name in ("stdout", "stderr")]
         try:
             yield
         except click.exceptions.Exit:
-            _end(outlets[0])
+            _flush_stdout(outlets[0])
             raise
-        _end(outlets[0])
+        _flush_stdout(outlets[0])
 
 
-def _end(outlet: "_Outlet | None") -> None:
+def _flush_stdout(outlet: "_Outlet | None") -> None:
     sys.stdout.flush()
     if outlet is not None and isinstance(outlet.lost, StdoutLost):
         raise outlet.lost
 
 
 @contextmanager
-def _patient(name: str) -> "Generator[_Outlet | None]":
+def _replace_stream(name: str) -> "Generator[_Outlet | None]":
     before: Any = getattr(sys, name)
-    file = _file(before)
-    if before is not None and file is None and not _is_ours(before):  # None of the system's, as in tests of a command.
+    file = _open_file(before)
+    if (
+        before is not None and file is None and not _is_ours(before)
+    ):  # Not a file of the system, as in tests of a command.
         yield None
         return
     outlet = _Outlet(file, patient=True)
-    instead = _over(before, outlet)
+    instead = _wrap_outlet(before, outlet)
     setattr(sys, name, instead)
     try:
         yield outlet
@@ -64,8 +66,8 @@ def _patient(name: str) -> "Generator[_Outlet | None]":
         setattr(sys, name, before)
 
 
-def _file(stream: Any) -> io.FileIO | None:
-    """What our own stream writes to; None if it was closed before we began, or is none of the system's."""
+def _open_file(stream: Any) -> io.FileIO | None:
+    """Return the file that a stream writes to; None if it was closed, or is not a file of the system."""
     try:
         if stream is not None:
             stream.flush()
@@ -79,8 +81,8 @@ def _is_ours(stream: Any) -> bool:
     return isinstance(getattr(getattr(stream, "buffer", None), "raw", None), _Outlet)
 
 
-def _over(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
-    """Text over an outlet, as that of ``stream`` is; what its encoding does not know is spelled out."""
+def _wrap_outlet(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
+    """Return a text stream over an outlet, like ``stream``; characters outside its encoding are escaped."""
     encoding, errors = (stream.encoding, stream.errors) if stream is not None else ("utf-8", "strict")
     spelled = "backslashreplace" if errors == "strict" else errors
     at_once = stream is None or stream.line_buffering
@@ -88,7 +90,7 @@ def _over(stream: Any, outlet: "_Outlet") -> io.TextIOWrapper:
 
 
 class _Outlet(io.RawIOBase):
-    """A file that takes everything once it is lost; unless it is ``patient``, that is raised the first time."""
+    """A file that drops all output after it is lost; unless it is ``patient``, the loss is raised once."""
 
     def __init__(self, file: io.FileIO | None, patient: bool) -> None:
         self._file = file

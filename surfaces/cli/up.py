@@ -1,25 +1,34 @@
-"""``callboard up`` and ``callboard worker``: keep a worker standing, with its own server or at another one."""
+"""``callboard up`` and ``callboard worker``: keep a worker running, with its own server or at another one."""
 
 import math
-from typing import Any
+from contextlib import AsyncExitStack, suppress
+from importlib import import_module
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings, code_option, import_from_option, settings_options
+from callboard.surfaces.cli.options import code_option, import_from_option
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+from callboard.surfaces.cli.streams import ignore_lost_output
+
+if TYPE_CHECKING:
+    from callboard.surfaces.cli.child_processes import ProcessOptions
+
 
 DRAIN_WAIT_S = 20.0
 
 WORKERS_MAX = 1_000
-"""How many processes one command may keep: more are a slip of the keyboard."""
+"""Upper bound of --workers: more processes are probably a typing error."""
 
 
 class _Seconds(click.FloatRange):
-    """A range of seconds; what is not a number lies in none, though nothing is smaller or larger."""
+    """A range of seconds that excludes NaN, which no comparison excludes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
-        return self.fail(f"{value!r} is no number of seconds", param, ctx) if math.isnan(found) else found
+        return self.fail(f"{value!r} is not a number of seconds", param, ctx) if math.isnan(found) else found
 
 
 _drain_wait = click.option(
@@ -28,17 +37,17 @@ _drain_wait = click.option(
     type=_Seconds(0, 3600),
     default=DRAIN_WAIT_S,
     show_default=True,
-    help="How long running effects may finish when we stop.",
+    help="How long running effects may finish when the command stops.",
 )
-_offline = click.option("--offline", is_flag=True, help="Fetch no sources from the web, whatever a start says.")
+_offline = click.option("--offline", is_flag=True, help="Do not fetch sources from the web, whatever a start requests.")
 _workers = click.option(
     "--workers",
     metavar="N",
     type=click.IntRange(1, WORKERS_MAX),
-    help="Worker processes; default: as many as cores, at most 4.",
+    help="The number of worker processes; default: one per core, at most 4.",
 )
 _allow_scripts = click.option(
-    "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; with an embedded server it always does."
+    "--allow-scripts", is_flag=True, help="Accept runs with a scripted model; an embedded server always accepts them."
 )
 
 
@@ -61,15 +70,15 @@ def up(
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep a server and workers standing until Ctrl-C or SIGTERM.
+    """Run a server and workers until Ctrl-C or SIGTERM.
 
-    The server is the embedded one over the data directory, unless --nats names another. Other commands find it by
-    itself if they use the same data directory. If another command runs it already, this one joins, and runs it on when
-    that one goes. On the way out running effects may finish, and what is left continues
-    with the next worker, from the log.
+    The server is the embedded one over the data directory, unless --nats names another. Other commands find it if they
+    use the same data directory. If another command runs the server already, this one joins it, and takes the server
+    over when that command exits. Before the command stops, running effects may finish; the next worker continues the
+    runs from the log.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, (import_from, code), drain_wait, flags)
+    _run_workers(ctx, settings, (import_from, code), drain_wait, flags)
 
 
 @click.command(epilog=exits.EXIT_CODES)
@@ -91,16 +100,16 @@ def worker(
     allow_scripts: bool,
     offline: bool,
 ) -> None:
-    """Keep workers standing at a server that runs elsewhere.
+    """Run workers at a server that runs elsewhere.
 
-    The server is the one that --nats or the configuration names, else the one that `callboard up` runs over the data
-    directory. Any number of workers share the runs; one that dies loses nothing.
+    The server is the one that --nats or the configuration names, or else the one that `callboard up` runs over the data
+    directory. Any number of workers share the runs. If one dies, the others continue its runs.
     """
     flags = {"workers": workers, "allow_scripts": allow_scripts or None, "offline": offline or None}
-    _stand(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
+    _run_workers(ctx, settings, (import_from, code), drain_wait, flags, joins=True)
 
 
-def _stand(
+def _run_workers(
     ctx: click.Context,
     settings: Settings,
     code: tuple[tuple[str, ...], tuple[str, ...]],
@@ -109,19 +118,48 @@ def _stand(
     *,
     joins: bool = False,
 ) -> None:
-    """Stand; ``code`` is where tools are imported from, and what is hosted."""
-    from callboard.surfaces.cli.settings import configured
-    from callboard.surfaces.cli.streams import unheard
-
-    with unheard():
-        config = configured(settings, level="info", **flags)
+    """Run workers until they are stopped; ``code`` are the folders of tools, and the Python workflows to host."""
+    with ignore_lost_output():
+        config = load_config(settings, level="info", **flags)
 
         from pathlib import Path
 
         import anyio
 
-        from callboard.surfaces.cli.child_processes import Standing
-        from callboard.surfaces.cli.worker_startup import begin
+        from callboard.surfaces.cli.child_processes import ProcessOptions
 
         folders = tuple(Path(folder).absolute() for folder in code[0])
-        ctx.exit(anyio.run(begin, Standing(config, folders, drain_wait, joins, code=code[1]), settings))
+        ctx.exit(anyio.run(start_workers, ProcessOptions(config, folders, drain_wait, joins, code=code[1]), settings))
+
+
+WORKER = "callboard.surfaces.cli.worker"
+
+
+async def start_workers(standing: "ProcessOptions", settings: Settings) -> int:
+    """Run workers until a signal arrives and all of them are drained; return the exit code.
+
+    The embedded server starts while a thread imports what performs runs.
+
+    :raises OperatorError: if the server or a worker cannot work
+    """
+    from callboard.bus.errors import StoreLocked
+    from callboard.bus.nats.server.embedded import EmbeddedServer
+    from callboard.lib.threads import quick_turns
+
+    config, server = standing.config, None
+    async with AsyncExitStack() as stack:
+        with quick_turns():
+            imports = Thread(target=import_module, args=(WORKER,), name="imports")
+            imports.start()
+            try:
+                if not standing.joins and config.nats_url is None:
+                    # If the store is locked, another process runs the server: this one finds it, or waits for it.
+                    with suppress(StoreLocked):
+                        server = await stack.enter_async_context(EmbeddedServer(config.data_dir, sync=config.sync))
+            except BaseException:
+                # The process ends with this error. A thread that still imports then would fail with another error.
+                imports.join()
+                raise
+        from callboard.surfaces.cli.worker import run_workers
+
+        return await run_workers(standing, settings, server)

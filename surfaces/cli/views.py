@@ -1,4 +1,4 @@
-"""Views that several commands show: how a run came out, the path it took, and where to look further."""
+"""Views that several commands show: a run's result, path, nodes and failures, and the commands to run next."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from callboard.bus.effects import Failure
 from callboard.bus.events import Event, HumanAsked, Payload, SignalAwaited
 from callboard.bus.nats.credentials import with_placeholders
 from callboard.bus.prices import dollars
@@ -18,25 +19,24 @@ from callboard.projections.run.run_result import NodeState, OpenEffect, RunResul
 from callboard.projections.trace.text_renderings import duration_text
 from callboard.service.operations.narration import TEXT_CHARS_MAX, is_cut, local, question_text, short
 from callboard.service.operations.results import path_of, pretty
-from callboard.surfaces.cli.evidence import evidence_lines
-from callboard.surfaces.cli.options import Settings
 from callboard.surfaces.cli.output import style
-from callboard.surfaces.cli.surroundings import shell
+from callboard.surfaces.cli.process import current_shell
+from callboard.surfaces.cli.settings import Settings
 
 CAUSES_SHOWN_MAX = 12
-"""How many lines tell why a run failed."""
+"""How many causes of a failure are shown."""
 
 WARNINGS_SHOWN_MAX = 12
 """How many different warnings are listed."""
 
 DISPATCHES_SHOWN_MAX = 5
-"""How many dispatches that failed alike are named."""
+"""How many dispatches with the same failure are named."""
 
 NODES_SHOWN_MAX = 60
 """How many nodes are listed."""
 
 _WITHIN = re.compile(r"[\[:]")
-"""What only paths inside of a node have: of a dispatch, a call, a phase."""
+"""Characters that occur only in paths inside a node: of a dispatch, a call or a phase."""
 
 COLOURS = {
     "completed": "green",
@@ -51,10 +51,10 @@ COLOURS = {
 
 
 def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
-    """Return how a run came out, for people; ``whole`` says how to see what is cut here."""
+    """Return a summary of a run; ``whole`` says how to see values that are cut here."""
     status = style(f"■ {result.status}", fg=COLOURS.get(result.status), bold=True)
-    lines = [f"{status}  {took(result)}  {tokens(result)}".rstrip()]
-    lines += [f"  goes on from {origin_told(result)}"] if result.origin else []
+    lines = [f"{status}  {elapsed_text(result)}  {usage_text(result)}".rstrip()]
+    lines += [f"  continues {origin_text(result)}"] if result.origin else []
     lines += [f"  {line}" for line in cause_lines(result.cause)]
     if result.warnings:
         lines += ["", "Warnings:", *warning_lines(result)]
@@ -66,14 +66,14 @@ def summary_text(result: RunResult, events: Sequence[Event], whole: str) -> str:
 
 
 def cut_lines(result: RunResult, whole: str, output: Any = None) -> list[str]:
-    """Say how to see the rest, if something of a listed node, or an ``output`` that is shown, is cut."""
+    """Return a line that says how to see the rest, if a value of a listed node or the ``output`` is cut."""
     shown = [output, *(node.error.message if node.error else product_of(node) for node in _nodes_to_list(result))]
     cut = any(value is not None and is_cut(value) for value in shown)
     return [f"  (cut at {TEXT_CHARS_MAX} characters; {whole})"] if cut else []
 
 
 def warning_lines(result: RunResult) -> list[str]:
-    """Return what a run was warned of and warns of, a line each."""
+    """Return the warnings of a run, a line each."""
     lines: list[str] = []
     for one in result.warnings[:WARNINGS_SHOWN_MAX]:
         places = (one.path or one.where, f"run {one.run}" if one.run else "")
@@ -86,9 +86,9 @@ def warning_lines(result: RunResult) -> list[str]:
 
 
 def cause_lines(cause: Cause | None) -> list[str]:
-    """Return a failure and what led to it, a line each: of a Gather its dispatches', and what was caught before.
+    """Return a failure and its causes, a line each: failures of a Gather's dispatches, and earlier, caught ones.
 
-    Below one that a tool raised stand its traceback, and what it had printed.
+    A tool's failure is followed by its traceback and the lines that it printed.
     """
     found = list(_cause_lines(cause)) if cause is not None else []
     if len(found) > CAUSES_SHOWN_MAX:
@@ -97,7 +97,7 @@ def cause_lines(cause: Cause | None) -> list[str]:
 
 
 def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield the line of each failure, and the lines of what the tool left behind that raised it."""
+    """Yield the line of each failure, with the lines of its traceback and of printed text."""
     kind = f" ({cause.type})" if cause.type not in ("", "error") else ""
     told = f"{cause.code}{kind}: {' '.join(cause.message.split())}".removesuffix(": ")
     about = f", in {{{{ {short(cause.expression)} }}}}" if cause.expression else ""
@@ -106,7 +106,7 @@ def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = ""
     yield f"{indent}{lead}{told}{about}{place}", evidence
     for below in cause.causes:
         if below.dispatches:
-            yield from _cause_lines(below, f"{_indices(below.dispatches)}: ", f"{indent}  ", cause.place)
+            yield from _cause_lines(below, f"{_indices_text(below.dispatches)}: ", f"{indent}  ", cause.place)
     if cause.more:
         yield f"{indent}  … and {cause.more} more", []
     for below in cause.causes:
@@ -115,16 +115,16 @@ def _cause_lines(cause: Cause, lead: str = "", indent: str = "", above: str = ""
             yield from _cause_lines(below, lead, indent, below.caught or cause.place)
 
 
-def _indices(dispatches: list[int]) -> str:
+def _indices_text(dispatches: list[int]) -> str:
     shown = ", ".join(f"[{index}]" for index in dispatches[:DISPATCHES_SHOWN_MAX])
     left = len(dispatches) - DISPATCHES_SHOWN_MAX
     return f"{shown} and {left} more" if left > 0 else shown
 
 
 def node_lines(result: RunResult, *, full: bool = False) -> list[str]:
-    """Return how each node last ended, a line each: the outer ones, and within these what is not all right.
+    """Return the latest state of nodes, a line each: of all outer nodes, and of inner nodes that are not ok.
 
-    ``full`` shows their results whole, below them.
+    ``full`` adds the whole results below them.
     """
     listed = _nodes_to_list(result)
     lines = [line for node in listed for line in [node_line(node, full=full), *(_product_lines(node) if full else [])]]
@@ -140,7 +140,7 @@ def _nodes_to_list(result: RunResult) -> list[NodeState]:
 
 
 def node_line(node: NodeState, *, full: bool = False) -> str:
-    """Return how a node last ended, in one line; ``full`` leaves a result away that is below it."""
+    """Return the latest state of a node in one line; ``full`` omits the result, which is shown below it."""
     outcome = node.outcome or "running"
     product = product_of(node)
     told = "" if product is None or full else short(product)
@@ -151,7 +151,7 @@ def node_line(node: NodeState, *, full: bool = False) -> str:
 
 
 def product_of(node: NodeState) -> Any:
-    """What a node has come to: what the record of the language holds as its product."""
+    """Return the product of a node: the data, value or output in the language's record of the result."""
     data = node.result
     if isinstance(data, dict):
         data = data.get("data", data.get("value") if data.get("type") == "success" else data.get("output", data))
@@ -168,20 +168,20 @@ def whole_text(value: Any) -> str:
     return value if isinstance(value, str) else pretty(value)
 
 
-def took(result: RunResult) -> str:
-    """How long a run has taken, from its admission to its end; the empty string while it continues."""
+def elapsed_text(result: RunResult) -> str:
+    """Return the duration of a run, from its admission to its end; the empty string if it has not ended."""
     if result.accepted_at is None or result.ended_at is None:
         return ""
     return f"in {duration_text((result.ended_at - result.accepted_at).total_seconds())}"
 
 
-def origin_told(result: RunResult) -> str:
-    """Whose fork a run is, and where they parted."""
-    return f"{result.origin}, parted behind event {result.parted_at}"
+def origin_text(result: RunResult) -> str:
+    """Return the origin of a fork, and the last event that they share."""
+    return f"{result.origin} after event {result.parted_at}"
 
 
-def tokens(result: RunResult) -> str:
-    """The tokens that a run has used, and what is known of their cost; the empty string for none."""
+def usage_text(result: RunResult) -> str:
+    """Return the tokens that a run has used, and their cost if known; the empty string if there are none."""
     usage = result.usage
     if not usage.tokens:
         return ""
@@ -190,8 +190,8 @@ def tokens(result: RunResult) -> str:
 
 
 def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload | None = None) -> str:
-    """Return what is open, and how to move it where that is up to someone; of what was ``asked``, that too."""
-    remedy = way_on(effect.type, effect.key, run, settings, asked)
+    """Return an open effect and the command that moves it on, if any; with the question or signal ``asked``."""
+    remedy = next_command(effect.type, effect.key, run, settings, asked)
     if effect.run is not None:
         remedy = f"{program()} show{where_options(settings)} {shlex.quote(effect.run)}"
     since = local(effect.since)
@@ -202,8 +202,8 @@ def open_line(effect: OpenEffect, run: str, settings: Settings, asked: Payload |
     return "\n".join([line, f"    ? {question_text(asked)}", *(f"      {one}" for one in about)])
 
 
-def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
-    """Return the command that moves what is open, if that is up to someone."""
+def next_command(event_type: str, key: str, run: str, settings: Settings, asked: Payload | None = None) -> str | None:
+    """Return the command that answers, signals or resumes, if one of them moves the effect on."""
     ours, here, name = program(), where_options(settings), shlex.quote(run)
     signal = shlex.quote(asked.name) if isinstance(asked, SignalAwaited) else "NAME"
     return {
@@ -214,9 +214,9 @@ def way_on(event_type: str, key: str, run: str, settings: Settings, asked: Paylo
 
 
 def where_options(settings: Settings) -> str:
-    """Return the options that lead another command to the same server, with a blank before them."""
+    """Return the options with which another command finds the same server, with a leading space."""
     names = {"nats_url": "--nats", "data_dir": "--data-dir", "tenant": "--tenant"}
-    # A password in a URL is not repeated, since what we print may be kept; a word says that one has to be filled in.
+    # Output may be stored, so a password in a URL is replaced by a placeholder.
     values = {flag: with_placeholders(value) if flag == "nats_url" else value for flag, value in settings.flags.items()}
     given = [f"{names[flag]} {shlex.quote(str(value))}" for flag, value in values.items() if flag in names]
     if settings.file:
@@ -225,11 +225,11 @@ def where_options(settings: Settings) -> str:
 
 
 def program(*, anywhere: bool = False) -> str:
-    """Return what to type for this program: its name, or its path where no shell would find it by its name.
+    """Return the command that runs this program: its name, or its path if the shell does not find the name.
 
-    ``anywhere`` asks for a path that also holds in another working directory.
+    ``anywhere`` requests a path that is valid in every working directory.
     """
-    folder, path = shell()
+    folder, path = current_shell()
     if shutil.which("callboard", path=path):
         return "callboard"
     beside = Path(sys.executable).parent / "callboard"
@@ -240,19 +240,47 @@ def program(*, anywhere: bool = False) -> str:
     )
 
 
-def whole_told(run: str, settings: Settings) -> str:
-    """Say how to see the results of a run whole."""
+def whole_hint(run: str, settings: Settings) -> str:
+    """Return the hint how to see the whole results of a run."""
     return f"whole: {program()} show{where_options(settings)} {shlex.quote(run)} --full"
 
 
-def further(run: str, settings: Settings) -> str:
-    """Return the commands that look further into a run."""
+def further_commands(run: str, settings: Settings) -> str:
+    """Return the commands that show more about a run."""
     ours, options, name = program(), where_options(settings), shlex.quote(run)
     return "\n".join(
         [
-            "Look further:",
+            "See more:",
             f"  {ours} show{options} {name}",
             f"  {ours} trace{options} {name} --format waterfall",
             f"  {ours} replay{options} {name}",
         ]
     )
+
+
+TRACEBACK_LINES_MAX = 30
+"""How many lines of a traceback are shown: its last ones."""
+
+PRINTED_LINES_MAX = 10
+"""How many printed lines are shown: the last ones."""
+
+
+def evidence_of(error: Failure | None) -> list[str]:
+    """Return the traceback and printed lines in a failure's details, if any."""
+    details = error.details if error is not None else None
+    return evidence_lines(details.get("traceback"), details.get("printed")) if isinstance(details, dict) else []
+
+
+def evidence_lines(traceback: object, printed: object) -> list[str]:
+    """Return the lines of a traceback and of the text printed before it, if they are texts."""
+    lines = _last_lines(traceback, TRACEBACK_LINES_MAX)
+    if said := _last_lines(printed, PRINTED_LINES_MAX):
+        lines += ["Printed before:", *(f"  {line}" for line in said)]
+    return lines
+
+
+def _last_lines(text: object, lines_max: int) -> list[str]:
+    if not isinstance(text, str):
+        return []
+    lines = text.splitlines()
+    return lines if len(lines) <= lines_max else [f"… {len(lines) - lines_max} lines before", *lines[-lines_max:]]

@@ -10,7 +10,7 @@ from callboard.bus import errors
 from callboard.runtime.settings.config import Config
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.main import COMMANDS
-from callboard.surfaces.cli.trace import FORMATS
+from callboard.surfaces.cli.show import FORMATS
 from tests.support.doc_pages import FILES, Block, Ports, Shell, blocks, missing, steps
 from tests.support.places import ROOT
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from callboard.bus.nats.credentials import without_secrets
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli.main import cli
-from callboard.surfaces.cli.output import shown
+from callboard.surfaces.cli.output import render_text
 from tests.support.forks import callboard
 
 INPUT = '{"service": "checkout"}'
@@ -78,7 +78,7 @@ ONE_NODE = "id: one\nname: One\nentry: a\nnodes:\n  a: {name: A, instruction: Sa
 
 def plain(text: str) -> str:
     """What is read of a text as it is printed, without its colours."""
-    return click.unstyle(shown(text))
+    return click.unstyle(render_text(text))
 
 
 def shown_url(data_dir: Path) -> str | None:

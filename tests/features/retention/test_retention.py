@@ -164,7 +164,7 @@ def test_whoever_stands_carries_the_rules_out(tmp_path: Path) -> None:
         place.started(*place.one({"text": "x"}))
         eventually(lambda: [row["run"] for row in place.told("runs")] == [kept])
     nothing = place.here("retention", "--dry-run")
-    assert (nothing.exit_code, nothing.stdout) == (exits.OK, "short: 0 runs of default would go\n")
+    assert (nothing.exit_code, nothing.stdout) == (exits.OK, "short: 0 runs of default would be removed\n")
 
 
 def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_command_shows_what_would_go_and_asks_first(tmp_path: Path) -> None:
         assert up.stdout is not None
         up.stdout.readline()
         refused = place.here("retention", said="n\n")
-        assert "short: 2 runs of default would go\n  first\n  second\n" in refused.stderr
+        assert "short: 2 runs of default would be removed\n  first\n  second\n" in refused.stderr
         done = place.told("retention", "--yes")
     assert done == [{"rule": "short", "tenant": "default", "runs": ["first", "second"], "stays": []}]
 

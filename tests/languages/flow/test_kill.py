@@ -18,9 +18,8 @@ from callboard.bus import events as ev
 from callboard.bus.commands import Cancel
 from callboard.bus.log.port import Recorded
 from callboard.service.api.client import Client
-from callboard.surfaces.cli.conformance_action import Outcome, claimed, run_cases
 from callboard.surfaces.cli.corpus import Case as CorpusCase
-from callboard.surfaces.cli.corpus import read_corpus
+from callboard.surfaces.cli.corpus import Outcome, claim_of, read_corpus, run_cases
 from tests.e2e.kills.test_kill import Case, check_same, perform, undisturbed
 from tests.support.flows import (
     CORPUS,
@@ -267,7 +266,7 @@ async def test_the_corpus_on_one_worker_all_at_once(tmp_path: Path) -> None:
         troupe.preload = [FLOW]
         worker = await troupe.hire("worker")
         async with troupe.connection() as connection:
-            outcomes = await run_cases(connection, claimed(), cases)
+            outcomes = await run_cases(connection, claim_of(), cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await worker.kill()
@@ -290,7 +289,7 @@ async def test_the_corpus_on_a_worker_that_is_killed_in_the_middle(tmp_path: Pat
 
         async with troupe.connection() as connection, anyio.create_task_group() as tasks:
             tasks.start_soon(kill)
-            outcomes = await run_cases(connection, claimed(), cases)
+            outcomes = await run_cases(connection, claim_of(), cases)
         check_outcomes(outcomes, cases)
         await check_runs(troupe, outcomes)
         await troupe.workers["heir"].kill()

@@ -13,12 +13,10 @@ from callboard.projections.lists.question_data import DATA_CHARS_MAX, data_lines
 from callboard.projections.lists.questions import Questions
 from callboard.projections.projection import fold
 from callboard.projections.run.run_result import Results
-from callboard.surfaces.cli.event_output import Lines
-from callboard.surfaces.cli.hints import Guiding
-from callboard.surfaces.cli.inbox_action import Item, item_text
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.prompts import Choice, Question, ask, question_of
-from callboard.surfaces.cli.terminal import Terminal
+from callboard.surfaces.cli.asking import Choice, Question, Terminal, ask, to_question
+from callboard.surfaces.cli.event_output import Guiding, Lines
+from callboard.surfaces.cli.inbox import Item, item_text
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import open_line
 from callboard.surfaces.http.answer_form import question_page
 from callboard.surfaces.mcp.caller import request_of
@@ -63,10 +61,10 @@ def test_the_terminal_shows_it_before_the_choices(monkeypatch: pytest.MonkeyPatc
     said: list[str] = []
     monkeypatch.setattr(Terminal, "say", lambda _self, text, newline=True: said.append(text))
     monkeypatch.setattr(Terminal, "line", lambda _self, _stop: "no")
-    assert ask(Terminal(), question_of(ASKED), threading.Event()) == "no"
+    assert ask(Terminal(), to_question(ASKED), threading.Event()) == "no"
     assert said[1] == f"  {ABOUT}"
-    assert question_of(HumanAsked("?")) == Question("?")
-    assert question_of(ASKED).choices == [Choice("Yes", "yes"), Choice("No", "no")]
+    assert to_question(HumanAsked("?")) == Question("?")
+    assert to_question(ASKED).choices == [Choice("Yes", "yes"), Choice("No", "no")]
 
 
 def test_lists_show_it() -> None:

@@ -11,7 +11,7 @@ from callboard.projections.run.causes import DISPATCHES_MAX, FAILURES_MAX, Cause
 from callboard.projections.run.run_result import Results
 from callboard.projections.trace.trace import TraceFold
 from callboard.service.operations.narration import narrate
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import CAUSES_SHOWN_MAX, cause_lines
 from tests.support.flows import call, caught, failing, flow, mock, perform, retry, returned, subflow
 

@@ -19,7 +19,7 @@ from callboard.projections.trace.execution_log import ExecutionLog
 from callboard.projections.trace.text_renderings import StepRow, step_rows, waterfall
 from callboard.projections.trace.trace import TraceFold
 from callboard.projections.trace.tree import Trace
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.tree_text import tree_text
 from tests.support.event_logs import TICK, Log
 
 AWAY = dt.timedelta(hours=3)
@@ -115,7 +115,7 @@ def test_a_trace_does_not_count_the_time_until_it_went_on() -> None:
     entered = [row.entered_at for row in rows.values()]
     assert entered == [node.entered_at for node in trace.root.children], "the log's own times are told"
     text = tree_text(trace)
-    assert text.splitlines()[0] == "✓ fork  cake  300 ms  parted from origin behind event 7"
+    assert text.splitlines()[0] == "✓ fork  cake  300 ms  forked from origin after event 7"
     assert " h " not in text + waterfall(trace)
 
 

@@ -24,7 +24,7 @@ from callboard.service.api.connection import Connection, open_connection
 from callboard.service.operations.narration import narrate
 from callboard.service.operations.replays import replay_events
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import WARNINGS_SHOWN_MAX, warning_lines
 from callboard.surfaces.mcp.run_reports import run_of
 from tests.support.cli_stage import Place, plain

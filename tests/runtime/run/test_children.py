@@ -20,8 +20,8 @@ from callboard.projections.run.run_result import Results
 from callboard.projections.trace.trace import TraceFold
 from callboard.runtime.run.children import BEHIND_MAX, LINEAGE_MAX
 from callboard.runtime.run.log import RunLog
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.settings import Settings
+from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import open_line
 from callboard.testing.checks import check_log, check_replay
 from callboard.testing.crashes import CrashingLog, CrashPoint

@@ -43,7 +43,7 @@ async def test_the_user_of_the_page_starts_runs(url: str, tmp_path: Path) -> Non
     done = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
     assert (done.exit_code, done.stdout) == (exits.OK, "mine\n"), done.output
     again = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))
-    assert "it had been started before" in again.stderr
+    assert "the run was started before" in again.stderr
     place.write("bad.yaml", "id: bad\nname: Bad\nentry: nowhere\nnodes: {}\nedges: []\n")
     args = ["start", "--nats", url, "bad.yaml"]
     refused = await to_thread.run_sync(lambda: place.here(*args, env={**STARTER, **INBOX}))

@@ -51,7 +51,7 @@ def test_those_that_are_found_are_told_and_no_others(standing: Place) -> None:
     assert not any(events(standing, run, "cancel.requested") for run in mine)
     agreed = standing.here(*asked, said="y\n")
     assert agreed.exit_code == exits.OK, agreed.output
-    assert "cancel: 3 told" in agreed.stdout
+    assert "cancel: 3 sent" in agreed.stdout
     for run in mine:
         assert standing.here("watch", run, "--plain").exit_code == exits.CANCELLED
         [requested] = events(standing, run, "cancel.requested")
@@ -151,7 +151,7 @@ def test_an_empty_question_means_no_run(tmp_path: Path, words: tuple[str, ...], 
     assert (said.exit_code, said.stdout) == (exits.USAGE, "")
     assert said.stderr.startswith("error usage.invalid: the question is empty; expected one such as status=failed")
     assert "where: --where" in said.stderr
-    assert "say --all" in said.stderr
+    assert "pass --all" in said.stderr
 
 
 def test_every_run_is_meant_in_so_many_words(standing: Place) -> None:

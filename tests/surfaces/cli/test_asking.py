@@ -16,8 +16,7 @@ import pytest
 
 from callboard.bus.events import HumanAsked
 from callboard.service.api.client import Client
-from callboard.surfaces.cli.prompts import Choice, Question, answered, question_of
-from callboard.surfaces.cli.terminal import DOWN, UP, chosen, keys
+from callboard.surfaces.cli.asking import DOWN, UP, Choice, Question, match_answer, move_choice, split_keys, to_question
 from tests.support.cli_stage import Place, next_event
 from tests.support.forks import callboard
 
@@ -277,7 +276,7 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
     place.write("flow.json", FLOW)
     place.write("calls.md", CALLS)
     with place.up():
-        assert place.here("inbox").stdout == "Nobody is waited for.\n"
+        assert place.here("inbox").stdout == "Nothing is waiting.\n"
         place.here("start", "notes.md", "--script", "script.json", "--input", INPUT, "--run-id", "notes")
         place.here("start", "flow.json", "--run-id", "flow")
         options = '{"connections": {"desk": "caller"}}'
@@ -342,21 +341,21 @@ def test_the_inbox_has_what_is_open_in_every_language(place: Place, monkeypatch:
     ],
 )
 def test_where_a_key_leads(key: str, at: int | None, to: int | None) -> None:
-    assert chosen(key, at, 3) == to
+    assert move_choice(key, at, 3) == to
 
 
 def test_keys_that_come_at_once_are_taken_apart() -> None:
-    assert keys("\x1b[A\x1bOB2\r") == ["\x1b[A", "\x1bOB", "2", "\r"]
+    assert split_keys("\x1b[A\x1bOB2\r") == ["\x1b[A", "\x1bOB", "2", "\r"]
 
 
 def test_a_line_names_a_choice_by_label_value_or_number() -> None:
     asked = HumanAsked("?", "select", [{"value": 7, "label": "Seven"}, "eight"])
-    question = question_of(asked)
-    assert [answered(question, line) for line in ("Seven", "7", "2", "eight", " nine")] == [
+    question = to_question(asked)
+    assert [match_answer(question, line) for line in ("Seven", "7", "2", "eight", " nine")] == [
         7,
         7,
         "eight",
         "eight",
         " nine",
     ]
-    assert question_of(HumanAsked("?", "confirm")) == Question("?", [Choice("Yes", "yes"), Choice("No", "no")])
+    assert to_question(HumanAsked("?", "confirm")) == Question("?", [Choice("Yes", "yes"), Choice("No", "no")])

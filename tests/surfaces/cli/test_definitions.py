@@ -1,18 +1,45 @@
-"""Definitions at the command line: validate, diagram, and the start messages that files and options amount to."""
+"""Registered definitions and children by file: pushed, listed, started and run with all that travels along."""
 
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from callboard.service.operations.errors import RequestRefused, UsageInvalid
-from callboard.service.operations.start_messages import input_of, prepare
-from callboard.service.operations.start_request import StartRequest
+from callboard.bus.commands import Bundle, DefinitionSource, StartRun
+from callboard.bus.events import ChildStart, Problem
+from callboard.runtime.run.bundles import child_message, seen_from
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import pairs
-from tests.support.cli_stage import ONE_NODE, SCRIPT, Place
+from tests.support.cli_stage import ONE_NODE, SKILLS, TOOLS, Place
+from tests.support.flows import call, flow, returned
+
+CHILD = """\
+id: child
+name: Child
+entry: look
+rules: [./rules.md]
+nodes:
+  look: {name: Look, instruction: ../words.md, skills: [logs]}
+edges: []
+"""
+SCRIPT = {"turns": {"look": [{"tool_calls": [{"tool": "search", "input": {"q": "abc"}}]}, {"text": "found"}]}}
+
+
+def child(**given: Any) -> dict[str, Any]:
+    return {"provider": "mwl:provider.call/callboard/definition/v1", "with": given}
+
+
+def family(place: Place, folder: str) -> str:
+    """Write a flow, whose child is a flow below it, whose child is a workflow beside that one, with all they need."""
+    place.write(f"{folder}/kids/child.yaml", CHILD)
+    place.write(f"{folder}/kids/rules.md", "Be brief.\n")
+    place.write(f"{folder}/words.md", "Look at it.\n")
+    place.write(f"{folder}/kids/skills.yaml", SKILLS)
+    place.write(f"{folder}/logtools_of_the_test.py", TOOLS)
+    place.write(f"{folder}/kids/between.json", flow({"go": call(child(file="child.yaml")), "done": returned()}))
+    return place.write(f"{folder}/main.json", flow({"go": call(child(file="./kids/between.json")), "done": returned()}))
 
 
 @pytest.fixture
@@ -20,253 +47,228 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
-    paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
-    return prepare(StartRequest(str(place.folder / file), **{**fields, **paths})).message
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place where `callboard up` stands, with the tools of the children."""
+    place = Place(tmp_path_factory.mktemp("standing"))
+    place.write("tools/logtools_of_the_test.py", TOOLS)
+    with place.up("--import-from", "tools"):
+        yield place
 
 
-# -- validate ---------------------------------------------------------------------------------------------------------
+def events_of(place: Place, run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in place.here("trace", run, "--format", "events").stdout.splitlines()]
 
 
-def test_a_sound_definition_is_valid(place: Place) -> None:
-    file = place.triage()
-    said = place.here("validate", file)
-    assert said.exit_code == exits.OK
-    assert said.stdout == f"✓ {file} (workflow): valid\n"
-    assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
+def child_of(place: Place, run: str) -> str:
+    [started] = [event for event in events_of(place, run) if event["type"] == "child.start"]
+    return str(started["payload"]["child"])
 
 
-def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None:
-    text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
-    file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
-    said = place.here("validate", file)
-    assert said.exit_code == exits.FAILED
-    told = json.loads(place.here("validate", file, "--json").stdout)
-    assert (told["valid"], told["language"]) == (False, "workflow")
-    assert len(told["problems"]) >= 3
-    assert all(problem["line"] and problem["column"] for problem in told["problems"])
-    for problem in told["problems"]:
-        assert f"{file}:{problem['line']}:{problem['column']}: error {problem['code']}" in said.stdout
-    lines = said.stdout.splitlines()
-    shown = next(i for i, line in enumerate(lines) if line.endswith("| entry: c"))
-    assert lines[shown + 1].index("^") == lines[shown].index("entry")
+# -- children by file -------------------------------------------------------------------------------------------------
 
 
-def test_the_caret_stands_below_tabs_too(place: Place) -> None:
-    file = place.write("bad.json", '{\n\t"id": "x",,\n}')
-    lines = place.here("validate", file).stdout.splitlines()
-    assert lines[0].startswith("bad.json:2:12: error PARSE")
-    assert lines[1].endswith('| \t"id": "x",,')
-    assert lines[2].partition("| ")[2] == "\t" + " " * 10 + "^"
+def test_children_are_run_with_what_they_name_and_the_skills_beside_them(place: Place) -> None:
+    script = place.write("script.json", SCRIPT)
+    done = place.call("run", family(place, "flows"), "--script", script, "--run-id", "parent", "--json")
+    assert done.returncode == exits.OK, done.stderr
+    assert json.loads(done.stdout)["output"] == {"summary": "found"}
+    grandchild = child_of(place, child_of(place, "parent"))
+    accepted = events_of(place, grandchild)[0]["payload"]
+    assert accepted["definition"]["name"] == "child"
+    assert accepted["start"]["files"] == {"./rules.md": "Be brief.\n", "../words.md": "Look at it.\n"}
+    [asked] = [event for event in events_of(place, grandchild) if event["type"] == "tool.result"]
+    assert asked["payload"]["output"]["hits"] == 3
+    # In the parent's log the child's text stands once, in its own start.
+    [started] = [event for event in events_of(place, "parent") if event["type"] == "child.start"]
+    assert started["payload"]["definition"] == {"file": "./kids/between.json"}
+    assert place.here("replay", grandchild).exit_code == exits.OK
+    assert place.here("replay", "parent").exit_code == exits.OK
+    assert "child ./kids/between.json" in place.here("trace", "parent").stdout
 
 
-@pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
-def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
-    said = place.here("validate", place.write("x.yaml", content), "--json")
-    assert said.exit_code == exits.FAILED
-    assert json.loads(said.stdout)["problems"]
+def test_what_is_wrong_with_a_child_is_told_where_it_is_named(place: Place) -> None:
+    file = family(place, "flows")
+    place.write("flows/kids/child.yaml", CHILD.replace("entry: look", "entry: nowhere"))
+    (place.folder / "flows/kids/between.json").write_text(
+        json.dumps(
+            flow({"go": call(child(file="child.yaml")), "also": call(child(file="gone.yaml")), "done": returned()})
+        )
+    )
+    for command in ("validate", "run", "push"):
+        done = place.here(command, file, "--json")
+        assert done.exit_code == exits.FAILED
+        said = json.loads(done.stdout)
+        problems = {one["code"]: one for one in (said.get("problems") or said["error"]["problems"])}
+        assert set(problems) == {"MISSING_ENTRY", "SOURCE_FILE_NOT_FOUND"}
+        assert problems["MISSING_ENTRY"]["message"].startswith("kids/child.yaml:3: ")
+        assert "gone.yaml" in problems["SOURCE_FILE_NOT_FOUND"]["message"]
+        assert {one["where"] for one in problems.values()} == {"steps.go.call.with.file"}
+    absolute = place.write("flows/absolute.json", flow({"go": call(child(file="/x.yaml")), "done": returned()}))
+    assert "CHILD_FILE_ABSOLUTE" in place.here("validate", absolute).stdout
+    assert not (place.folder / ".callboard").exists()
 
 
 @pytest.mark.parametrize(
-    ("content", "seen"),
+    ("source", "told"),
     [
-        ("", ": it is empty"),
-        ("hello", ": it is a string"),
-        ("{}", ": it is an empty object"),
-        ("name: A\nversion: 1\nsteps: []\n", ", which has name, version, steps"),
+        ("./workflow.yaml", "file: ./workflow.yaml"),
+        ("id: x\nnodes: {}\nentry: a\n", "the text of a definition"),
+        ("not: anything", "the text of a definition"),
     ],
 )
-def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content: str, seen: str) -> None:
-    told = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
-    [problem] = told["problems"]
-    assert (told["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
-    assert problem["message"] == f"no language recognises this text{seen}"
-    assert "entry, nodes, edges" in problem["expected"]
-
-
-def test_what_is_no_text_is_an_error_without_traceback(place: Place) -> None:
-    (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
-    said = place.here("validate", "x.yaml", "--json")
-    assert said.exit_code == exits.FAILED
-    assert json.loads(said.stdout)["error"]["code"] == "file.unreadable"
-    assert place.here("validate", "x.yaml").stdout == ""
-
-
-def test_a_missing_file_is_wrong_usage(place: Place) -> None:
-    assert place.here("validate", "none.yaml").exit_code == exits.USAGE
-
-
-def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> None:
-    file = place.triage()
-    (place.folder / "flows" / "rules.md").unlink()
-    place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
-    told = json.loads(place.here("validate", file, "--json").stdout)["problems"]
-    found = [(problem["code"], problem["where"], problem["line"]) for problem in told if "severity" not in problem]
-    assert found == [
-        ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
-        ("SOURCE_FILE_NOT_FOUND", "nodes.investigate.instruction", 14),
-    ]
-
-
-def test_what_is_odd_is_told_without_an_input_too(place: Place) -> None:
-    inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
-    text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
-    told = place.told("validate", place.write("odd.yaml", text))
-    assert [(one["code"], one["where"]) for one in told["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
-    given = json.loads(place.here("validate", "odd.yaml", "--input", "{}", "--json").stdout)
-    assert [one["where"] for one in given["problems"]] == ["input.s", "input.n"]
-
-
-def test_a_start_is_checked_with_its_input(place: Place) -> None:
-    file = place.triage()
-    assert place.here("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
-    said = place.here("validate", file, "--input", '{"service": 3}')
-    assert said.exit_code == exits.FAILED
-    assert "input.service" in said.stdout
-    assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
-
-
-@pytest.mark.parametrize("text", ["[" * 5_000 + "]" * 5_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
-def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
-    place.write("deep.json", text)
-    place.write("one.yaml", ONE_NODE)
-    said = place.here("validate", "deep.json")
-    assert said.exit_code == exits.FAILED
-    assert "nested more than 256 deep" in said.output
-    assert len(said.output) < 500
-    for words in (
-        ["validate", "one.yaml", "--input", "@deep.json"],
-        ["validate", "one.yaml", "--arguments", "@deep.json"],
-        ["run", "one.yaml", "--input", "@deep.json"],
-        ["eval", "vars", "--bindings", "@deep.json"],
-        ["signal", "r1", "go", text],
-        ["answer", "r1", "a!ask", text],
-    ):
-        said = place.here(*words)
-        assert said.exit_code == exits.USAGE, words
-        assert "nested too deeply; expected at most 100 levels" in said.stderr
-        assert len(said.output) < 500
-
-
-def test_strict_makes_errors_of_warnings(place: Place) -> None:
-    file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
-    said = place.here("validate", file, "--strict")
-    assert (said.exit_code, said.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
-    told = json.loads(place.here("validate", file, "--strict", "--json").stdout)
-    assert (told["valid"], [one.get("severity", "error") for one in told["problems"]]) == (False, ["error"])
-    assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
-
-
-def test_inputs_that_nothing_declares_are_told(place: Place) -> None:
-    file = place.triage()
-    told = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
-    [problem] = told["problems"]
-    assert (told["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
-    assert "did you mean 'service'?" in problem["message"]
-
-
-# -- diagram ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_diagram_of_a_definition(place: Place) -> None:
-    file = place.triage()
-    text = place.here("diagram", file, "--direction", "LR").stdout
-    assert text.startswith("flowchart LR\n")
-    assert 'n_gather(["▶ Gather"])' in text
-    told = place.told("diagram", file)
-    assert told["mermaid"] == place.here("diagram", file).stdout
-    assert [node["id"] for node in told["outline"]["nodes"]] == ["gather", "investigate", "note"]
-    assert "linkStyle" not in text
-
-
-def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
-    said = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
-    assert said.exit_code == exits.FAILED
-    assert "x.yaml:" in said.stderr
-    assert said.stdout == ""
-
-
-# -- start messages ---------------------------------------------------------------------------------------------------
-
-
-def test_a_start_message_has_what_was_given_and_no_more(place: Place) -> None:
-    assert order(place, place.write("one.yaml", ONE_NODE)) == {
-        "definition": {"language": "workflow", "source": ONE_NODE},
-        "input": None,
-    }
-
-
-def test_a_start_message_with_everything(place: Place) -> None:
-    given = order(
-        place,
-        place.triage(),
-        script="flows/script.json",
-        input_text='{"service": "s", "context": ["./more.md"]}' if place.write("flows/more.md", "\ufeffMore.") else "",
-        config={"KEY": "value"},
-        dry_run=True,
-        offline=True,
-        run_id="r1",
-        breakpoints=("note",),
+def test_a_source_that_is_no_definition_is_told(place: Place, source: str, told: str) -> None:
+    file = place.write("flow.json", flow({"go": call(child(source=source)), "done": returned()}))
+    [problem] = place.told("validate", file)["problems"]
+    assert (problem["code"], problem["severity"], problem["where"]) == (
+        "CHILD_SOURCE",
+        "warning",
+        "steps.go.call.with.source",
     )
-    assert given["input"] == {"service": "s", "context": ["./more.md"], "dryRun": True}
-    assert given["files"] == {"./rules.md": "Be brief.\n", "./more.md": "More."}
-    assert given["options"]["config"] == {"KEY": "value"}
-    assert given["options"]["offline"] is True
-    assert [skill["id"] for skill in given["options"]["skills"]] == ["logs"]
-    assert (given["model"], given["script"], given["run_id"]) == ("scripted", SCRIPT, "r1")
-    assert given["breakpoints"] == ["note"]
+    assert problem["expected"] == told
+    assert place.here("validate", file, "--strict").exit_code == exits.FAILED
+    for sound in (ONE_NODE, "{{ vars.text }}"):
+        place.write("flow.json", flow({"go": call(child(source=sound)), "done": returned()}))
+        assert "CHILD_SOURCE" not in place.here("validate", file).stdout
 
 
-def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
-    place.write("script.json", SCRIPT)
-    given = order(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
-    assert given["model"] == "anthropic"
-    assert given["script"] == SCRIPT
+def test_a_start_that_does_not_bring_its_children_is_refused(standing: Place) -> None:
+    """As one by a bare client may: `callboard` brings them."""
+    import anyio
+    import nats
+
+    from callboard.bus.nats.server.data_directory import running_url
+
+    async def asked() -> dict[str, Any]:
+        nc = await nats.connect(running_url(standing.folder / ".callboard") or "")
+        source = json.dumps(flow({"go": call(child(file="./kid.yaml")), "done": returned()}))
+        message = {"definition": {"source": source}, "model": "scripted", "script": {}}
+        reply = await nc.request("cb.api.default.start", json.dumps(message).encode(), timeout=30)
+        await nc.close()
+        return json.loads(reply.data)["error"]
+
+    [problem] = anyio.run(asked)["problems"]
+    assert (problem["code"], problem["where"]) == ("CHILD_FILE_MISSING", "steps.go.call.with.file")
 
 
-def test_named_skills_go_before_those_beside(place: Place) -> None:
-    file = place.triage()
-    place.write("other.json", [{"id": "other"}])
-    assert order(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
+# -- registered definitions -------------------------------------------------------------------------------------------
+
+
+def test_what_is_pushed_is_listed_shown_and_started_without_its_files(standing: Place) -> None:
+    pushed = standing.told("push", family(standing, "flows"), "--name", "whole")
+    assert (pushed["name"], pushed["unchanged"]) == ("whole", False)
+    assert pushed["children"] == ["kids/between.json", "kids/child.yaml"]
+    assert standing.told("push", "flows/main.json", "--name", "whole")["unchanged"] is True
+    shutil.rmtree(standing.folder / "flows")
+    [listed] = [one for one in standing.told("definitions") if one["name"] == "whole"]
+    assert (listed["language"], listed["hash"]) == ("flow", pushed["hash"])
+    assert "whole  flow  " in standing.here("definitions").stdout
+    for key in ("whole", pushed["hash"]):
+        shown = standing.told("definitions", key)
+        assert json.loads(shown["source"])["entrypoint"] == "go"
+        assert shown["children"]["kids/child.yaml"]["files"]["./rules.md"] == "Be brief.\n"
+    assert "children  kids/between.json, kids/child.yaml" in standing.here("definitions", "whole").stdout
+    run = standing.started("whole", "--script", standing.write("script.json", SCRIPT))
+    done = standing.here("watch", run)
+    assert done.exit_code == exits.OK, done.stdout
+    assert standing.told("show", run)["output"] == {"summary": "found"}
+
+
+def test_files_and_skills_of_a_registered_workflow_travel_and_a_start_may_bring_others(standing: Place) -> None:
+    folder = "single"
+    standing.write(f"{folder}/kids/child.yaml", CHILD)
+    for name, text in (("kids/rules.md", "Be brief."), ("words.md", "Look."), ("kids/skills.yaml", SKILLS)):
+        standing.write(f"{folder}/{name}", text)
+    assert standing.here("push", f"{folder}/kids/child.yaml").stdout.startswith("registered child (workflow) ")
+    shutil.rmtree(standing.folder / folder)
+    run = standing.started("child", "--script", standing.write("script.json", SCRIPT))
+    assert standing.here("watch", run).exit_code == exits.OK
+    start = events_of(standing, run)[0]["payload"]["start"]
+    assert start["files"]["./rules.md"] == "Be brief."
+    assert [skill["id"] for skill in start["options"]["skills"]] == ["logs"]
+    assert standing.told("show", run)["output"] == {"summary": "found"}
+
+
+def test_a_child_by_registered_name(standing: Place) -> None:
+    standing.write("one.yaml", ONE_NODE)
+    assert standing.here("push", "one.yaml", "--name", "said").exit_code == exits.OK
+    file = standing.write("by-name.json", flow({"go": call(child(name="said")), "done": returned()}))
+    run = standing.started(file, "--script", standing.write("said.json", {"turns": {"a": [{"text": "hello"}]}}))
+    assert standing.here("watch", run).exit_code == exits.OK
+    assert standing.told("show", run)["output"] == {"summary": "hello"}
+
+
+def test_what_is_not_registered(standing: Place) -> None:
+    for args, code in ((["definitions", "nobody"], "definition.unknown"), (["start", "nobody"], "start.refused")):
+        done = standing.here(*args, "--json")
+        assert done.exit_code == exits.FAILED
+        assert json.loads(done.stdout)["error"]["code"] == code
+    # What looks like a file is one.
+    for name in ("nobody.yaml", "./nobody"):
+        assert standing.here("start", name).exit_code == exits.USAGE
+
+
+def test_pushing_needs_no_server_and_makes_the_store(place: Place) -> None:
+    place.write("one.yaml", ONE_NODE)
+    assert place.here("definitions", "--json").exit_code == exits.UNUSABLE
+    assert place.told("push", "one.yaml")["name"] == "one"
+    assert [one["name"] for one in place.told("definitions")] == ["one"]
+    broken = place.write("broken.yaml", ONE_NODE.replace("entry: a", "entry: b"))
+    done = place.here("push", broken)
+    assert done.exit_code == exits.FAILED
+    assert "MISSING_ENTRY" in done.stderr
+    hashlike = place.here("push", "one.yaml", "--name", "0" * 64, "--json")
+    assert json.loads(hashlike.stdout)["error"]["problems"][0]["code"] == "definition.name"
+
+
+# -- bundles ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("skills", "{a: 1}"), ("skills", "- ["), ("script", "- 1"), ("script", "")]
+    ("folder", "path", "seen"),
+    [
+        ("", "a.json", "a.json"),
+        ("sub", "sub/a.json", "a.json"),
+        ("sub", "a.json", "../a.json"),
+        ("sub/deep", "sub/a.json", "../a.json"),
+        ("../beside", "../beside/a.json", "a.json"),
+        ("../beside", "../a.json", "../a.json"),
+        ("../beside", "../../up/a.json", "../../up/a.json"),
+        ("a.json", "a.json", "../a.json"),
+    ],
 )
-def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str, content: str) -> None:
-    file = place.write("one.yaml", ONE_NODE)
-    place.write("other.yaml", content)
-    with pytest.raises(RequestRefused) as refused:
-        order(place, file, **{name: "other.yaml"})
-    assert refused.value.code == f"{name}.refused"
-    assert refused.value.problems
+def test_a_path_is_seen_from_a_folder(folder: str, path: str, seen: str) -> None:
+    assert seen_from(folder, path) == seen
 
 
-def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place.folder)
-    place.write("in.json", {"a": 1})
-    place.write("in.yaml", "a: 2\n")
-    assert input_of(None) is None
-    assert input_of("[1, null]") == [1, None]
-    assert input_of("@in.json") == {"a": 1}
-    assert input_of("@in.yaml") == {"a": 2}
-
-
-@pytest.mark.parametrize("given", ["{", "@none.json", "@bad.yaml"])
-def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
-    monkeypatch.chdir(place.folder)
-    place.write("bad.yaml", "a: [")
-    with pytest.raises(UsageInvalid):
-        input_of(given)
-
-
-def test_a_file_that_is_not_there_is_named_once(place: Place) -> None:
-    said = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
-    assert (said.exit_code, said.stderr.count("none.json")) == (exits.USAGE, 1)
-    assert "none.json cannot be read: No such file or directory" in said.stderr
-
-
-def test_pairs_need_a_key_and_a_value() -> None:
-    assert pairs(("A=1", "B=x=y", "C="), "--set") == {"A": "1", "B": "x=y", "C": ""}
-    with pytest.raises(click.BadParameter):
-        pairs(("A",), "--set")
+def test_a_child_gets_what_it_needs_and_no_more() -> None:
+    bundles = {
+        "sub/a.json": Bundle("A", "flow", children=["b.json", "sub/a.json"]),
+        "b.json": Bundle("B", "flow", skills=[{"id": "s"}]),
+        "c.json": Bundle("C", "flow"),
+    }
+    start = StartRun(DefinitionSource("flow"), model="m", children=bundles)
+    first = child_message(start, ChildStart({"file": "./sub/../sub/a.json"}, "r", 7, {"options": {"x": 1}}))
+    assert first == {
+        "model": "m",
+        "script": None,
+        "definition": {"language": "flow", "source": "A"},
+        "children": {
+            "../b.json": {"source": "B", "language": "flow", "skills": [{"id": "s"}]},
+            "a.json": {"source": "A", "language": "flow", "children": ["../b.json", "a.json"]},
+        },
+        "options": {"x": 1},
+        "input": 7,
+        "run_id": "r",
+    }
+    second = child_message(start, ChildStart({"file": "b.json"}, "r", None, {"model": "other"}))
+    assert second == {
+        "model": "other",
+        "definition": {"language": "flow", "source": "B"},
+        "options": {"skills": [{"id": "s"}]},
+        "input": None,
+        "run_id": "r",
+    }
+    unknown = child_message(start, ChildStart({"file": "d.json"}, "r"))
+    assert isinstance(unknown, Problem)
+    assert unknown.code == "child.file_unknown"

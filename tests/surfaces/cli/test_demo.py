@@ -18,7 +18,7 @@ def test_the_demonstration_and_what_it_suggests(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "■ completed" in done.stdout
-    looking, _, seeing = done.stdout.partition("Look further:\n")[2].partition("\n\n")
+    looking, _, seeing = done.stdout.partition("See more:\n")[2].partition("\n\n")
     printed = looking.splitlines()
     assert len(printed) == 8
     for line in printed:

@@ -39,7 +39,7 @@ from callboard.bus.prices import Cost, Price, Prices
 from callboard.projections.comparison.diff import Pair, Parting, RunDiff, compare_logs
 from callboard.projections.comparison.json_differences import Difference, differences
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.difftext import LINES_MAX, diff_text
+from callboard.surfaces.cli.diff_text import LINES_MAX, diff_text
 from tests.support.cli_stage import INPUT, SCRIPT, TRIAGE, Place, plain
 from tests.surfaces.cli.test_text import events
 
@@ -199,7 +199,7 @@ def test_the_way_parts_where_a_node_routed_elsewhere() -> None:
     (gone,) = found.nodes
     assert (gone.path, gone.iteration, gone.outcome) == ("a", 2, Pair("ok", None))
     assert found.models == {"scripted": Pair(3, 2)}
-    assert "They part behind a: a (bad) on the left, b (good) on the right." in diff_text(found)
+    assert "They diverge after a: a (bad) on the left, b (good) on the right." in diff_text(found)
 
 
 def test_ways_that_begin_elsewhere_part_at_the_beginning() -> None:

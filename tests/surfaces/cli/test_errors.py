@@ -15,7 +15,7 @@ from callboard.service.api.client import NoVerdict, UnknownRun
 from callboard.service.operations.errors import RequestRefused
 from callboard.surfaces.cli import exits
 from callboard.surfaces.cli.errors import error_text, report
-from callboard.surfaces.cli.options import Settings
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import where_options
 from tests.support.cli_stage import Place, plain
 

@@ -109,7 +109,7 @@ def test_what_an_expression_reads_is_explained(place: Place) -> None:
         "unknown_functions": ["missing"],
     }
     told = place.here("eval", expression, "--explain").stderr
-    assert told.splitlines() == ["reads: step (not bound), vars (not bound)", "calls what does not exist: missing"]
+    assert told.splitlines() == ["reads: step (not bound), vars (not bound)", "calls unknown functions: missing"]
 
 
 # -- conformance -------------------------------------------------------------------------------------------------------
@@ -473,7 +473,7 @@ def test_braces_that_do_not_span_a_value_are_told_as_that(place: Place) -> None:
 
 def test_of_a_fan_out_that_went_well_the_step_is_told_and_of_a_failure_all(performed: Place) -> None:
     lines = performed.here("show", "r1").stdout.splitlines()
-    nodes = lines[lines.index("Nodes, as they last stood:") + 1 :]
+    nodes = lines[lines.index("Nodes, latest state:") + 1 :]
     assert any(line.startswith("  ok  main/fan ") for line in nodes)
     assert any(line.startswith("  cancelled  main/work:call/in") for line in nodes)
     assert not any("mw1.onAlways" in line or "main/fan[" in line for line in nodes)

@@ -20,8 +20,8 @@ from callboard.lib.control_characters import visible, visible_line
 from callboard.runtime.settings import logs
 from callboard.service.operations.results import compact
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.livetree import LiveTree
-from callboard.surfaces.cli.output import shown, style
+from callboard.surfaces.cli.live_tree import LiveTree
+from callboard.surfaces.cli.output import render_text, style
 from tests.support.cli_stage import Place
 from tests.support.forks import CLI
 
@@ -186,7 +186,7 @@ def test_controls_are_spelled_and_colours_of_ours_are_not() -> None:
     assert visible_line("a\tb\n") == "a\\x09b\\x0a"
     assert visible("é 日本 🙂 \u200f") == "é 日本 🙂 \u200f"
     assert json.loads(visible(compact({H: H}))) == {H: H}
-    coloured = shown(style(f"a {H}", fg="red"))
+    coloured = render_text(style(f"a {H}", fg="red"))
     assert coloured.startswith("\x1b[31ma \\x1b]0;")
     assert coloured.endswith("\x1b[0m")
     assert coloured.count("\x1b") == 2
@@ -216,7 +216,7 @@ def called(place: Place, *args: str, shell: str, **env: str) -> subprocess.Compl
 def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = called(Place(tmp_path), *words, shell=">/dev/full")
     assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: No space left on device\n")
+    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: No space left on device\n")
     assert "Traceback" not in said.stderr
 
 
@@ -224,7 +224,7 @@ def test_a_stdout_that_is_full_is_an_error(tmp_path: Path, words: tuple[str, ...
 def test_a_stdout_that_is_closed_is_an_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     said = called(Place(tmp_path), *words, shell=">&-")
     assert said.returncode == exits.LOST
-    assert said.stderr.startswith("error stdout.lost: nothing can be written any more: Bad file descriptor\n")
+    assert said.stderr.startswith("error stdout.lost: stdout cannot be written: Bad file descriptor\n")
 
 
 @pytest.mark.parametrize("shell", [">/dev/full", ">&-"])

@@ -11,7 +11,7 @@ import pytest
 from callboard.languages.kit import kits
 from callboard.languages.registry import parse_definition
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.template_files import ABOUT, Template, templates
+from callboard.surfaces.cli.new import ABOUT, Template, templates
 from tests.support.cli_stage import Place
 from tests.support.places import ROOT
 
@@ -152,9 +152,9 @@ def test_any_name_stays_a_name(place: Place, name: str) -> None:
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["a b"], "is no name"),
-        (["..", "--force"], "is no name"),
-        (["x\n"], "is no name"),
+        (["a b"], "invalid name"),
+        (["..", "--force"], "invalid name"),
+        (["x\n"], "invalid name"),
         (["--template", "nope"], "there are minimal, "),
         (["--template", "triage", "--language", "flow"], "there are minimal, quotes"),
         (["--language", "klingon"], "there are "),

@@ -9,7 +9,7 @@ import pytest
 
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.trace import FORMATS
+from callboard.surfaces.cli.show import FORMATS
 from tests.support.cli_stage import INPUT, Place
 from tests.support.otlp_receiver import otlp_receiver
 

@@ -12,7 +12,7 @@ import pytest
 
 from callboard.bus.nats.server.data_directory import running_url
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.interruption import Cancellation
+from callboard.surfaces.cli.local_run import Cancellation
 from tests.support.cli_stage import INPUT, SKILLS, Place, next_event
 from tests.support.flow_providers import ours
 from tests.support.flows import call, cleanup, flow, mock, returned
@@ -61,7 +61,7 @@ def test_a_run_at_a_terminal_is_drawn_as_a_tree(place: Place) -> None:
     assert "└─ ✓ a" in click.unstyle(drawn)
     assert "\x1b[32m" not in drawn, "NO_COLOR is set"
     assert "■ completed" in drawn
-    assert "Look further" not in drawn
+    assert "See more" not in drawn
 
 
 def read_terminal(terminal: int) -> bytes:
@@ -134,7 +134,7 @@ def test_a_run_that_fails_of_a_tool_shows_why_at_its_end(place: Place) -> None:
     for text in (failed.stdout.partition("■ failed  in")[2], place.here("show", "r1").stdout):
         assert "OSError: gone\n" in text
         assert "in go\n" in text
-        assert re.search(r"It had printed:\n +going\n", text)
+        assert re.search(r"Printed before:\n +going\n", text)
 
 
 def test_what_is_cut_comes_with_the_words_that_show_the_rest(place: Place) -> None:
@@ -213,7 +213,7 @@ def test_a_run_that_was_left_unfinished_is_named_when_it_continues(place: Place)
         process.kill()
     with place.process("run", *place.one({"text": "soon", "delay_ms": 500}), "--run-id", "r2", "--stream") as process:
         _, stderr = process.communicate()
-    assert "Run r1, which was left unfinished, continues here." in stderr
+    assert "Run r1, which was unfinished, continues here." in stderr
     assert "r2" not in stderr
     # Its turn was waited for, and so is not asked again.
     assert place.told("show", "r1")["status"] == "completed"
@@ -246,14 +246,14 @@ def test_a_second_interruption_leaves_a_run_that_the_next_worker_cancels(place: 
 
 
 def test_whoever_leaves_a_run_that_is_kept_nowhere_is_told_so(place: Place) -> None:
-    assert "Left run left, of which nothing is kept." in left(place, "--data-dir", "temp")
+    assert "Left run left; it was not kept." in left(place, "--data-dir", "temp")
 
 
 async def test_what_is_left_behind_is_what_the_log_says(tmp_path: Path) -> None:
     async with standing(tmp_path) as connection:
         run = await Caller(connection.nc, connection.config.tenant).start(script=WAITS)
         cancellation = Cancellation(connection.client, run)
-        assert "is not cancelled (there was no time)" in str(await cancellation.left_behind())
+        assert "is not cancelled (it was not sent in time)" in str(await cancellation.left_behind())
         async with connection.client.follow(run, event_type="cancel.requested", after=None) as feed:
             assert await cancellation.ask() is None
             await anext(feed)

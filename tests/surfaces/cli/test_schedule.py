@@ -33,7 +33,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(place: Place) -> 
     assert "triage" in place.here("schedule", "list").stdout
     assert place.here("schedule", "pause", "triage").stdout == "triage paused\n"
     assert "next" not in place.told("schedule", "list")[0]
-    assert place.here("schedule", "resume", "triage").stdout.startswith("triage goes on, next ")
+    assert place.here("schedule", "resume", "triage").stdout.startswith("triage resumed, next ")
     assert place.here("schedule", "remove", "triage").stdout == "triage removed\n"
     assert place.here("schedule", "list").stdout.startswith("No schedules.")
 
@@ -58,7 +58,7 @@ def test_a_registered_definition_is_scheduled_by_its_name(place: Place) -> None:
     [
         (["--cron", "x"], exits.FAILED, "schedule.cron"),
         ([], exits.FAILED, "schedule.when"),
-        (["--every", "10"], exits.USAGE, "no duration"),
+        (["--every", "10"], exits.USAGE, "not a duration"),
         (["--every", "1h", "--run-id", "r"], exits.USAGE, "--run-id"),
         (["--every", "1h", "--overlap", "wait"], exits.USAGE, "--overlap"),
     ],

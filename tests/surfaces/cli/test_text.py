@@ -20,9 +20,9 @@ from callboard.service.operations.event_filter import matches
 from callboard.service.operations.narration import TEXT_CHARS_MAX, narrate, short
 from callboard.service.operations.results import path_of, result_of, summary_object
 from callboard.surfaces.cli.event_output import Lines, Streaming
-from callboard.surfaces.cli.livetree import LiveTree
-from callboard.surfaces.cli.problems import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
-from callboard.surfaces.cli.treetext import tree_text
+from callboard.surfaces.cli.live_tree import LiveTree
+from callboard.surfaces.cli.output import LINE_CHARS_MAX, WORDS_CHARS_MAX, problem_text
+from callboard.surfaces.cli.tree_text import tree_text
 from callboard.surfaces.cli.views import cause_lines, node_line, summary_text
 from tests.support.cli_stage import plain
 

@@ -17,10 +17,10 @@ from callboard.bus.nats.server.data_directory import running_url
 from callboard.bus.nats.server.embedded import EmbeddedServer
 from callboard.runtime.settings.config import load
 from callboard.surfaces.cli import exits
-from callboard.surfaces.cli.options import Settings
-from callboard.surfaces.cli.other_terminal import commands
-from callboard.surfaces.cli.surroundings import surroundings
+from callboard.surfaces.cli.process import worker_environment
+from callboard.surfaces.cli.settings import Settings
 from callboard.surfaces.cli.views import program
+from callboard.surfaces.cli.worker import commands_elsewhere
 from tests.support.cli_stage import Place, next_event, shown_url
 from tests.support.places import ROOT
 
@@ -86,10 +86,10 @@ def test_watching_ends_at_an_event(standing: Place) -> None:
     assert standing.here("watch", run, "--until", "run.end").exit_code == exits.OK
     # A run that ends without it ends the watching too, and a script can tell.
     without = standing.here("watch", run, "--until", "human.asked")
-    assert (without.exit_code, without.stderr) == (exits.FAILED, f"{run} has ended without human.asked.\n")
+    assert (without.exit_code, without.stderr) == (exits.FAILED, f"{run} ended without human.asked.\n")
     for wrong in ("a b", "node.nonsense"):
         refused = standing.here("watch", run, "--until", wrong)
-        assert (refused.exit_code, f"{wrong!r} is no event type" in refused.stderr) == (exits.FAILED, True)
+        assert (refused.exit_code, f"unknown event type {wrong!r}" in refused.stderr) == (exits.FAILED, True)
 
 
 def test_watching_everything_until_ctrl_c(standing: Place) -> None:
@@ -294,7 +294,7 @@ def log_of(place: Place, run: str) -> list[dict[str, Any]]:
 
 def test_commands_for_a_server_of_ones_own_name_what_it_asks_for() -> None:
     given = {"nats_url": "tls://ada:hush@n1:4222", "nats_ca": "/etc/ca.pem", "tenant": "acme", "prefix": "x"}
-    start, _watch, bare = (command for _about, command in commands(load(given, env={}), Settings()))
+    start, _watch, bare = (command for _about, command in commands_elsewhere(load(given, env={}), Settings()))
     assert start.endswith("callboard start --nats tls://USER:PASSWORD@n1:4222 --tenant acme FILE")
     assert bare == "nats --server tls://USER:PASSWORD@n1:4222 --tlsca /etc/ca.pem sub 'x.>'"
 
@@ -305,7 +305,7 @@ def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     before = program()
     assert before.endswith("/callboard")
-    with surroundings(tmp_path):
+    with worker_environment(tmp_path):
         assert program() == before
         assert Path(shlex.split(program(anywhere=True))[0]).is_absolute()
 
@@ -313,7 +313,7 @@ def test_the_program_is_named_as_the_shell_finds_it(monkeypatch: pytest.MonkeyPa
 def test_printed_commands_work_from_any_folder(standing: Place, tmp_path: Path) -> None:
     """As `up` prints them; FILE is filled in, and a stand-in for the tool `nats` says what it was called with."""
     config = load({}, env={}, cwd=standing.folder).model_copy(update={"data_dir": standing.folder / ".callboard"})
-    start, watch, bare = (command for _about, command in commands(config, Settings()))
+    start, watch, bare = (command for _about, command in commands_elsewhere(config, Settings()))
     elsewhere = Place(tmp_path)
     file, *script = elsewhere.one({"text": "x"})
     shell = elsewhere.shell(start.replace("FILE", shlex.join([file, *script, "--run-id", "elsewhere"])))

@@ -1,0 +1,182 @@
+"""``callboard validate, convert``: check a definition's file, and write it in another form."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from callboard.service.operations.start_request import StartRequest
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.output import print_document, problem_text, say, style
+from callboard.surfaces.cli.settings import json_option
+
+if TYPE_CHECKING:
+    from callboard.bus.events import Problem
+    from callboard.languages.authoring import Authoring
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.option("--input", "-i", "input_text", metavar="JSON|@FILE|-", help="Also check a start with this input.")
+@click.option("--arguments", "arguments_text", metavar="JSON|@FILE|-", help="Also check a start with these arguments.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@json_option
+@click.pass_context
+def validate(
+    ctx: click.Context, file: str, input_text: str | None, arguments_text: str | None, strict: bool, as_json: bool
+) -> None:
+    """Report every problem of a definition, with its line and column. Needs no server.
+
+    Files that the definition names are looked up in its folder. Warnings alone leave the exit code at 0; `--strict`
+    treats them as errors.
+    """
+    ctx.exit(validate_file(file, input_text, arguments_text, strict=strict, as_json=as_json))
+
+
+def validate_file(
+    file: str, input_text: str | None, arguments_text: str | None = None, *, strict: bool = False, as_json: bool
+) -> int:
+    """Print the problems of a definition; return the exit code. ``strict`` treats every warning as an error."""
+    import msgspec
+
+    from callboard.service.operations.files import text_of
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.validation import errors, examine_definition
+
+    source = text_of(Path(file))
+    name, problems = examine_definition(source, StartRequest(file, input_text, arguments_text=arguments_text))
+    if strict:
+        problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
+    valid = not errors(problems)
+    if as_json:
+        say(compact(_report(file, source, name, problems)))
+    else:
+        for problem in problems:
+            say(problem_text(problem, file, source))
+        say(_verdict(file, name, problems))
+    return exits.OK if valid else exits.FAILED
+
+
+def _report(file: str, source: str, name: str, problems: "Sequence[Problem]") -> Any:
+    """Return the result of a check for machines: in the shape of the language's specification, if it has one."""
+    import msgspec
+
+    from callboard.languages.registry import authoring
+    from callboard.service.operations.validation import errors
+
+    report = authoring(name).report
+    if report is not None:
+        return report(source, problems)
+    told = msgspec.to_builtins(problems)
+    return {"file": file, "language": name, "valid": not errors(problems), "problems": told}
+
+
+def _verdict(file: str, name: str, problems: "Sequence[Problem]") -> str:
+    from callboard.service.operations.validation import errors
+
+    wrong = len(errors(problems))
+    odd = len(problems) - wrong
+    counts = [
+        f"{count} {word}{'s' if count != 1 else ''}" for count, word in ((wrong, "error"), (odd, "warning")) if count
+    ]
+    mark = style("✗", fg="red") if wrong else style("✓", fg="green")
+    return f"{mark} {file}{f' ({name})' if name else ''}: {', '.join(counts) or 'valid'}"
+
+
+FORMS = ("json", "markdown")
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True))
+@click.option(
+    "--to", "form", type=click.Choice(FORMS), help="The form to write; default: the form that FILE does not have."
+)
+@click.option(
+    "--language", metavar="LANGUAGE", help="The language of a FILE in JSON; default: the only language with such files."
+)
+@click.option("--output", "-o", metavar="FILE", type=click.Path(dir_okay=False), help="Write there instead of stdout.")
+@json_option
+@click.pass_context
+def convert(
+    ctx: click.Context, file: str, form: str | None, language: str | None, output: str | None, as_json: bool
+) -> None:
+    """Convert a playbook from markdown to JSON, or from JSON to markdown, without loss. Needs no server.
+
+    The JSON is the `definition` of `callboard validate --json`, without line numbers.
+    """
+    ctx.exit(convert_file(file, form, language, output, as_json=as_json))
+
+
+JSON, TEXT = "json", "markdown"
+
+
+def convert_file(file: str, form: str | None, language: str | None, output: str | None, *, as_json: bool) -> int:
+    """Write a definition in another form; return the exit code.
+
+    :raises RequestRefused: with every problem of the definition
+    :raises click.UsageError: if FILE has that form already, or the language is unknown or ambiguous
+    """
+    from callboard.service.operations.errors import RequestRefused
+    from callboard.service.operations.files import text_of
+    from callboard.service.operations.results import compact
+
+    source = text_of(Path(file))
+    is_json = source.lstrip("\ufeff \t\r\n").startswith("{")
+    form = form or (TEXT if is_json else JSON)
+    if is_json == (form == JSON):
+        raise click.UsageError(f"{file} is already {form}")
+    text = _converter(source, file, form, language)(source)
+    if isinstance(text, list):
+        raise RequestRefused("definition", text, file, source)
+    if output is not None:
+        _write_text(Path(output), text)
+        say(compact({"file": output, "form": form}) if as_json else output)
+    elif as_json:
+        say(compact({"form": form, "text": text}))
+    else:
+        print_document(text, nl=False)
+    return exits.OK
+
+
+def _converter(source: str, file: str, form: str, language: str | None) -> "Callable[[str], str | list[Problem]]":
+    """Return the function that converts to ``form``, from the language of the text or of JSON."""
+    from callboard.languages.registry import detect_nearly
+    from callboard.service.operations.errors import RequestRefused
+
+    if form == TEXT:
+        return choose_language(lambda offered: offered.from_forms.get(JSON), "a form in JSON", language)[1]
+    name = language or detect_nearly(source, file)
+    if isinstance(name, list):
+        raise RequestRefused("definition", name, file, source)
+    return choose_language(lambda offered: offered.forms.get(form), f"a form in {form}", name)[1]
+
+
+def _write_text(path: Path, text: str) -> None:
+    from callboard.bus.errors import CallboardError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CallboardError("file.unwritable", f"the file cannot be written: {error.strerror}", str(path)) from error
+
+
+T = TypeVar("T")
+
+
+def choose_language(offered: "Callable[[Authoring], T | None]", what: str, language: str | None) -> tuple[str, T]:
+    """Return a language and what it offers: the language of this name, or else the only one that offers it.
+
+    :raises click.BadParameter: if the language offers nothing, or none is named and several offer something
+    """
+    from callboard.languages.kit import kits
+    from callboard.languages.registry import authoring
+
+    offers = {name: found for name in kits() if (found := offered(authoring(name))) is not None}
+    if language is None and len(offers) == 1:
+        return next(iter(offers.items()))
+    if language in offers:
+        return language, offers[language]
+    known = f"{what}: {', '.join(offers) or 'no language'}"
+    told = "several languages have" if language is None else f"{language!r} is not one of the languages that have"
+    raise click.BadParameter(f"{told} {known}", param_hint="--language")

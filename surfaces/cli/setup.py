@@ -1,0 +1,175 @@
+"""``callboard config, completion, doctor, verify``: set up an installation, and check it and its store."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.output import print_document, problem_text, say, style
+from callboard.surfaces.cli.settings import Settings, load_config, settings_options
+
+if TYPE_CHECKING:
+    from callboard.runtime.settings.config import Config
+    from callboard.service.operations.doctor.findings import Finding
+    from callboard.service.operations.verification import Damage, StoreReport
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@settings_options
+def config(settings: Settings) -> None:
+    """Show every setting, its value, and where the value comes from; secrets are masked.
+
+    A flag overrides the environment (CALLBOARD_NATS_URL), which overrides callboard.toml, which overrides the default.
+    If a server is running, the last line shows how it stores appends, as measured.
+    """
+    import anyio
+
+    from callboard.runtime.settings.config import UNKNOWN
+    from callboard.service.operations.commit_measurement import measure_appends
+    from callboard.service.operations.results import compact
+
+    found = load_config(settings)
+    rows = found.explain()
+    appends = anyio.run(measure_appends, found)
+    if settings.as_json:
+        typed = found.values()
+        values = {name: {"value": typed[name], "source": source} for name, _value, source in rows}
+        say(compact({"settings": values, "warnings": found.warnings, "appends": appends}))
+        return
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, source in rows:
+        say(f"{name.ljust(widths[0])}  {value.ljust(widths[1])}  {source}".rstrip())
+    if appends is not None:
+        events = "one batch" if appends.together else "one event after another"
+        runs = "runs are merged" if appends.merged else "each run separately"
+        say(f"\nAt {appends.server} batches are staged in {appends.batches}: a turn is {events}, {runs}.")
+    for warning in found.warnings:
+        if warning.code != UNKNOWN:  # Every command reports these.
+            say(problem_text(warning), err=True)
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes `callboard` in a shell.
+
+    \b
+    bash  eval "$(callboard completion bash)"        in ~/.bashrc
+    zsh   eval "$(callboard completion zsh)"         in ~/.zshrc
+    fish  callboard completion fish | source         in ~/.config/fish/config.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None, "click knows the shells that the argument allows"
+    print_document(found(ctx.find_root().command, {}, "callboard", "_CALLBOARD_COMPLETE").source())
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@settings_options
+@click.pass_context
+def doctor(ctx: click.Context, settings: Settings) -> None:
+    """Check the store and the security of this deployment, and show a remedy for each finding.
+
+    Run it with the configuration of the workers. The exit code is 1 if there is an error; warnings do not count.
+    """
+    import anyio
+
+    ctx.exit(anyio.run(examine_deployment, load_config(settings), settings))
+
+
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+
+
+async def examine_deployment(config: "Config", settings: Settings) -> int:
+    """Examine the deployment and print the findings; return the exit code.
+
+    :raises OperatorError: if the server cannot be used
+    :raises NoAnswer: if the log does not answer
+    """
+    import msgspec
+
+    from callboard.service.operations.doctor.examination import examine
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+
+    async with reach(config, reads=True, name="callboard doctor") as connection:
+        findings = await examine(connection)
+    if settings.as_json:
+        say(compact(msgspec.to_builtins(findings)))
+    else:
+        say(
+            "\n".join(
+                line for area in dict.fromkeys(one.area for one in findings) for line in _area_lines(area, findings)
+            )
+        )
+    return exits.FAILED if any(one.level == "error" for one in findings) else exits.OK
+
+
+def _area_lines(area: str, findings: "list[Finding]") -> list[str]:
+    lines = [style(area.capitalize(), bold=True)]
+    for one in findings:
+        if one.area == area:
+            mark, colour = _MARKS[one.level]
+            lines.append(f"  {style(mark, fg=colour)} {one.check}: {one.message}")
+            lines += [f"      {one.remedy}"] if one.remedy else []
+    return lines
+
+
+@click.command(epilog=exits.EXIT_CODES)
+@click.option("--no-values", is_flag=True, help="Do not read large values, which takes most of the time.")
+@settings_options
+@click.pass_context
+def verify(ctx: click.Context, settings: Settings, no_values: bool) -> None:
+    """Read every event of all runs, and every large value, and report what is missing or damaged.
+
+    Nothing is written. The exit code is 1 if something is damaged. `callboard replay --all` checks in addition that
+    this version requests what the log holds.
+    """
+    import anyio
+
+    ctx.exit(anyio.run(check_store, load_config(settings), settings, not no_values))
+
+
+async def check_store(config: "Config", settings: Settings, values: bool) -> int:
+    """Verify the store and print the report; return the exit code.
+
+    :raises OperatorError: if the server cannot be used
+    :raises NoAnswer: if the log does not answer
+    """
+    import msgspec
+
+    from callboard.service.operations.reach import reach
+    from callboard.service.operations.results import compact
+    from callboard.service.operations.verification import verify_store
+
+    async with reach(config, reads=True, name="callboard verify") as connection:
+        report = await verify_store(connection.log, config.tenant, values=values)
+    say(compact(msgspec.to_builtins(report)) if settings.as_json else _store_text(report))
+    return exits.OK if report.sound else exits.FAILED
+
+
+def _store_text(report: "StoreReport") -> str:
+    from callboard.bus.log.damage import REMEDY
+
+    runs = f"{report.runs} run{'s' if report.runs != 1 else ''}, {report.messages} events"
+    if report.sound:
+        return f"{style('✓', fg='green')} {runs}: nothing is missing or damaged"
+    lines = [f"{style('✗', fg='red')} {runs}: {len(report.damaged)} damaged"]
+    if report.lost_bytes:
+        lines.append(
+            f"  The server dropped {report.lost_bytes} bytes of a damaged file when it started. Their events are "
+            "lost. Import the affected runs from an archive."
+        )
+    for damage in report.damaged:
+        lines += _damage_lines(damage)
+    if report.damaged:
+        lines.append(f"  {REMEDY}")
+    return "\n".join(lines)
+
+
+def _damage_lines(damage: "Damage") -> list[str]:
+    state = "ended" if damage.ended else "open"
+    head = f"  {style(damage.run, bold=True)}  {damage.definition} ({state})"
+    return [head, *(f"    {text}" for text in damage.found)]

@@ -1,0 +1,272 @@
+"""Definitions at the command line: validate, diagram, and the start messages that files and options amount to."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from callboard.service.operations.errors import RequestRefused, UsageInvalid
+from callboard.service.operations.start_messages import input_of, prepare
+from callboard.service.operations.start_request import StartRequest
+from callboard.surfaces.cli import exits
+from callboard.surfaces.cli.options import pairs
+from tests.support.cli_stage import ONE_NODE, SCRIPT, Place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def order(place: Place, file: str, **fields: Any) -> dict[str, Any]:
+    paths: dict[str, Any] = {name: str(place.folder / fields[name]) for name in ("script", "skills") if name in fields}
+    return prepare(StartRequest(str(place.folder / file), **{**fields, **paths})).message
+
+
+# -- validate ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_definition_is_valid(place: Place) -> None:
+    file = place.triage()
+    said = place.here("validate", file)
+    assert said.exit_code == exits.OK
+    assert said.stdout == f"✓ {file} (workflow): valid\n"
+    assert place.told("validate", file) == {"file": file, "language": "workflow", "valid": True, "problems": []}
+
+
+def test_every_problem_is_told_with_its_place_and_its_line(place: Place) -> None:
+    text = ONE_NODE.replace("edges: []", "edges:\n  - {from: a, to: b}\n").replace("entry: a", "entry: c")
+    file = place.write("bad.yaml", text.replace("{name: A, ", "{nme: A, "))
+    said = place.here("validate", file)
+    assert said.exit_code == exits.FAILED
+    told = json.loads(place.here("validate", file, "--json").stdout)
+    assert (told["valid"], told["language"]) == (False, "workflow")
+    assert len(told["problems"]) >= 3
+    assert all(problem["line"] and problem["column"] for problem in told["problems"])
+    for problem in told["problems"]:
+        assert f"{file}:{problem['line']}:{problem['column']}: error {problem['code']}" in said.stdout
+    lines = said.stdout.splitlines()
+    shown = next(i for i, line in enumerate(lines) if line.endswith("| entry: c"))
+    assert lines[shown + 1].index("^") == lines[shown].index("entry")
+
+
+def test_the_caret_stands_below_tabs_too(place: Place) -> None:
+    file = place.write("bad.json", '{\n\t"id": "x",,\n}')
+    lines = place.here("validate", file).stdout.splitlines()
+    assert lines[0].startswith("bad.json:2:12: error PARSE")
+    assert lines[1].endswith('| \t"id": "x",,')
+    assert lines[2].partition("| ")[2] == "\t" + " " * 10 + "^"
+
+
+@pytest.mark.parametrize("content", ["", "just words", "[1, 2]", "a: [", "\x00"])
+def test_what_is_no_definition_is_refused(place: Place, content: str) -> None:
+    said = place.here("validate", place.write("x.yaml", content), "--json")
+    assert said.exit_code == exits.FAILED
+    assert json.loads(said.stdout)["problems"]
+
+
+@pytest.mark.parametrize(
+    ("content", "seen"),
+    [
+        ("", ": it is empty"),
+        ("hello", ": it is a string"),
+        ("{}", ": it is an empty object"),
+        ("name: A\nversion: 1\nsteps: []\n", ", which has name, version, steps"),
+    ],
+)
+def test_what_is_in_no_language_is_told_with_what_was_read(place: Place, content: str, seen: str) -> None:
+    told = json.loads(place.here("validate", place.write("odd.yaml", content), "--json").stdout)
+    [problem] = told["problems"]
+    assert (told["language"], problem["code"]) == ("", "UNKNOWN_LANGUAGE")
+    assert problem["message"] == f"no language recognises this text{seen}"
+    assert "entry, nodes, edges" in problem["expected"]
+
+
+def test_what_is_no_text_is_an_error_without_traceback(place: Place) -> None:
+    (place.folder / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    said = place.here("validate", "x.yaml", "--json")
+    assert said.exit_code == exits.FAILED
+    assert json.loads(said.stdout)["error"]["code"] == "file.unreadable"
+    assert place.here("validate", "x.yaml").stdout == ""
+
+
+def test_a_missing_file_is_wrong_usage(place: Place) -> None:
+    assert place.here("validate", "none.yaml").exit_code == exits.USAGE
+
+
+def test_named_files_are_looked_for_and_told_at_their_place(place: Place) -> None:
+    file = place.triage()
+    (place.folder / "flows" / "rules.md").unlink()
+    place.write(file, (place.folder / file).read_text().replace("instruction: Find out why.", "instruction: ./why.md"))
+    told = json.loads(place.here("validate", file, "--json").stdout)["problems"]
+    found = [(problem["code"], problem["where"], problem["line"]) for problem in told if "severity" not in problem]
+    assert found == [
+        ("SOURCE_FILE_NOT_FOUND", "rules[0]", 5),
+        ("SOURCE_FILE_NOT_FOUND", "nodes.investigate.instruction", 14),
+    ]
+
+
+def test_what_is_odd_is_told_without_an_input_too(place: Place) -> None:
+    inputs = "inputs: {s: {type: string, required: true}, n: {type: number, required: true}}\nnodes:"
+    text = ONE_NODE.replace("nodes:", inputs).replace("{name: A, ", "{name: A, skills: [slakc], ")
+    told = place.told("validate", place.write("odd.yaml", text))
+    assert [(one["code"], one["where"]) for one in told["problems"]] == [("UNKNOWN_SKILL", "nodes.a.skills[0]")]
+    given = json.loads(place.here("validate", "odd.yaml", "--input", "{}", "--json").stdout)
+    assert [one["where"] for one in given["problems"]] == ["input.s", "input.n"]
+
+
+def test_a_start_is_checked_with_its_input(place: Place) -> None:
+    file = place.triage()
+    assert place.here("validate", file, "--input", '{"service": "checkout"}').exit_code == exits.OK
+    said = place.here("validate", file, "--input", '{"service": 3}')
+    assert said.exit_code == exits.FAILED
+    assert "input.service" in said.stdout
+    assert place.here("validate", file, "--input", "{").exit_code == exits.USAGE
+
+
+@pytest.mark.parametrize("text", ["[" * 5_000 + "]" * 5_000, '{"a":' * 5_000 + "1" + "}" * 5_000])
+def test_what_is_nested_5000_deep_is_a_short_error(place: Place, text: str) -> None:
+    place.write("deep.json", text)
+    place.write("one.yaml", ONE_NODE)
+    said = place.here("validate", "deep.json")
+    assert said.exit_code == exits.FAILED
+    assert "nested more than 256 deep" in said.output
+    assert len(said.output) < 500
+    for words in (
+        ["validate", "one.yaml", "--input", "@deep.json"],
+        ["validate", "one.yaml", "--arguments", "@deep.json"],
+        ["run", "one.yaml", "--input", "@deep.json"],
+        ["eval", "vars", "--bindings", "@deep.json"],
+        ["signal", "r1", "go", text],
+        ["answer", "r1", "a!ask", text],
+    ):
+        said = place.here(*words)
+        assert said.exit_code == exits.USAGE, words
+        assert "nested too deeply; expected at most 100 levels" in said.stderr
+        assert len(said.output) < 500
+
+
+def test_strict_makes_errors_of_warnings(place: Place) -> None:
+    file = place.write("odd.yaml", ONE_NODE.replace("{name: A, ", "{name: A, skills: [slakc], "))
+    said = place.here("validate", file, "--strict")
+    assert (said.exit_code, said.stdout.splitlines()[-1]) == (exits.FAILED, f"✗ {file} (workflow): 1 error")
+    told = json.loads(place.here("validate", file, "--strict", "--json").stdout)
+    assert (told["valid"], [one.get("severity", "error") for one in told["problems"]]) == (False, ["error"])
+    assert place.here("validate", place.write("good.yaml", ONE_NODE), "--strict").exit_code == exits.OK
+
+
+def test_inputs_that_nothing_declares_are_told(place: Place) -> None:
+    file = place.triage()
+    told = place.told("validate", file, "--input", '{"service": "checkout", "servise": "x", "rules": "Be quick."}')
+    [problem] = told["problems"]
+    assert (told["valid"], problem["code"], problem["where"]) == (True, "UNKNOWN_INPUT", "input.servise")
+    assert "did you mean 'service'?" in problem["message"]
+
+
+# -- diagram ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_diagram_of_a_definition(place: Place) -> None:
+    file = place.triage()
+    text = place.here("diagram", file, "--direction", "LR").stdout
+    assert text.startswith("flowchart LR\n")
+    assert 'n_gather(["▶ Gather"])' in text
+    told = place.told("diagram", file)
+    assert told["mermaid"] == place.here("diagram", file).stdout
+    assert [node["id"] for node in told["outline"]["nodes"]] == ["gather", "investigate", "note"]
+    assert "linkStyle" not in text
+
+
+def test_a_wrong_definition_has_no_diagram(place: Place) -> None:
+    said = place.here("diagram", place.write("x.yaml", "id: x\nnodes: {}\nentry: a\n"))
+    assert said.exit_code == exits.FAILED
+    assert "x.yaml:" in said.stderr
+    assert said.stdout == ""
+
+
+# -- start messages ---------------------------------------------------------------------------------------------------
+
+
+def test_a_start_message_has_what_was_given_and_no_more(place: Place) -> None:
+    assert order(place, place.write("one.yaml", ONE_NODE)) == {
+        "definition": {"language": "workflow", "source": ONE_NODE},
+        "input": None,
+    }
+
+
+def test_a_start_message_with_everything(place: Place) -> None:
+    given = order(
+        place,
+        place.triage(),
+        script="flows/script.json",
+        input_text='{"service": "s", "context": ["./more.md"]}' if place.write("flows/more.md", "\ufeffMore.") else "",
+        config={"KEY": "value"},
+        dry_run=True,
+        offline=True,
+        run_id="r1",
+        breakpoints=("note",),
+    )
+    assert given["input"] == {"service": "s", "context": ["./more.md"], "dryRun": True}
+    assert given["files"] == {"./rules.md": "Be brief.\n", "./more.md": "More."}
+    assert given["options"]["config"] == {"KEY": "value"}
+    assert given["options"]["offline"] is True
+    assert [skill["id"] for skill in given["options"]["skills"]] == ["logs"]
+    assert (given["model"], given["script"], given["run_id"]) == ("scripted", SCRIPT, "r1")
+    assert given["breakpoints"] == ["note"]
+
+
+def test_a_script_beside_a_named_model_leaves_the_model(place: Place) -> None:
+    place.write("script.json", SCRIPT)
+    given = order(place, place.write("one.yaml", ONE_NODE), script="script.json", model="anthropic")
+    assert given["model"] == "anthropic"
+    assert given["script"] == SCRIPT
+
+
+def test_named_skills_go_before_those_beside(place: Place) -> None:
+    file = place.triage()
+    place.write("other.json", [{"id": "other"}])
+    assert order(place, file, skills="other.json")["options"]["skills"] == [{"id": "other"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("skills", "{a: 1}"), ("skills", "- ["), ("script", "- 1"), ("script", "")]
+)
+def test_skills_and_scripts_of_another_shape_are_refused(place: Place, name: str, content: str) -> None:
+    file = place.write("one.yaml", ONE_NODE)
+    place.write("other.yaml", content)
+    with pytest.raises(RequestRefused) as refused:
+        order(place, file, **{name: "other.yaml"})
+    assert refused.value.code == f"{name}.refused"
+    assert refused.value.problems
+
+
+def test_inputs_from_everywhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place.folder)
+    place.write("in.json", {"a": 1})
+    place.write("in.yaml", "a: 2\n")
+    assert input_of(None) is None
+    assert input_of("[1, null]") == [1, None]
+    assert input_of("@in.json") == {"a": 1}
+    assert input_of("@in.yaml") == {"a": 2}
+
+
+@pytest.mark.parametrize("given", ["{", "@none.json", "@bad.yaml"])
+def test_inputs_that_are_none_are_wrong_usage(place: Place, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.chdir(place.folder)
+    place.write("bad.yaml", "a: [")
+    with pytest.raises(UsageInvalid):
+        input_of(given)
+
+
+def test_a_file_that_is_not_there_is_named_once(place: Place) -> None:
+    said = place.here("run", place.write("one.yaml", ONE_NODE), "--input", "@none.json")
+    assert (said.exit_code, said.stderr.count("none.json")) == (exits.USAGE, 1)
+    assert "none.json cannot be read: No such file or directory" in said.stderr
+
+
+def test_pairs_need_a_key_and_a_value() -> None:
+    assert pairs(("A=1", "B=x=y", "C="), "--set") == {"A": "1", "B": "x=y", "C": ""}
+    with pytest.raises(click.BadParameter):
+        pairs(("A",), "--set")

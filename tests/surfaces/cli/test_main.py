@@ -1,0 +1,132 @@
+"""The command line before it does anything: help, completion, exit codes, and what it does not import."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from callboard.projections.lists.runs import RowStatus
+from callboard.runtime.settings.config import Config
+from callboard.runtime.settings.logs import Level
+from callboard.surfaces.cli import exits, runs, show
+from callboard.surfaces.cli.main import COMMANDS, cli
+from tests.support.cli_stage import Place
+from tests.support.places import ROOT
+
+HEAVY = ("nats", "anthropic", "mcp", "opentelemetry", "rich", "pydantic", "msgspec", "anyio", "structlog", "yaml")
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("args", [[], ["--help"]])
+def test_neither_import_nor_help_load_anything_heavy(args: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from callboard.surfaces.cli.main import cli\n"
+        f"if {args!r}: cli({args!r}, standalone_mode=False)\n"
+        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == "loaded: []"
+
+
+def test_the_log_is_set_up_without_what_it_does_not_use(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from callboard.surfaces.cli.settings import Settings, load_config\n"
+        "load_config(Settings())\n"
+        "print([name for name in ('structlog', 'rich') if name in sys.modules])\n"
+        "import rich.table\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "['structlog']"
+
+
+def test_help_lists_every_command_and_the_exit_codes() -> None:
+    said = CliRunner().invoke(cli, ["--help"]).stdout
+    assert all(f"\n  {name} " in said for name in COMMANDS)
+    assert "130 interrupted" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself_and_its_exit_codes(name: str) -> None:
+    found = command(name)
+    assert found.name == name
+    assert found.help
+    assert found.epilog == exits.EXIT_CODES
+    assert all(option.help for option in found.params if isinstance(option, click.Option))
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion"}))
+def test_every_command_speaks_json(name: str) -> None:
+    found = command(name)
+    for one in found.commands.values() if isinstance(found, click.Group) else [found]:
+        assert any("--json" in option.opts for option in one.params), one.name
+
+
+def test_choices_are_those_of_what_they_choose() -> None:
+    assert set(runs.STATUSES) == set(get_args(RowStatus))
+    assert set(show.FORMATS) > show.TEXT_FORMATS
+    levels = next(option for option in command("runs").params if option.name == "log_level")
+    assert isinstance(levels.type, click.Choice)
+    assert tuple(levels.type.choices) == get_args(Level)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    said = CliRunner().invoke(cli, ["completion", shell])
+    assert said.exit_code == 0
+    assert f"_CALLBOARD_COMPLETE={shell}_complete" in said.stdout
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    env = {"_CALLBOARD_COMPLETE": "bash_complete", "COMP_WORDS": "callboard re", "COMP_CWORD": "1"}
+    said = CliRunner().invoke(cli, [], prog_name="callboard", env=env)
+    found = {"resume", "replay", "rebuild", "retry", "rerun", "retention"}
+    assert set(said.stdout.split()) == {f"plain,{name}" for name in found}
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    said = CliRunner().invoke(cli, ["rnu"])
+    assert said.exit_code == exits.USAGE
+    assert "rnu" in said.stderr
+
+
+def test_the_exit_codes_are_documented() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert all(f"`callboard {name}" in page for name in COMMANDS)
+    for code in (exits.OK, exits.FAILED, exits.USAGE, exits.CANCELLED, exits.UNUSABLE, exits.LOST, exits.INTERRUPTED):
+        assert f"| {code} |" in page
+
+
+def test_config_says_what_is_in_force_and_why(tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = Place(tmp_path_factory.mktemp("config"))
+    place.write("callboard.toml", 'tenant = "acme"\nnats_password = "hush-hush"\n')
+    told = place.told("config", "--nats", "nats://user:secret-word@example.org")
+    assert told["settings"]["tenant"] == {"value": "acme", "source": "callboard.toml"}
+    assert told["settings"]["sync"] == {"value": "1s", "source": "CALLBOARD_SYNC"}
+    assert told["settings"]["nats_url"] == {"value": "nats://example.org", "source": "--nats-url"}
+    assert told["settings"]["partitions"] == {"value": 16, "source": "default"}
+    assert [told["settings"][name]["value"] for name in ("otel", "ack_wait_s", "model")] == [False, 30.0, None]
+    assert set(told["settings"]) == set(Config.model_fields)
+    assert "hush" not in str(told)
+    text = place.here("config").stdout
+    assert [line.split()[0] for line in text.splitlines()] == list(Config.model_fields)
+
+
+def test_a_wrong_configuration_is_told_whole_and_is_wrong_usage(tmp_path_factory: pytest.TempPathFactory) -> None:
+    place = Place(tmp_path_factory.mktemp("config"))
+    place.write("callboard.toml", 'partitoins = 3\ntenant = ""\n')
+    said = place.here("runs")
+    assert said.exit_code == exits.USAGE
+    assert "partitoins" in said.stderr
+    assert "tenant" in said.stderr
+    assert said.stdout == ""

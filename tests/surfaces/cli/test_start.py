@@ -1,0 +1,81 @@
+"""Forks at the command line: what is shown of them, and what is tried again."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callboard.surfaces.cli import exits
+from tests.support.cli_stage import Place
+
+TURNS = [{"data": {"found": n}, "usage": {"input_tokens": 100, "output_tokens": 10}} for n in range(3)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """A place with workers; the run ``r1`` has ended, ``f1`` is a fork of it behind its first node, ``f2`` one of that
+    behind an event of ``r1``."""
+    place = Place(tmp_path_factory.mktemp("forks"))
+    nodes = {name: {"name": name.upper(), "instruction": f"Do {name}."} for name in "abc"}
+    edges = [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}]
+    definition = {"id": "steps", "name": "Steps", "entry": "a", "nodes": nodes, "edges": edges}
+    script = {"turns": {name: [turn] for name, turn in zip("abc", TURNS, strict=True)}}
+    files = place.write("steps.json", definition), place.write("script.json", script)
+    with place.standing():
+        assert place.here("run", files[0], "--script", files[1], "--run-id", "r1").exit_code == exits.OK
+        for origin, node, fork in (("r1", "b", "f1"), ("f1", "a", "f2")):
+            assert place.here("fork", origin, "--from", node, "--run-id", fork).stdout == f"{fork}\n"
+            assert place.here("watch", fork).exit_code == exits.OK
+        yield place
+
+
+def test_whoever_watches_a_fork_is_told_all_of_it(place: Place) -> None:
+    events = [json.loads(line) for line in place.here("trace", "f2", "--format", "events").stdout.splitlines()]
+    streamed = [json.loads(line) for line in place.here("watch", "f2", "--json").stdout.splitlines()]
+    sequences = [event.pop("sequence") for event in streamed]
+    assert streamed == events
+    # Behind any of them the rest is told.
+    for n in (2, 3, len(events) - 1):
+        rest = place.here("watch", "f2", "--json", "--after", str(sequences[n - 1])).stdout.splitlines()
+        assert [json.loads(line)["n"] for line in rest] == list(range(n + 1, len(events) + 1))
+    lines = place.here("watch", "f1").stdout.splitlines()
+    assert [line.split()[3] for line in lines if "▶" in line] == ["a:", "b:", "c:"]
+
+
+def test_every_view_of_a_fork_is_the_same_read_and_followed(place: Place) -> None:
+    for told in place.told("rebuild"):
+        assert told["different"] == [], told["run"]
+
+
+def test_a_fork_names_its_origin_wherever_it_is_shown(place: Place) -> None:
+    told = {run: place.told("show", run) for run in ("f1", "f2")}
+    rows: dict[str, Any] = {row["run"]: row for row in place.told("runs")}
+    for run, origin in (("f1", "r1"), ("f2", "f1")):
+        shown = told[run]
+        parted_at = shown["parted_at"]
+        assert (shown["run"], shown["origin"]) == (run, origin)
+        assert (rows[run]["origin"], rows[run]["parted_at"]) == (origin, parted_at)
+        assert f"origin      {origin} after event {parted_at}\n" in place.here("show", run).stdout
+        assert f"forked from {origin} after event {parted_at}\n" in place.here("trace", run).stdout
+        trace = json.loads(place.here("trace", run, "--format", "json").stdout)
+        assert (trace["run"], trace["origin"], trace["parted_at"]) == (run, origin, parted_at)
+        spans = json.loads(place.here("trace", run, "--format", "jaeger").stdout)["data"]
+        assert len(spans) == 1
+        tags = {tag["key"]: tag["value"] for tag in spans[0]["spans"][0]["tags"]}
+        assert (tags["callboard.origin.run.id"], tags["callboard.origin.parted_at"]) == (origin, parted_at)
+    # What is shared was used by the origin.
+    assert [rows[run]["tokens"] for run in ("r1", "f1", "f2")] == [330, 220, 330]
+    assert [told[run]["usage"]["input_tokens"] for run in ("f1", "f2")] == [200, 300]
+    assert told["f1"]["started_at"] == rows["f1"]["started_at"]
+
+
+def test_a_fork_in_an_archive_is_told_likewise(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "f2.callboard"
+    assert place.here("archive", "f2", "--output", str(file)).exit_code == exits.OK
+    for form in ("tree", "json", "events", "jaeger"):
+        args = "trace", "--format", form
+        assert place.here(*args, f"{file}#f2").stdout == place.here(*args, "f2").stdout
+    assert place.told("show", f"{file}#f2") == place.told("show", "f2")
+    assert place.told("rebuild", f"{file}#f2")[0]["digests"] == place.told("rebuild", "f2")[0]["digests"]
