@@ -121,7 +121,7 @@ async def _serve_api(config: "Config", connection: "Connection", bound: "socket.
         verbs = {**verbs, **Readings(connection).all(), **Catalogue(connection).all()}
         access = await access_of(config, connection, host, port)
         metrics = Metrics(connection, listings, tasks)
-        configured = {name: one.revealed() for name, one in config.webhooks.items()}
+        configured = {name: one.reveal() for name, one in config.webhooks.items()}
         credentials = Credentials(connection.log, config.tenant, config.replicas)
         secrets = sender_secrets(configured, credentials, partial(keyring_of, config))
         engine = engine_routes(connection.log, config.tenant, verbs)
